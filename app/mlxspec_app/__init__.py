@@ -1,0 +1,1 @@
+"""The Textual app: a chat that shows speculative decoding as it happens."""

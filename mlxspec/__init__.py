@@ -1,0 +1,1 @@
+"""Lossless speculative decoding on MLX: `load` a model, then `generate` or chat with it."""

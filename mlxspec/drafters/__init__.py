@@ -1,0 +1,1 @@
+"""The methods that propose draft trees, one file each."""

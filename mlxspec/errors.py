@@ -1,0 +1,33 @@
+"""The errors a user can meet; every message says what was got, what is allowed and what to do."""
+
+
+class MlxspecError(Exception):
+    """Base of every error that mlxspec raises on purpose."""
+
+
+class ModelNotFoundError(MlxspecError):
+    """No checkpoint under that name: not a folder, not a file, not cached, not reachable."""
+
+
+class UnsupportedModelError(MlxspecError):
+    """A checkpoint that is there but cannot be run: wrong family, file type or tensors."""
+
+
+class VocabularyMismatchError(MlxspecError):
+    """Target and draft model do not read the same tokenizer."""
+
+
+class ContextLengthError(MlxspecError):
+    """More tokens than the model was built for."""
+
+
+class UnsupportedOperationError(MlxspecError):
+    """The model or decoder has no such capability."""
+
+
+class CacheError(MlxspecError):
+    """A cache was asked for rows that it does not hold."""
+
+
+class TraceError(MlxspecError):
+    """A trace file that cannot be read."""

@@ -1,0 +1,1 @@
+"""Finding, reading and checking what users have: folders, hub ids, GGUF files, tokenizers."""

@@ -1,0 +1,1 @@
+"""The target models: Llama and Qwen2 on shared layers."""

@@ -1,0 +1,173 @@
+"""Events to figures: acceptance, accepted lengths, tokens per second.
+
+Definitions, since the field disagrees: a *round* is a target forward that verified at least one
+drafted node; `drafted` counts the nodes sent to the target, `accepted` those that became text or
+would have, had the reply not ended inside the path. The acceptance rate is accepted / drafted,
+which for trees falls with their width; the mean acceptance length is 1 + accepted / rounds, the
+bonus token included, as vLLM counts it. Speeds leave the prefill out.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mlxspec.events import (
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    Event,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+)
+
+
+@dataclass
+class GenerationStats:
+    """Figures of one reply, folded from its events.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt, reused ones included.
+        reused_tokens: Prompt tokens whose rows were still in the cache.
+        generated_tokens: Emitted tokens.
+        rounds: Target forwards that verified a draft.
+        plain_forwards: Target forwards without a draft.
+        drafted: Nodes sent to the target, roots left out.
+        accepted: Drafted nodes that were kept.
+        accepted_at_depth: Number of rounds that kept a node at depth 1, 2, ...
+        drafted_at_depth: Number of rounds that drafted a node at depth 1, 2, ...
+        length_counts: Number of rounds by accepted length, from 0.
+        kinds: Emitted tokens by kind.
+        sources: Accepted nodes by the drafter that proposed them.
+        draft_s: Seconds spent drafting.
+        target_s: Seconds spent in target forwards and verification.
+        prefill_s: Seconds from the start to the end of the prompt.
+        ttft_s: Seconds from the start to the first emitted token.
+        total_s: Seconds from the start to the last event.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    rounds: int = 0
+    plain_forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    accepted_at_depth: list[int] = field(default_factory=list)
+    drafted_at_depth: list[int] = field(default_factory=list)
+    length_counts: list[int] = field(default_factory=list)
+    kinds: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    draft_s: float = 0.0
+    target_s: float = 0.0
+    prefill_s: float = 0.0
+    ttft_s: float = 0.0
+    total_s: float = 0.0
+    _draft: DraftProposed | None = field(default=None, repr=False)
+
+    def add(self, event: Event) -> None:
+        """Count one event, in the order the engine yielded them."""
+        match event:
+            case GenerationStarted():
+                self.__init__()  # type: ignore[misc]  # a trace may hold several replies
+            case PrefillProgress():
+                self.prompt_tokens, self.reused_tokens = event.total, event.reused
+                self.prefill_s = event.ts
+            case DraftProposed():
+                self._draft = event
+                self.draft_s += event.ms / 1e3
+            case DraftVerified():
+                self._add_round(event)
+            case PlainDecoded():
+                self.plain_forwards += 1
+                self._add_tokens(event.emit, event.ts, event.ms)
+            case GenerationFinished():
+                self.total_s = event.ts
+
+    def _add_round(self, event: DraftVerified) -> None:
+        assert self._draft is not None, "a verdict follows its draft"
+        depths = {0: 0}
+        nodes = {node.index: node for node in self._draft.nodes}
+        for node in self._draft.nodes:
+            depths[node.index] = depths[node.parent] + 1
+        self.rounds += 1
+        self.drafted += len(nodes)
+        self.accepted += len(event.path)
+        for depth in range(1, max(depths.values()) + 1):
+            _count(self.drafted_at_depth, depth - 1)
+        for index in event.path:
+            _count(self.accepted_at_depth, depths[index] - 1)
+            source = nodes[index].source
+            self.sources[source] = self.sources.get(source, 0) + 1
+        _count(self.length_counts, len(event.path))
+        self._add_tokens(event.emit, event.ts, event.ms)
+
+    def _add_tokens(self, emit: tuple[EmittedToken, ...], ts: float, ms: float) -> None:
+        if emit and not self.generated_tokens:
+            self.ttft_s = ts
+        self.generated_tokens += len(emit)
+        self.target_s += ms / 1e3
+        self.total_s = ts
+        for token in emit:
+            self.kinds[token.kind] = self.kinds.get(token.kind, 0) + 1
+
+    @property
+    def target_forwards(self) -> int:
+        """Forwards of the target after the prefill."""
+        return self.rounds + self.plain_forwards
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted nodes, 0 without a draft."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / rounds, the bonus token included; 1 without a draft."""
+        return 1.0 + (self.accepted / self.rounds if self.rounds else 0.0)
+
+    @property
+    def acceptance_by_depth(self) -> list[float]:
+        """Share of all rounds that kept a node at depth 1, 2, ..."""
+        return [count / self.rounds for count in self.accepted_at_depth]
+
+    @property
+    def acceptance_given_reached(self) -> list[float]:
+        """Share of the rounds that kept depth d - 1 which also kept depth d."""
+        reached = [self.rounds, *self.accepted_at_depth]
+        return [kept / base for kept, base in zip(self.accepted_at_depth, reached, strict=False)]
+
+    @property
+    def prompt_tps(self) -> float:
+        """Prompt tokens read per second, reused ones left out."""
+        read = self.prompt_tokens - self.reused_tokens
+        return read / self.prefill_s if self.prefill_s else 0.0
+
+    @property
+    def generation_tps(self) -> float:
+        """Emitted tokens per second after the prefill."""
+        seconds = self.total_s - self.prefill_s
+        return self.generated_tokens / seconds if seconds > 0 else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every figure, derived ones included, ready for JSON."""
+        figures = {name: value for name, value in asdict(self).items() if name[0] != "_"}
+        for name in _DERIVED:
+            figures[name] = getattr(self, name)
+        return figures
+
+
+_DERIVED = (
+    "target_forwards",
+    "acceptance_rate",
+    "mean_acceptance_length",
+    "acceptance_by_depth",
+    "acceptance_given_reached",
+    "prompt_tps",
+    "generation_tps",
+)
+
+
+def _count(counts: list[int], index: int) -> None:
+    counts.extend([0] * (index + 1 - len(counts)))
+    counts[index] += 1

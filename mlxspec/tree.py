@@ -1,0 +1,86 @@
+"""The draft tree: tokens and parents, and from them depths, ancestors and attention.
+
+Node 0 is the root, the last emitted token, which is not in the cache yet. Every other node is a
+proposed continuation of its parent, and parents stand before their children:
+
+        0 "The"              tokens   The cat dog sat ran
+       /       \\             parents   -1   0   0   1   1
+    1 "cat"  2 "dog"         depths     0   1   1   2   2
+    /     \\
+ 3 "sat" 4 "ran"
+
+Tokens and parents may be lazy MLX arrays that a drafter has not evaluated: everything derived
+from them is made of MLX operations, so no host synchronisation is needed to verify a tree
+(SpecInfer, Miao et al. 2023, https://arxiv.org/abs/2305.09781).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import mlx.core as mx
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """A tree of draft tokens below a root.
+
+    Attributes:
+        tokens: (n_nodes,) int32 token ids; the root first.
+        parents: (n_nodes,) int32 index of each node's parent, smaller than its own; -1 at the root.
+    """
+
+    tokens: mx.array
+    parents: mx.array
+
+    @staticmethod
+    def from_lists(tokens: Sequence[int], parents: Sequence[int]) -> "DraftTree":
+        """Return the tree of tokens and parents known on the host.
+
+        Raises:
+            ValueError: Lengths differ, the root is not first, a child stands before its parent,
+                or two siblings hold the same token.
+        """
+        if len(tokens) != len(parents) or not tokens:
+            raise ValueError(
+                f"a draft tree needs one parent per token and a root; got {len(tokens)} tokens "
+                f"and {len(parents)} parents"
+            )
+        if parents[0] != -1:
+            raise ValueError(f"the first node is the root and has parent -1, not {parents[0]}")
+        for index, parent in enumerate(parents[1:], 1):
+            if not 0 <= parent < index:
+                raise ValueError(f"node {index} has parent {parent}; allowed are 0 to {index - 1}")
+        if len(set(zip(parents[1:], tokens[1:], strict=True))) < len(tokens) - 1:
+            raise ValueError("two siblings hold the same token; a draft tree holds a path once")
+        return DraftTree(mx.array(tokens, mx.int32), mx.array(parents, mx.int32))
+
+    @staticmethod
+    def chain(tokens: mx.array) -> "DraftTree":
+        """Return the tree without branches that holds (n_nodes,) int32 tokens, root first."""
+        return DraftTree(tokens, mx.arange(-1, tokens.shape[0] - 1, dtype=mx.int32))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes, root included."""
+        return self.tokens.shape[0]
+
+    @cached_property
+    def ancestors(self) -> mx.array:
+        """(n_nodes, n_nodes) bool: True at [i, j] where j is i or lies above i.
+
+        Pointer doubling: after k steps a row holds the 2**k nearest nodes of the way up.
+        """
+        jump = mx.maximum(self.parents, 0)  # the root is its own parent
+        seen = mx.eye(self.n_nodes, dtype=mx.bool_)
+        reach = 1
+        while reach < self.n_nodes:
+            seen = seen | seen[jump]
+            jump = jump[jump]
+            reach *= 2
+        return seen
+
+    @cached_property
+    def depths(self) -> mx.array:
+        """(n_nodes,) int32 number of edges between each node and the root."""
+        return self.ancestors.sum(axis=1).astype(mx.int32) - 1
