@@ -1,12 +1,12 @@
-"""The draft tree: tokens and parents, and from them depths, ancestors and attention.
+r"""The draft tree: tokens and parents, and from them depths, ancestors and attention.
 
 Node 0 is the root, the last emitted token, which is not in the cache yet. Every other node is a
 proposed continuation of its parent, and parents stand before their children:
 
         0 "The"              tokens   The cat dog sat ran
-       /       \\             parents   -1   0   0   1   1
+       /       \             parents   -1   0   0   1   1
     1 "cat"  2 "dog"         depths     0   1   1   2   2
-    /     \\
+    /     \
  3 "sat" 4 "ran"
 
 Tokens and parents may be lazy MLX arrays that a drafter has not evaluated: everything derived

@@ -1,0 +1,211 @@
+"""The key-value cache of all layers: stage rows, then keep some of them.
+
+A forward *stages* its rows behind the committed ones. Verification decides which of them stay:
+`commit` keeps any branch of the staged rows, `rollback` none. Nothing committed is touched before
+the commit, so a draft can be undone at any time, also after a rotating cache has wrapped.
+
+    full       [ committed ............ | staged ]      committed rows grow without end
+    rotating   [ kept | ring .......... | staged ]      at most `max_size` committed rows
+
+Keys are stored with their rotary position applied, so the order inside the ring does not matter;
+the mask compares positions (attention sinks: StreamingLLM, Xiao et al. 2023,
+https://arxiv.org/abs/2309.17453). A commit costs the accepted rows, whatever the context.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import mlx.core as mx
+import numpy as np
+
+from mlxspec.errors import CacheError
+from mlxspec.rows import Quantization, RowStore
+
+
+class Cache:
+    """Rows of every layer, committed together.
+
+    Attributes:
+        offset: Committed tokens, evicted ones included: the position of the next token.
+        max_size: Committed rows a rotating cache holds, or None for a full cache.
+        keep: First tokens that a rotating cache never evicts.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        *,
+        max_size: int | None = None,
+        keep: int = 0,
+        quantization: Quantization | None = None,
+    ) -> None:
+        """Make an empty cache.
+
+        Raises:
+            ValueError: `max_size` leaves no room beside the kept tokens, or `keep` is negative.
+        """
+        if keep < 0:
+            raise ValueError(f"keep is the number of first tokens to hold, 0 or more; got {keep}")
+        if max_size is not None and max_size <= keep:
+            raise ValueError(
+                f"max_size must be larger than the {keep} tokens kept for good; got {max_size}"
+            )
+        self.max_size = max_size
+        self.keep = keep if max_size is not None else 0
+        self.quantization = quantization
+        self._n_layers = n_layers
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything and release the memory."""
+        self.offset = 0
+        self._staged = [0] * self._n_layers
+        self._keys = [RowStore(self.quantization) for _ in range(self._n_layers)]
+        self._values = [RowStore(self.quantization) for _ in range(self._n_layers)]
+
+    def empty_like(self) -> "Cache":
+        """Return a new, empty cache of the same kind."""
+        return Cache(
+            self._n_layers,
+            max_size=self.max_size,
+            keep=self.keep,
+            quantization=self.quantization,
+        )
+
+    # ---- staging ---------------------------------------------------------------------------
+
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Add rows of one layer behind those already staged.
+
+        Args:
+            layer: Index of the layer.
+            keys: (B, Hkv, L, D), rotary position applied.
+            values: (B, Hkv, L, D).
+
+        Returns:
+            Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new.
+        """
+        start = self.num_committed + self._staged[layer]
+        self._keys[layer].write(start, keys)
+        self._values[layer].write(start, values)
+        self._staged[layer] += keys.shape[2]
+        end = start + keys.shape[2]
+        return self._keys[layer].read(end), self._values[layer].read(end)
+
+    @property
+    def num_committed(self) -> int:
+        """Slots that hold committed rows; staged rows lie behind them."""
+        return self.offset if self.max_size is None else min(self.offset, self.max_size)
+
+    @property
+    def num_staged(self) -> int:
+        """Staged rows, the same in every layer between forwards."""
+        assert len(set(self._staged)) <= 1, "a forward staged rows in some layers only"
+        return self._staged[0]
+
+    def commit(self, rows: Sequence[int]) -> None:
+        """Keep the staged rows with these indices, in this order, and forget the others.
+
+        The rows must be one path: each is a token whose position is one more than that of the
+        row before, the first one's being `offset`.
+
+        Raises:
+            CacheError: An index is not that of a staged row, or stands twice.
+        """
+        staged = self.num_staged
+        if len(set(rows)) < len(rows) or any(not 0 <= row < staged for row in rows):
+            raise CacheError(f"cannot commit rows {list(rows)} of {staged} staged ones")
+        moves = [(self.num_committed + row, slot) for row, slot in self._placement(rows)]
+        if any(source != slot for source, slot in moves):
+            self._move(moves)
+        self.offset += len(rows)
+        self._staged = [0] * self._n_layers
+
+    def rollback(self) -> None:
+        """Forget all staged rows, also where a forward broke off half-way."""
+        self._staged = [0] * self._n_layers
+
+    def _placement(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Return (row, slot) for the rows that survive; of a long run only the last fit a ring."""
+        end = self.offset + len(rows)
+        placed = zip(rows, range(self.offset, end), strict=True)
+        if self.max_size is None:
+            return list(placed)
+        ring = self.max_size - self.keep
+        return [
+            (row, self._slot(position))
+            for row, position in placed
+            if position < self.keep or position >= end - ring
+        ]
+
+    def _slot(self, position: int) -> int:
+        assert self.max_size is not None
+        if position < self.keep:
+            return position
+        return self.keep + (position - self.keep) % (self.max_size - self.keep)
+
+    def _move(self, moves: Sequence[tuple[int, int]]) -> None:
+        sources = mx.array([source for source, _ in moves], mx.int32)
+        runs = _runs([slot for _, slot in moves])
+        for store in (*self._keys, *self._values):
+            store.move(sources, runs)
+
+    # ---- positions -------------------------------------------------------------------------
+
+    def committed_positions(self) -> np.ndarray:
+        """Return (num_committed,) int32: the position of the token in each committed slot."""
+        slots = np.arange(self.num_committed, dtype=np.int32)
+        if self.max_size is None or self.offset <= self.max_size:
+            return slots
+        last = self.offset - 1
+        ring = self.max_size - self.keep
+        newest = last - (last - slots) % ring  # newest position that falls into the slot
+        return np.where(slots < self.keep, slots, newest).astype(np.int32)
+
+    def can_truncate(self, length: int) -> bool:
+        """Say whether the first `length` tokens can be kept without computing rows again.
+
+        A ring that has wrapped has evicted what an earlier token would see; only its newest
+        row can be dropped.
+        """
+        if self.max_size is None or self.offset <= self.max_size:
+            return 0 <= length <= self.offset
+        return self.offset - 1 <= length <= self.offset
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` committed tokens; staged rows are forgotten.
+
+        Raises:
+            CacheError: The cache holds fewer tokens, or has evicted rows that would be visible.
+        """
+        if not self.can_truncate(length):
+            raise CacheError(
+                f"cannot go back to {length} tokens: the cache holds {self.offset}"
+                + ("" if self.max_size is None else f" in a ring of {self.max_size}")
+            )
+        self.offset = length
+        self.rollback()
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """Every array of the cache, to be evaluated or measured."""
+        return [array for store in (*self._keys, *self._values) for array in store.arrays]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, slots not yet in use included."""
+        return sum(array.nbytes for array in self.arrays)
+
+    def describe(self) -> str:
+        """Return the kind of cache in words, such as "rotating 64 (4 kept), 8-bit"."""
+        kind = "full" if self.max_size is None else f"rotating {self.max_size} ({self.keep} kept)"
+        return kind if self.quantization is None else f"{kind}, {self.quantization.bits}-bit"
+
+
+def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs of consecutive slots as (start, length), in order."""
+    runs = []
+    for _, run in groupby(enumerate(slots), lambda item: item[1] - item[0]):
+        members = [slot for _, slot in run]
+        runs.append((members[0], len(members)))
+    return runs

@@ -1,0 +1,309 @@
+"""A model, its cache and its token history, kept in step.
+
+`history` is always exactly what the committed cache rows were computed from. A forward only
+*stages* rows; `commit` adds rows and tokens together. A method that raises leaves the decoder as
+it was, so the next call works.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mlxspec.cache import Cache
+from mlxspec.masks import Masks, chain_masks, last_row_masks, tree_masks
+from mlxspec.models import Model
+from mlxspec.tree import DraftTree
+
+PREFILL_CHUNK = 512
+"""Prompt tokens per forward: enough to keep the device busy, few enough to bound the memory."""
+
+
+class Decoder:
+    """Runs one model over one growing token sequence.
+
+    Attributes:
+        model: The model.
+        cache: Its cache; changed by this class only.
+        num_forwards: Forwards of the model so far.
+    """
+
+    def __init__(self, model: Model, cache: Cache | None = None) -> None:
+        self.model = model
+        self.cache = cache or Cache(model.config.num_hidden_layers)
+        self.num_forwards = 0
+        self._windows = tuple(dict.fromkeys(model.config.layer_windows))
+        self._history: list[int] = []
+        self._tree: tuple[DraftTree, mx.array] | None = None  # staged nodes, their hidden states
+        self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
+
+    # ---- facts -----------------------------------------------------------------------------
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits; may exceed the tokenizer's size by padding."""
+        return self.model.config.vocab_size
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return self.model.config.num_hidden_layers
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return self.model.config.eos_token_ids
+
+    @property
+    def supports_tree(self) -> bool:
+        """Whether `forward_tree` takes branches; both model families here do."""
+        return True
+
+    @property
+    def history(self) -> tuple[int, ...]:
+        """The committed tokens, as a copy."""
+        return tuple(self._history)
+
+    def __len__(self) -> int:
+        return len(self._history)
+
+    # ---- reading text ----------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget the history and release the cache."""
+        self.cache.reset()
+        self._history.clear()
+        self._tree = self._last_hidden = None
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Append tokens to the history, in chunks; what a failed chunk leaves stays valid.
+
+        Raises:
+            ValueError: A token is not in the vocabulary; nothing was read.
+        """
+        self._check_tokens(tokens)
+        self._drop_staged()
+        for start in range(0, len(tokens), PREFILL_CHUNK):
+            chunk = list(tokens[start : start + PREFILL_CHUNK])
+            hidden = self._stage_chain(mx.array(chunk, mx.int32))
+            mx.eval(hidden[-1:], self.cache.arrays)
+            self._commit_rows(range(len(chunk)), chunk, hidden[-1:])
+            mx.eval(self.cache.arrays)
+
+    def rollback_to(self, length: int) -> None:
+        """Keep the first `length` tokens of the history.
+
+        Where a wrapped rotating cache has evicted what those tokens would see, they are read
+        again from the start.
+
+        Raises:
+            ValueError: The history is shorter, or `length` is negative.
+        """
+        if not 0 <= length <= len(self):
+            raise ValueError(f"cannot go back to {length} tokens; the history has {len(self)}")
+        self._drop_staged()
+        if length == len(self):
+            return
+        if self.cache.can_truncate(length):
+            self.cache.truncate(length)
+            del self._history[length:]
+            self._last_hidden = None
+        else:
+            self._read_anew(self._history[:length])
+
+    # ---- verifying drafts ------------------------------------------------------------------
+
+    def forward_tree(self, tree: DraftTree) -> mx.array:
+        """Stage a tree whose root follows the history; nothing is committed yet.
+
+        Returns:
+            (n_nodes, D) lazy hidden state of every node; `logits` turns it into what the target
+            says after that node.
+        """
+        self._drop_staged()
+        positions = self.cache.offset + tree.depths
+        masks = self._tree_masks(tree, positions)
+        hidden = self._forward(tree.tokens, positions, masks)
+        self._tree = (tree, hidden)
+        return hidden
+
+    def extend_chain(self, tokens: mx.array) -> mx.array:
+        """Stage (L,) int32 tokens, which may be lazy, in a line behind those staged this way.
+
+        Returns:
+            (L, D) lazy hidden states.
+        """
+        if self._tree is not None:
+            self._drop_staged()
+        return self._stage_chain(tokens)
+
+    def commit_chain(self, tokens: Sequence[int]) -> None:
+        """Append the first rows of a staged chain, which hold `tokens`; forget the others.
+
+        Raises:
+            ValueError: Fewer rows are staged.
+        """
+        if len(tokens) > self.cache.num_staged:
+            raise ValueError(
+                f"cannot commit {len(tokens)} tokens of a chain of {self.cache.num_staged}"
+            )
+        self._commit_rows(range(len(tokens)), list(tokens), None)
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Append the staged nodes on `path` to the history and forget the others.
+
+        Args:
+            path: Node indices from the root (0) down, each the parent of the next; empty keeps
+                nothing.
+
+        Raises:
+            ValueError: The path does not start at the root or leaves its branch.
+        """
+        if not path:
+            self._drop_staged()
+            return
+        if self._tree is None:
+            raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
+        tree, hidden = self._tree
+        parents: list[int] = tree.parents.tolist()
+        _check_path(path, parents)
+        tokens: list[int] = tree.tokens.tolist()
+        kept = [tokens[index] for index in path]
+        self._commit_rows(path, kept, hidden[path[-1] : path[-1] + 1])
+
+    def tree_logits(self, tree: DraftTree) -> mx.array:
+        """Return (n_nodes, V) logits of a tree and leave the decoder as it was."""
+        logits = self.logits(self.forward_tree(tree))
+        mx.eval(logits)
+        self._drop_staged()
+        return logits
+
+    def batched_logits(self, drafts: Sequence[int]) -> mx.array:
+        """Append `drafts` to the history in one forward.
+
+        Returns:
+            (len(drafts) + 1, V) logits; row i speaks of the token after i drafts.
+        """
+        self._check_tokens(drafts)
+        first = self.last_hidden_state()[None]
+        if not drafts:
+            return self.logits(first)
+        self._drop_staged()
+        hidden = self._stage_chain(mx.array(drafts, mx.int32))
+        self._commit_rows(range(len(drafts)), list(drafts), hidden[-1:])
+        return self.logits(mx.concatenate([first, hidden]))
+
+    # ---- what the last forward left --------------------------------------------------------
+
+    def next_logits(self) -> mx.array:
+        """Return (V,) logits of the token after the history; calling it changes nothing.
+
+        Raises:
+            ValueError: The history is empty.
+        """
+        return self.logits(self.last_hidden_state())
+
+    def last_hidden_state(self) -> mx.array:
+        """Return (D,) the final-norm output at the last token of the history.
+
+        Kept from the last forward; computed again only after a rollback.
+
+        Raises:
+            ValueError: The history is empty.
+        """
+        if not self._history:
+            raise ValueError("the history is empty: observe at least one token first")
+        if self._last_hidden is None:
+            self._drop_staged()
+            self._last_hidden = self._read_last_again()
+        return self._last_hidden[0]
+
+    def hidden_states(self, layers: Sequence[int]) -> tuple[mx.array, list[mx.array]]:
+        """Read the history once more and return its hidden states.
+
+        Args:
+            layers: Layer indices; the state *entering* each is returned.
+
+        Returns:
+            (L, D) final-norm output and one (L, D) array per layer. The decoder is unchanged.
+        """
+        if any(not 0 <= layer < self.num_hidden_layers for layer in layers):
+            raise ValueError(
+                f"layers {list(layers)} are not all between 0 and {self.num_hidden_layers - 1}"
+            )
+        scratch = self.cache.empty_like()
+        tokens = mx.array(self._history, mx.int32)[None]
+        masks = chain_masks(scratch, len(self), self._windows)
+        final, captured = self.model.hidden_states(tokens, scratch, 0, masks, capture=layers)
+        return final[0], [state[0] for state in captured]
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return (..., V) logits of (..., D) final-norm outputs: the model's output head."""
+        return self.model.logits(hidden)
+
+    def embed_tokens(self, tokens: Sequence[int]) -> mx.array:
+        """Return (len(tokens), D) input embeddings."""
+        self._check_tokens(tokens)
+        return self.model.embed(mx.array(tokens, mx.int32))
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    def _stage_chain(self, tokens: mx.array) -> mx.array:
+        masks = chain_masks(self.cache, tokens.shape[0], self._windows)
+        return self._forward(tokens, self.cache.offset + self.cache.num_staged, masks)
+
+    def _tree_masks(self, tree: DraftTree, positions: mx.array) -> Masks:
+        if tree.n_nodes == 1:
+            return chain_masks(self.cache, 1, self._windows)
+        return tree_masks(self.cache, positions, tree.ancestors, self._windows)
+
+    def _forward(self, tokens: mx.array, positions: int | mx.array, masks: Masks) -> mx.array:
+        try:
+            hidden, _ = self.model.hidden_states(tokens[None], self.cache, positions, masks)
+        except BaseException:  # an interrupt too must not leave rows in some layers only
+            self._drop_staged()
+            raise
+        self.num_forwards += 1
+        return hidden[0]
+
+    def _commit_rows(self, rows: Sequence[int], tokens: list[int], last: mx.array | None) -> None:
+        self.cache.commit(rows)
+        self._history.extend(tokens)
+        self._last_hidden = last
+        self._tree = None
+
+    def _drop_staged(self) -> None:
+        self.cache.rollback()
+        self._tree = None
+
+    def _read_last_again(self) -> mx.array:
+        """Return (1, D) for the last token, computed beside its committed row."""
+        masks = last_row_masks(self.cache, self._windows)
+        hidden = self._forward(mx.array(self._history[-1:]), len(self) - 1, masks)
+        mx.eval(hidden)
+        self._drop_staged()
+        return hidden
+
+    def _read_anew(self, tokens: list[int]) -> None:
+        before = self.cache, self._history, self._last_hidden
+        self.cache, self._history = self.cache.empty_like(), []
+        try:
+            self.observe(tokens)
+        except BaseException:
+            self.cache, self._history, self._last_hidden = before
+            raise
+
+    def _check_tokens(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(
+                    f"token {token} is not in the vocabulary of 0 to {self.vocab_size - 1}"
+                )
+
+
+def _check_path(path: Sequence[int], parents: Sequence[int]) -> None:
+    expected = -1
+    for index in path:
+        if not 0 <= index < len(parents) or parents[index] != expected:
+            raise ValueError(
+                f"the path {list(path)} is not a branch from the root: node {index} does not "
+                f"hang below node {expected}"
+            )
+        expected = index

@@ -1,0 +1,25 @@
+"""The drafter that proposes nothing: plain decoding, and the base line of every comparison."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mlxspec.drafters.base import Draft, RoundOutcome
+from mlxspec.sampling import Law
+
+
+class NoDrafter:
+    """Leaves every token to the target."""
+
+    name = "none"
+    num_top_tokens = 0
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        """Ignore the prompt."""
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return the empty draft."""
+        return Draft.empty(root)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Learn nothing."""

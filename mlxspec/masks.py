@@ -1,0 +1,72 @@
+"""Who sees whom: the boolean masks of one forward, one per distinct layer window.
+
+A new row sees a committed row when plain decoding would still hold it at that row's position,
+and a staged row when that lies on its own path. Positions are compared, never slots, so the
+answer is the same before and after a ring has wrapped, and for a prompt read in any chunks.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import mlx.core as mx
+
+from mlxspec.cache import Cache
+
+Masks = Mapping[int | None, mx.array | str | None]
+"""Per layer window (None for full attention) what scaled_dot_product_attention takes as a mask:
+(L, n_keys) bool, "causal", or None where every row sees every key."""
+
+
+def tree_masks(
+    cache: Cache, positions: mx.array, on_path: mx.array, windows: Iterable[int | None]
+) -> Masks:
+    """Return the masks for new rows that form, with the staged ones, a tree.
+
+    Args:
+        cache: Its staged rows do not include the new ones yet.
+        positions: (n_staged + L,) int32 positions of all staged rows and the new ones.
+        on_path: (L, n_staged + L) bool: True where a staged or new row is on a new row's path.
+        windows: The distinct layer windows of the model.
+    """
+    rows = on_path.shape[0]
+    if cache.max_size is None and set(windows) == {None}:
+        committed = mx.ones((rows, cache.num_committed), mx.bool_)
+        return {None: mx.concatenate([committed, on_path], axis=1)}
+    past = mx.array(cache.committed_positions())
+    committed = mx.ones((rows, past.shape[0]), mx.bool_)
+    allowed = mx.concatenate([committed, on_path], axis=1)
+    key_positions = mx.concatenate([past, positions])
+    return _within_windows(cache, positions[-rows:], key_positions, allowed, windows)
+
+
+def chain_masks(cache: Cache, length: int, windows: Iterable[int | None]) -> Masks:
+    """Return the masks for `length` new rows in a line behind the committed and staged rows."""
+    windows = tuple(windows)
+    staged = cache.num_staged
+    if cache.max_size is None and windows == (None,):
+        return {None: None if length == 1 else "causal"}
+    positions = cache.offset + mx.arange(staged + length, dtype=mx.int32)
+    on_path = positions[staged:, None] >= positions[None]
+    return tree_masks(cache, positions, on_path, windows)
+
+
+def last_row_masks(cache: Cache, windows: Iterable[int | None]) -> Masks:
+    """Return the masks for reading the last committed token once more, beside its own row."""
+    position = mx.array([cache.offset - 1], mx.int32)
+    past = mx.array(cache.committed_positions())
+    allowed = mx.concatenate([past < position, mx.array([True])])[None]
+    key_positions = mx.concatenate([past, position])
+    return _within_windows(cache, position, key_positions, allowed, windows)
+
+
+def _within_windows(
+    cache: Cache,
+    positions: mx.array,
+    key_positions: mx.array,
+    allowed: mx.array,
+    windows: Iterable[int | None],
+) -> Masks:
+    age = positions[:, None] - key_positions[None]  # (L, n_keys)
+    if cache.max_size is not None:
+        ring = cache.max_size - cache.keep
+        allowed = allowed & ((age < ring) | (key_positions < cache.keep)[None])
+    return {window: allowed if window is None else allowed & (age < window) for window in windows}

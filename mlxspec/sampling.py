@@ -1,0 +1,268 @@
+"""From logits to the target's law, and a draw from it.
+
+The law of the next token is, in this order: logits, logit bias, penalties, temperature, top-k,
+top-p, min-p; the order of Hugging Face's processors and warpers. Whatever is set here *defines*
+the law; verification then keeps it exactly, so drafting never changes it.
+
+Penalties depend on what stands before a token. In a tree that is a different text at every node,
+so the counts are taken along each node's own path.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import mlx.core as mx
+
+from mlxspec.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Law:
+    """What is done to the logits before a token is drawn.
+
+    Attributes:
+        temperature: 0 takes the most probable token, the lowest id where several are.
+        top_k: Keep the k most probable tokens, and those tied with the last; 0 keeps all.
+        top_p: Keep the most probable tokens that together reach this mass; 1 keeps all.
+        min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
+            in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
+        presence_penalty: Subtracted from the logits of tokens that stand in the reply.
+        frequency_penalty: Subtracted once per occurrence in the reply.
+        logit_bias: Added to the logits of these token ids.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, "0 or more", self.temperature >= 0)
+        _check("top_k", self.top_k, "a whole number, 0 for all", self.top_k >= 0)
+        _check("top_p", self.top_p, "more than 0 and at most 1", 0 < self.top_p <= 1)
+        _check("min_p", self.min_p, "at least 0 and at most 1", 0 <= self.min_p <= 1)
+        penalty = self.repetition_penalty
+        _check("repetition_penalty", penalty, "more than 0, 1 for none", penalty > 0)
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(name, getattr(self, name), "a finite number, 0 for none", True)
+        for token, bias in self.logit_bias.items():
+            _check(f"logit_bias of token {token}", bias, "a finite number", token >= 0)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the law puts all mass on one token."""
+        return self.temperature == 0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the law depends on which tokens stand before."""
+        neutral = (1.0, 0.0, 0.0)
+        return (
+            self.repetition_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
+        ) != neutral
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether some tokens are cut off."""
+        return bool(self.top_k or self.top_p < 1 or self.min_p)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that are not neutral, by name."""
+        neutral = Law()
+        names = (item.name for item in fields(self))
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name == "temperature" or getattr(self, name) != getattr(neutral, name)
+        }
+
+    def adjust(self, logits: mx.array, counts: "TokenCounts | None" = None) -> mx.array:
+        """Return (n, V) float32 logits with bias and penalties applied.
+
+        Args:
+            logits: (n, V), any float type.
+            counts: What stands before each row; needed when the law has penalties.
+        """
+        logits = logits.astype(mx.float32)
+        if self.logit_bias:
+            tokens = mx.array(list(self.logit_bias), mx.int32)
+            logits = logits.at[:, tokens].add(mx.array(list(self.logit_bias.values())))
+        if not self.has_penalties:
+            return logits
+        assert counts is not None, "a law with penalties needs the tokens that stand before"
+        divided = mx.where(
+            logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty
+        )
+        logits = mx.where(counts.in_context > 0, divided, logits)
+        reply = counts.in_reply.astype(mx.float32)
+        return logits - self.presence_penalty * (reply > 0) - self.frequency_penalty * reply
+
+    def probs(self, adjusted: mx.array) -> mx.array:
+        """Return (n, V) float32 probabilities of the next token from adjusted logits."""
+        if self.is_greedy:
+            best = mx.argmax(adjusted, axis=-1, keepdims=True)
+            return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
+        probs = mx.softmax(adjusted / self.temperature, axis=-1, precise=True)
+        for keep in (_top_k_floor, _top_p_floor, _min_p_floor):
+            floor = keep(self, probs)
+            if floor is not None:
+                probs = mx.where(probs >= floor, probs, 0.0)
+                probs = probs / probs.sum(axis=-1, keepdims=True)
+        return probs
+
+
+class NodeLaws:
+    """The target's law of the next token after each of n nodes; everything is lazy.
+
+    Attributes:
+        law: What was done to the logits.
+        adjusted: (n, V) float32 logits after bias and penalties.
+    """
+
+    def __init__(self, law: Law, logits: mx.array, counts: "TokenCounts | None" = None) -> None:
+        """Apply `law` to (n, V) logits; `counts` is needed when the law has penalties."""
+        self.law = law
+        self.adjusted = law.adjust(logits, counts)
+
+    @cached_property
+    def probs(self) -> mx.array:
+        """(n, V) float32 probabilities."""
+        return self.law.probs(self.adjusted)
+
+    def draw(self, key: mx.array) -> mx.array:
+        """Return (n,) int32: one independent draw per node."""
+        law = self.law
+        if law.is_greedy:
+            return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
+        if law.has_filters:
+            return draw(self.probs, key)
+        return mx.random.categorical(self.adjusted / law.temperature, key=key).astype(mx.int32)
+
+    def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
+        """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.
+
+        A greedy law would give only ones and zeros; temperature 1 is shown instead.
+        """
+        if self.law.has_filters and not self.law.is_greedy:
+            return self.probs[nodes, tokens]
+        scaled = self.adjusted / (self.law.temperature or 1.0)
+        return mx.exp(scaled[nodes, tokens] - mx.logsumexp(scaled, axis=-1)[nodes])
+
+
+def draw(probs: mx.array, key: mx.array) -> mx.array:
+    """Return (n,) int32: one draw per row of (n, V) probabilities; zero mass is never drawn."""
+    return mx.random.categorical(mx.log(probs), key=key).astype(mx.int32)
+
+
+def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
+    """Return the k most probable tokens per row at temperature 1.
+
+    Args:
+        logits: (n, V), before any filter.
+        k: How many tokens.
+
+    Returns:
+        (n, k) int32 tokens, best first, and (n, k) float32 probabilities.
+    """
+    logits = logits.astype(mx.float32)
+    total = mx.logsumexp(logits, axis=-1, keepdims=True)
+    candidates = _best_blocks(logits, k)
+    values = mx.take_along_axis(logits, candidates, axis=-1)
+    best = mx.argsort(-values, axis=-1)[:, :k]
+    tokens = mx.take_along_axis(candidates, best, axis=-1)
+    return tokens.astype(mx.int32), mx.exp(mx.take_along_axis(values, best, axis=-1) - total)
+
+
+_BLOCK = 128
+
+
+def _best_blocks(logits: mx.array, k: int) -> mx.array:
+    """Return (n, m) candidate tokens that contain the k best of each row.
+
+    The k best lie in the k blocks with the largest maxima: one pass over the row instead of a
+    partial sort of it.
+    """
+    n, width = logits.shape
+    blocks = width // _BLOCK
+    if blocks <= k:
+        return mx.broadcast_to(mx.arange(width), (n, width))
+    maxima = logits[:, : blocks * _BLOCK].reshape(n, blocks, _BLOCK).max(axis=-1)
+    best = mx.argpartition(-maxima, k - 1, axis=-1)[:, :k]
+    inside = (best[..., None] * _BLOCK + mx.arange(_BLOCK)).reshape(n, k * _BLOCK)
+    rest = mx.broadcast_to(mx.arange(blocks * _BLOCK, width), (n, width - blocks * _BLOCK))
+    return mx.concatenate([inside, rest.astype(inside.dtype)], axis=-1)
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """How often each token stands before a row.
+
+    Attributes:
+        in_context: (n, V) int32 counts in prompt and reply.
+        in_reply: (n, V) int32 counts in the reply alone.
+    """
+
+    in_context: mx.array
+    in_reply: mx.array
+
+    @staticmethod
+    def of(prompt: list[int], vocab_size: int) -> "TokenCounts":
+        """Return the counts, one row, before a reply to `prompt`."""
+        zeros = mx.zeros((1, vocab_size), mx.int32)
+        tokens = mx.array(prompt, mx.int32)
+        return TokenCounts(zeros.at[0, tokens].add(1), zeros)
+
+    def add(self, tokens: list[int]) -> "TokenCounts":
+        """Return the counts after `tokens` were added to the reply."""
+        if not tokens:
+            return self
+        ids = mx.array(tokens, mx.int32)
+        return TokenCounts(self.in_context.at[0, ids].add(1), self.in_reply.at[0, ids].add(1))
+
+    def along(self, tree: DraftTree) -> "TokenCounts":
+        """Return (n_nodes, V) counts before the token that follows each node.
+
+        The root is counted already; every node adds the drafted tokens of its path.
+        """
+        drafted = tree.tokens[1:]
+        on_path = tree.ancestors[:, 1:].astype(mx.int32)  # (n_nodes, n_nodes - 1)
+        zeros = mx.zeros((tree.n_nodes, self.in_reply.shape[1]), mx.int32)
+        path = zeros if tree.n_nodes == 1 else zeros.at[:, drafted].add(on_path)
+        return TokenCounts(self.in_context + path, self.in_reply + path)
+
+    def last(self) -> "TokenCounts":
+        """Return the counts of the last row alone."""
+        return TokenCounts(self.in_context[-1:], self.in_reply[-1:])
+
+
+def _top_k_floor(law: Law, probs: mx.array) -> mx.array | None:
+    if not 0 < law.top_k < probs.shape[-1]:
+        return None
+    return mx.topk(probs, law.top_k, axis=-1).min(axis=-1, keepdims=True)
+
+
+def _top_p_floor(law: Law, probs: mx.array) -> mx.array | None:
+    if law.top_p >= 1:
+        return None
+    ordered = -mx.sort(-probs, axis=-1)
+    before = mx.cumsum(ordered, axis=-1) - ordered  # mass of the tokens that are more probable
+    return mx.where(before < law.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
+
+
+def _min_p_floor(law: Law, probs: mx.array) -> mx.array | None:
+    return law.min_p * probs.max(axis=-1, keepdims=True) if law.min_p else None
+
+
+def _check(name: str, value: float, allowed: str, is_allowed: bool) -> None:
+    if not math.isfinite(value) or not is_allowed:
+        raise ValueError(f"{name} must be {allowed}; got {value}")

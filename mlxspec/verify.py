@@ -1,0 +1,168 @@
+"""The lossless part: which draft tokens stay, and which token the target adds.
+
+Let p be the target's law at a node, after temperature, filters and penalties, and q the law that
+a draft token was really drawn from. Every rule here emits tokens whose joint law is exactly the
+product of the p's, for any draft whatsoever:
+
+- `match_rule`, for drafts that are a function of the past: draw y ~ p at every node and walk down
+  as long as a child holds y. For a fixed tree no lossless rule accepts more. At temperature 0
+  this is the argmax walk.
+- `token_rule`, for a chain sampled from q: keep x with probability min(1, p/q), replace the first
+  rejected one by a draw from norm(max(p - q, 0)) (Leviathan et al. 2023,
+  https://arxiv.org/abs/2211.17192; Chen et al. 2023, https://arxiv.org/abs/2302.01318).
+- `block_rule`, for the same chains: decides on the whole block and never accepts less on average
+  (Sun et al. 2024, https://arxiv.org/abs/2403.10444). The default.
+
+All of it is lazy: nothing is read on the host here.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import mlx.core as mx
+
+from mlxspec.draft import Draft
+from mlxspec.sampling import NodeLaws, draw
+from mlxspec.tree import DraftTree
+
+ChainRule = Literal["block", "token"]
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """The verdict on a draft tree; every field is a lazy MLX array.
+
+    Attributes:
+        accepted: (n_nodes,) bool: nodes on the accepted path, the root among them.
+        bonus_token: () int32 token that the target adds after the path.
+        from_residual: () bool: True where drafts stood at the place of the bonus token and were
+            all rejected.
+    """
+
+    accepted: mx.array
+    bonus_token: mx.array
+    from_residual: mx.array
+
+
+def verify(
+    draft: Draft, laws: NodeLaws, key: mx.array, chain_rule: ChainRule = "block"
+) -> VerifyResult:
+    """Decide on a draft by the rule that fits how it was made.
+
+    Args:
+        draft: The draft tree.
+        laws: The target's law of the next token after each node of the tree.
+        key: Random key, used for this draft only.
+        chain_rule: Rule for sampled chains.
+    """
+    if draft.sampled_from is None or laws.law.is_greedy:
+        return match_rule(draft.tree, laws.draw(key))
+    accept_key, bonus_key = mx.random.split(key)
+    uniforms = mx.random.uniform(shape=(draft.tree.n_nodes - 1,), key=accept_key)
+    rule = block_rule if chain_rule == "block" else token_rule
+    num_accepted, bonus_probs = rule(
+        draft.tree.tokens[1:], laws.probs, draft.sampled_from, uniforms
+    )
+    return VerifyResult(
+        accepted=mx.arange(draft.tree.n_nodes) <= num_accepted,
+        bonus_token=draw(bonus_probs[None], bonus_key)[0],
+        from_residual=num_accepted < draft.tree.n_nodes - 1,
+    )
+
+
+def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:
+    """Walk down as long as a child holds the token that the target chose at its parent.
+
+    Args:
+        tree: A tree that does not depend on `chosen`.
+        chosen: (n_nodes,) int32 token that the target draws after each node.
+    """
+    parents, tokens = tree.parents, tree.tokens
+    matches = tokens == chosen[mx.maximum(parents, 0)]
+    same = (parents[:, None] == parents[None]) & (tokens[:, None] == tokens[None])
+    # Of two siblings with one token only the first may be kept: choosing the one whose
+    # descendants fared better would bend the law.
+    is_repeat = (same & mx.tri(tree.n_nodes, k=-1, dtype=mx.bool_)).any(axis=1)
+    is_root = parents < 0
+    broken = ~((matches & ~is_repeat) | is_root)
+    accepted = ~(tree.ancestors & broken[None]).any(axis=1)
+    last = mx.argmax(mx.where(accepted, tree.depths, -1))
+    return VerifyResult(
+        accepted=accepted,
+        bonus_token=chosen[last],
+        from_residual=(parents == last).any(),
+    )
+
+
+def token_rule(
+    tokens: mx.array, target_probs: mx.array, draft_probs: mx.array, uniforms: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Accept each token of a chain on its own, up to the first rejection.
+
+    Args:
+        tokens: (n,) int32 drafted tokens, drawn from the rows of `draft_probs`.
+        target_probs: (n + 1, V) float32 target's law before each token and after the last.
+        draft_probs: (n, V) float32.
+        uniforms: (n,) float32 in [0, 1).
+
+    Returns:
+        () int32 number of accepted tokens and (V,) float32 law of the token to add.
+    """
+    p, q = _at(target_probs[:-1], tokens), _at(draft_probs, tokens)
+    # Strict: u can be exactly 0, and a token without mass under p must not pass then.
+    kept = (uniforms * q < p) & (q > 0)
+    num_accepted = mx.cumprod(kept.astype(mx.int32)).sum()
+    weights = mx.ones(target_probs.shape[0])
+    return num_accepted, _residual(target_probs, draft_probs, weights, num_accepted)
+
+
+def block_rule(
+    tokens: mx.array, target_probs: mx.array, draft_probs: mx.array, uniforms: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Accept the longest prefix of a chain that its own draw allows, judged as a block.
+
+    Arguments and result are those of `token_rule`.
+    """
+    weights = _prefix_weights(_at(target_probs[:-1], tokens), _at(draft_probs, tokens))
+    n = tokens.shape[0]
+    inner = _excess(target_probs[:-1], draft_probs, weights[:-1])[1:]  # prefixes of 1..n-1 tokens
+    thresholds = mx.concatenate([_ratio(inner, inner + 1 - weights[1:-1]), weights[-1:]])
+    lengths = mx.where(uniforms < thresholds, mx.arange(1, n + 1), 0)
+    num_accepted = lengths.max()
+    return num_accepted, _residual(target_probs, draft_probs, weights, num_accepted)
+
+
+def _prefix_weights(p: mx.array, q: mx.array) -> mx.array:
+    """Return (n + 1,) with w_0 = 1 and w_i = min(1, w_(i-1) p_i / q_i)."""
+    weights = [mx.ones(1)]
+    for ratio in mx.split(_ratio(p, q), p.shape[0]):
+        weights.append(mx.minimum(1.0, weights[-1] * ratio))
+    return mx.concatenate(weights)
+
+
+def _excess(target_probs: mx.array, draft_probs: mx.array, weights: mx.array) -> mx.array:
+    return mx.maximum(weights[:, None] * target_probs - draft_probs, 0.0).sum(axis=-1)
+
+
+def _residual(
+    target_probs: mx.array, draft_probs: mx.array, weights: mx.array, row: mx.array
+) -> mx.array:
+    """Return (V,) norm(max(w p - q, 0)) of a row; p itself after the last draft token.
+
+    Where rounding leaves no mass, p and q agree and p is the answer.
+    """
+    zero = mx.zeros((1, draft_probs.shape[1]))
+    p = target_probs[row]
+    excess = mx.maximum(weights[row] * p - mx.concatenate([draft_probs, zero])[row], 0.0)
+    excess = mx.where(row == draft_probs.shape[0], p, excess)
+    mass = excess.sum()
+    return mx.where(mass > 0, excess / mx.maximum(mass, 1e-38), p)
+
+
+def _at(rows: mx.array, tokens: mx.array) -> mx.array:
+    return mx.take_along_axis(rows, tokens[:, None], axis=1)[:, 0]
+
+
+def _ratio(numerator: mx.array, denominator: mx.array) -> mx.array:
+    is_safe = denominator > 0
+    return mx.where(is_safe, numerator / mx.where(is_safe, denominator, 1.0), 0.0)
