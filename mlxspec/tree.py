@@ -53,7 +53,7 @@ class DraftTree:
                 raise ValueError(f"node {index} has parent {parent}; allowed are 0 to {index - 1}")
         if len(set(zip(parents[1:], tokens[1:], strict=True))) < len(tokens) - 1:
             raise ValueError("two siblings hold the same token; a draft tree holds a path once")
-        return DraftTree(mx.array(tokens, mx.int32), mx.array(parents, mx.int32))
+        return DraftTree(mx.array(list(tokens), mx.int32), mx.array(list(parents), mx.int32))
 
     @staticmethod
     def chain(tokens: mx.array) -> "DraftTree":

@@ -1,0 +1,105 @@
+"""The command line: argparse to function, no logic.
+
+Exit codes: 0 for success, 2 for a bad argument, 1 for anything else that went wrong, 130 after
+Ctrl-C. `--debug` shows the traceback of an error that is otherwise one line.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from mlxspec import __version__
+from mlxspec.errors import MlxspecError
+
+_DRAFTERS = ("none", "suffix", "table", "pool", "model")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        # Imported late: `replay` and `--help` must not need MLX.
+        code: int = import_module(f"mlxspec.commands.{args.command}").run(args)
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from flushing into it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
+        if args.debug:
+            raise
+        print(f"mlxspec: {error or type(error).__name__}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mlxspec",
+        description="Lossless speculative decoding on MLX, and a chat that shows it.",
+    )
+    parser.add_argument("--version", action="version", version=f"mlxspec {__version__}")
+    debug = argparse.ArgumentParser(add_help=False)
+    debug.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[debug])
+
+    chat = add("chat", "Chat with a model in the terminal.")
+    _add_model_options(chat)
+    _add_sampling_options(chat)
+    chat.add_argument("--plain", action="store_true", help="bare lines, for pipes and readers")
+    generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
+    _add_prompt_options(generate)
+    _add_model_options(generate)
+    _add_sampling_options(generate)
+    generate.add_argument("--json", action="store_true", help="print one JSON document instead")
+    replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
+    replay.add_argument("file", help="a file written by --trace")
+    replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")
+    add("doctor", "Say what this machine runs on and what to improve.")
+    models = add("models", "List the models that are here.")
+    models.add_argument("--fetch", action="store_true", help="fetch the default model")
+    return parser
+
+
+def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("prompt")
+    group.add_argument("--prompt", metavar="TEXT")
+    group.add_argument("--prompt-file", metavar="FILE", help="- reads standard input")
+    group.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from there")
+    group.add_argument("--raw", action="store_true", help="continue the text, no chat template")
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", help="folder, GGUF file or hub id; left out, the default model")
+    group.add_argument("--drafter", help=f"one of {', '.join(_DRAFTERS)}; left out, pool")
+    group.add_argument("--draft-model", help="checkpoint that drafts (drafter 'model')")
+    group.add_argument(
+        "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
+    )
+    group.add_argument("--num-draft-tokens", type=int, help="draft nodes per round at most (15)")
+    group.add_argument("--max-kv-size", type=int, help="rows of a rotating cache; left out, full")
+    group.add_argument("--keep", type=int, default=4, help="first tokens never evicted (4)")
+    group.add_argument("--kv-bits", type=int, help="4 or 8: quantised keys and values")
+    group.add_argument("--system", metavar="TEXT", help="system prompt")
+    group.add_argument("--trace", metavar="FILE", help="append what happens to this file")
+
+
+def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--max-tokens", type=int, default=512, help="most tokens of a reply (512)")
+    group.add_argument("--temp", type=float, default=0.0, help="temperature; 0 is greedy (0)")
+    group.add_argument("--top-p", type=float, default=1.0, help="nucleus mass, 1 for all (1)")
+    group.add_argument("--top-k", type=int, default=0, help="most probable tokens, 0 for all (0)")
+    group.add_argument("--min-p", type=float, default=0.0, help="share of the best, 0 for all (0)")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X")
+    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X")
+    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
+    group.add_argument("--seed", type=int, help="left out, drawn at random")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may repeat")

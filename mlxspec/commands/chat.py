@@ -1,0 +1,122 @@
+"""`mlxspec chat`: the terminal app, or with `--plain` a chat of bare lines.
+
+The plain chat suits pipes, screen readers and terminals that cannot draw: one line in, the reply
+out as it is made, no colour and no cursor movement.
+"""
+
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from types import FrameType
+
+from mlxspec.commands.options import generation_params, open_engine
+from mlxspec.commands.summary import summary_line
+from mlxspec.conversation import Conversation
+from mlxspec.errors import MlxspecError
+from mlxspec.events import (
+    DraftVerified,
+    Event,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+)
+from mlxspec.reply import GenerationParams
+from mlxspec.trace import TraceWriter
+
+_HELP = """\
+Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
+/retry  answer the last message again      /new   forget the conversation
+/help   this list                          /quit  end the chat"""
+
+
+def run(args: Namespace) -> int:
+    """Open the app, or chat in lines where `--plain` asks for it or there is no terminal."""
+    params = generation_params(args)
+    if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _run_plain(args, params)
+    from mlxspec_app.app import run_chat
+    from mlxspec_app.bridge import EngineSession
+
+    def open_conversation(on_progress: Callable[[int, int], None]) -> Conversation:
+        return Conversation(open_engine(args, on_progress), args.system)
+
+    return run_chat(lambda: EngineSession(open_conversation, params, args.trace))
+
+
+def _run_plain(args: Namespace, params: GenerationParams) -> int:
+    conversation = Conversation(open_engine(args), args.system)
+    chat = _PlainChat(conversation, params)
+    print(
+        f"{conversation.engine.name}, drafter {conversation.engine.drafter.name}. /help for help."
+    )
+    with ExitStack() as stack:
+        if args.trace:
+            chat.trace = stack.enter_context(TraceWriter(args.trace))
+        while chat.turn():
+            pass
+    return 0
+
+
+class _PlainChat:
+    """The loop of the plain chat."""
+
+    def __init__(self, conversation: Conversation, params: GenerationParams) -> None:
+        self.trace: TraceWriter | None = None
+        self._conversation = conversation
+        self._params = params
+        self._stop = False
+
+    def turn(self) -> bool:
+        """Take one line and answer it; False ends the chat."""
+        try:
+            line = input("\nyou> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return False
+        match line:
+            case "":
+                pass
+            case "/quit" | "/exit":
+                return False
+            case "/help":
+                print(_HELP)
+            case "/new":
+                self._conversation.reset()
+                print("The conversation is forgotten.")
+            case "/retry":
+                self._answer(self._conversation.regenerate)
+            case _ if line.startswith("/") and " " not in line:
+                print(f"{line} is not a command; /help lists them.")
+            case _:
+                self._answer(partial(self._conversation.reply, line))
+        return True
+
+    def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
+        """Print a reply; what goes wrong costs this reply, not the chat."""
+        self._stop = False
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            for event in ask(self._params, should_stop=lambda: self._stop):
+                self._show(event)
+        except (MlxspecError, ValueError) as error:
+            print(f"mlxspec: {error}", file=sys.stderr)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._stop = True  # the engine looks once a round, when it is at rest
+
+    def _show(self, event: Event) -> None:
+        if self.trace:
+            self.trace.write(event)
+        match event:
+            case GenerationStarted():
+                self._drafter = event.drafter
+            case DraftVerified() | PlainDecoded():
+                print("".join(token.text for token in event.emit), end="", flush=True)
+            case GenerationFinished():
+                print(event.text)
+                print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)

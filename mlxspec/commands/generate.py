@@ -1,0 +1,133 @@
+"""`mlxspec generate`: one reply; text on standard output, figures on standard error."""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from mlxspec.commands.options import PrefillBar, generation_params, open_engine
+from mlxspec.commands.summary import summary_line
+from mlxspec.conversation import Conversation
+from mlxspec.engine import Engine
+from mlxspec.events import (
+    DraftVerified,
+    EmittedToken,
+    Event,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+)
+from mlxspec.reply import GenerationParams
+from mlxspec.trace import TraceWriter
+
+
+def run(args: Namespace) -> int:
+    """Generate one reply and print it.
+
+    Raises:
+        ValueError: No prompt, or an argument out of range.
+        MlxspecError: The model cannot be loaded, or the prompt does not fit it.
+    """
+    prompt = _read_prompt(args)
+    params = generation_params(args)
+    engine = open_engine(args)
+    printer = _Printer(as_json=args.json)
+    with ExitStack() as stack:
+        trace = stack.enter_context(TraceWriter(args.trace)) if args.trace else None
+        for event in _events(engine, prompt, params, args):
+            if trace:
+                trace.write(event)
+            printer.show(event)
+    return 0
+
+
+def _read_prompt(args: Namespace) -> str:
+    given = [args.prompt is not None, args.prompt_file is not None, args.stdin is not None]
+    if sum(given) != 1:
+        raise ValueError("give one prompt: --prompt TEXT, --prompt-file FILE, or - to read it")
+    if args.prompt is not None:
+        prompt = args.prompt
+    elif args.stdin or args.prompt_file == "-":
+        prompt = sys.stdin.read()
+    else:
+        prompt = _read_file(Path(args.prompt_file))
+    if not prompt.strip():
+        raise ValueError("the prompt is empty: give it some text")
+    return str(prompt)
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read the prompt file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the prompt file {path} is not UTF-8 text") from error
+
+
+def _events(
+    engine: Engine, prompt: str, params: GenerationParams, args: Namespace
+) -> Iterator[Event]:
+    if args.raw or not engine.tokenizer.has_chat_template:
+        return engine.generate(prompt, params)
+    return Conversation(engine, args.system).reply(prompt, params)
+
+
+class _Printer:
+    """Streams a reply, or gathers it into one JSON document."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._tokens: list[int] = []
+        self._text = ""
+        self._started: GenerationStarted | None = None
+        self._bar = PrefillBar()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case GenerationStarted():
+                self._started = event
+            case PrefillProgress():
+                self._bar.update(event.done, event.total)
+            case DraftVerified() | PlainDecoded():
+                self._add(event.emit)
+            case GenerationFinished():
+                self._finish(event)
+
+    def _add(self, emit: tuple[EmittedToken, ...]) -> None:
+        self._tokens += [token.token for token in emit]
+        self._write("".join(token.text for token in emit))
+
+    def _write(self, text: str) -> None:
+        self._text += text
+        if not self._as_json:
+            print(text, end="", flush=True)
+
+    def _finish(self, event: GenerationFinished) -> None:
+        self._write(event.text)
+        assert self._started is not None
+        about = self._started
+        if not self._as_json:
+            print()
+            print(summary_line(event.stats, drafter=about.drafter), file=sys.stderr)
+            return
+        document = {
+            "text": self._text,
+            "tokens": self._tokens,
+            "finish_reason": event.reason,
+            "stats": {
+                **event.stats,
+                "model": about.target,
+                "weights": about.weights,
+                "drafter": about.drafter,
+                "cache": about.cache,
+                "sampling": about.sampling,
+                "seed": about.seed,
+                "device": about.device,
+                "blas": about.blas,
+            },
+        }
+        print(json.dumps(document, ensure_ascii=False))

@@ -1,0 +1,18 @@
+"""`mlxspec replay`: show a recorded trace in the app; needs neither MLX nor a model."""
+
+from argparse import Namespace
+
+from mlxspec.trace import read_trace
+
+
+def run(args: Namespace) -> int:
+    """Open the app on a trace.
+
+    Raises:
+        TraceError: The file cannot be read, or is no trace.
+    """
+    for _ in read_trace(args.file):  # a broken file is told before the screen opens
+        pass
+    from mlxspec_app.app import run_replay
+
+    return run_replay(args.file, speed=args.speed)

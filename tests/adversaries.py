@@ -1,0 +1,94 @@
+"""Drafters that no user would want; the output must not notice them."""
+
+import random
+
+import mlx.core as mx
+
+from mlxspec.draft import Draft
+from mlxspec.tree import DraftTree
+
+
+class Adversary:
+    """Remembers what it was told; subclasses propose."""
+
+    name = "adversary"
+    num_top_tokens = 0
+
+    def start(self, prompt, law, key):
+        self.tokens = list(prompt[:-1])
+
+    def update(self, outcome):
+        self.tokens += [outcome.tokens[0], *outcome.accepted]
+
+
+class AlwaysRight(Adversary):
+    """Knows the whole greedy reply beforehand."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def propose(self, root, budget):
+        here = len(self.tokens) + 1
+        chain = [root, *self.text[here : here + budget]]
+        return Draft.from_lists(chain, range(-1, len(chain) - 1), ["right"] * (len(chain) - 1))
+
+
+class AlwaysWrong(AlwaysRight):
+    """Knows the reply, and proposes anything else."""
+
+    def propose(self, root, budget):
+        here = len(self.tokens) + 1
+        right = self.text[here] if here < len(self.text) else 0
+        tokens = [token for token in range(8) if token != right][:budget]
+        return Draft.from_lists([root, *tokens], [-1, *[0] * len(tokens)], ["wrong"] * len(tokens))
+
+
+class RandomTrees(Adversary):
+    """Trees of any shape over a few frequent tokens."""
+
+    def __init__(self, vocab_size):
+        self.vocab_size = vocab_size
+
+    def propose(self, root, budget):
+        rng = random.Random(str(self.tokens) + str(root))
+        tokens, parents = [root], [-1]
+        for _ in range(rng.randint(0, budget)):
+            parent, token = rng.randrange(len(tokens)), rng.randrange(self.vocab_size)
+            if (parent, token) not in zip(parents[1:], tokens[1:], strict=True):
+                tokens.append(token)
+                parents.append(parent)
+        return Draft.from_lists(tokens, parents, ["random"] * (len(tokens) - 1))
+
+
+class Duplicates(RandomTrees):
+    """Every node twice, which `DraftTree.from_lists` would refuse."""
+
+    def propose(self, root, budget):
+        once = super().propose(root, budget // 2)
+        n = once.tree.n_nodes
+        tokens = mx.concatenate([once.tree.tokens, once.tree.tokens[1:]])
+        parents = once.tree.parents.tolist()
+        again = [0 if parent == 0 else parent + n - 1 for parent in parents[1:]]
+        tree = DraftTree(tokens, mx.array([*parents, *again], mx.int32))
+        return Draft(tree, ("twice",) * (tree.n_nodes - 1))
+
+
+class UniformChain(Adversary):
+    """A chain drawn from the uniform law, and honest about it."""
+
+    def __init__(self, vocab_size, length=3):
+        self.vocab_size, self.length = vocab_size, length
+
+    def start(self, prompt, law, key):
+        super().start(prompt, law, key)
+        self.key = key
+
+    def propose(self, root, budget):
+        length = min(budget, self.length)
+        if not length:
+            return Draft.empty(root)
+        self.key, key = mx.random.split(self.key)
+        drawn = mx.random.randint(0, self.vocab_size, (length,), key=key).astype(mx.int32)
+        tree = DraftTree.chain(mx.concatenate([mx.array([root], mx.int32), drawn]))
+        uniform = mx.full((length, self.vocab_size), 1 / self.vocab_size)
+        return Draft(tree, ("uniform",) * length, sampled_from=uniform)

@@ -1,0 +1,211 @@
+"""The lossless matrix: every drafter, family, cache and law against the target recomputed.
+
+Greedy replies must equal, token for token, what the target says when each prefix is computed
+anew in NumPy. For sampled replies every law that a round hands to verification is compared with
+the exact law of its node's own prefix, and every q with the law that it claims to be; that the
+rules turn such laws into the target's is proved by enumeration in `test_verify.py`.
+"""
+
+import itertools
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
+from tiny import emitted, make_cache, make_engine, tiny_model
+from truth import Target
+
+import mlxspec.engine as engine_module
+from mlxspec.api import HOST_DRAFTERS
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+
+FAMILIES = ("llama", "qwen2")
+CACHES = ("full", "rotating", "int8", "int4")
+VOCAB = 24
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+LENGTH = 30  # with the prompt well past the ring of 12
+LAWS = {
+    "temperature": Law(temperature=0.8),
+    "top_k": Law(temperature=1.0, top_k=5),
+    "top_p": Law(temperature=1.2, top_p=0.7),
+    "min_p": Law(temperature=1.0, min_p=0.1),
+    "all filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": Law(
+        temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3
+    ),
+    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
+}
+MODELS = {family: tiny_model(family, vocab_size=VOCAB) for family in FAMILIES}
+TARGETS = {(f, c): Target(MODELS[f], c) for f in FAMILIES for c in CACHES}
+
+
+def draft_model(family, kind, *, seed=5, noise=0.3):
+    """A model that agrees with the target now and then: its weights with noise."""
+    model = tiny_model(family, vocab_size=VOCAB, seed=seed)
+    key = mx.random.key(99)
+    weights = mx.random.normal(model.lm_head.weight.shape, key=key) * noise
+    model.lm_head.weight = model.lm_head.weight + weights
+    return Decoder(model, make_cache(model, kind))
+
+
+DRAFTERS = {
+    "none": lambda family, kind: NoDrafter(),
+    **{
+        name: lambda family, kind, make=make: make()
+        for name, make in HOST_DRAFTERS.items()
+        if name != "none"
+    },
+    "model": lambda family, kind: DraftModelDrafter(draft_model(family, kind), VOCAB),
+    "always right": lambda family, kind: AlwaysRight(
+        PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH)
+    ),
+    "always wrong": lambda family, kind: AlwaysWrong(
+        PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH)
+    ),
+    "random trees": lambda family, kind: RandomTrees(VOCAB),
+    "duplicates": lambda family, kind: Duplicates(VOCAB),
+    "uniform chain": lambda family, kind: UniformChain(VOCAB),
+}
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_tokens_are_those_of_the_target(drafter, family, kind):
+    engine = make_engine(MODELS[family], DRAFTERS[drafter](family, kind), kind)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
+    assert emitted(engine.generate(PROMPT, params)) == TARGETS[family, kind].greedy(PROMPT, LENGTH)
+
+
+@pytest.mark.parametrize("drafter", ["random trees", "model"])
+def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
+    law = Law(repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.4)
+    engine = make_engine(MODELS["llama"], DRAFTERS[drafter]("llama", "full"))
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
+    tokens = list(PROMPT)
+    for _ in range(LENGTH):
+        here = TARGETS["llama", "full"].law(tuple(tokens), law, len(PROMPT))
+        tokens.append(int(np.argmax(here)))
+    assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
+
+
+class LawSpy:
+    """Stands in for `verify` in the engine and keeps what it was given."""
+
+    def __init__(self, monkeypatch):
+        self.rounds = []
+        monkeypatch.setattr(engine_module, "verify", self)
+        self._verify = engine_module_verify
+
+    def __call__(self, draft, laws, key, chain_rule):
+        self.rounds.append((draft, laws))
+        return self._verify(draft, laws, key, chain_rule)
+
+
+engine_module_verify = engine_module.verify
+
+
+def prefixes(history, tree):
+    """The tokens up to and with each node."""
+    tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
+    paths = []
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else history), token))
+    return paths
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind, law, monkeypatch):
+    spy = LawSpy(monkeypatch)
+    engine = make_engine(MODELS[family], DRAFTERS[drafter](family, kind), kind)
+    params = GenerationParams(max_tokens=12, num_draft_tokens=5, law=LAWS[law], seed=7)
+    tokens = list(PROMPT)
+    for event in engine.generate(PROMPT, params):
+        if not hasattr(event, "emit"):
+            continue
+        if event.t == "draft":
+            continue
+        (draft, laws), spy.rounds = spy.rounds[-1], []
+        for row, prefix in zip(
+            np.array(laws.probs), prefixes(tuple(tokens[:-1]), draft.tree), strict=True
+        ):
+            exact = TARGETS[family, kind].law(prefix, LAWS[law], len(PROMPT))
+            np.testing.assert_allclose(row, exact, atol=2e-4)
+        tokens += [token.token for token in event.emit]
+    assert len(tokens) == len(PROMPT) + 12
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_a_sampled_draft_is_honest_about_its_law(kind, law, monkeypatch):
+    spy = LawSpy(monkeypatch)
+    drafter = DraftModelDrafter(draft_model("llama", kind), VOCAB)
+    drafting = Target(drafter.decoder.model, kind)
+    engine = make_engine(MODELS["llama"], drafter, kind)
+    params = GenerationParams(max_tokens=12, num_draft_tokens=5, law=LAWS[law], seed=3)
+    tokens = list(PROMPT)
+    drafted = 0
+    for event in engine.generate(PROMPT, params):
+        if event.t not in ("verify", "plain"):
+            continue
+        draft, _ = spy.rounds[-1]
+        paths = prefixes(tuple(tokens[:-1]), draft.tree)
+        for node in range(1, draft.tree.n_nodes):
+            exact = drafting.law(paths[node - 1], LAWS[law], len(PROMPT))
+            np.testing.assert_allclose(np.array(draft.sampled_from[node - 1]), exact, atol=2e-4)
+            drafted += 1
+        tokens += [token.token for token in event.emit]
+    assert drafted > 8
+
+
+def small_draft_model():
+    return DraftModelDrafter(
+        Decoder(tiny_model(vocab_size=4, seed=3)), target_vocab_size=4, lookahead=2
+    )
+
+
+JOINTS = {
+    "draft model, block rule": (small_draft_model, "block"),
+    "draft model, token rule": (small_draft_model, "token"),
+    "uniform chain": (lambda: UniformChain(4, length=2), "block"),
+    "duplicates": (lambda: Duplicates(4), "block"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", JOINTS)
+def test_three_sampled_tokens_follow_the_joint_law_of_the_target(case):
+    make_drafter, chain_rule = JOINTS[case]
+    law = Law(temperature=1.0, top_p=0.95, presence_penalty=0.3)
+    model = tiny_model(vocab_size=4, seed=2)
+    truth = Target(model)
+    prompt = [1, 2]
+    exact = {}
+    for reply in itertools.product(range(4), repeat=3):
+        prob = 1.0
+        for i, token in enumerate(reply):
+            prob *= truth.law((*prompt, *reply[:i]), law, len(prompt))[token]
+        exact[reply] = prob
+    counts = dict.fromkeys(exact, 0)
+    engine = make_engine(model, make_drafter())
+    draws = 600
+    for seed in range(draws):
+        params = GenerationParams(
+            max_tokens=3, law=law, seed=seed, num_draft_tokens=5, chain_rule=chain_rule
+        )
+        counts[tuple(emitted(engine.generate(prompt, params)))] += 1
+    chi_square = sum(
+        (counts[reply] - draws * prob) ** 2 / (draws * prob)
+        for reply, prob in exact.items()
+        if prob > 1e-9
+    )
+    assert all(counts[reply] == 0 for reply, prob in exact.items() if prob <= 1e-9)
+    freedom = sum(prob > 1e-9 for prob in exact.values()) - 1
+    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5  # beyond the 99.99th percentile

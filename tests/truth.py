@@ -1,0 +1,114 @@
+"""What the target says after a prefix, computed from nothing: the truth of the lossless tests."""
+
+import mlx.core as mx
+import numpy as np
+from reference import ConcatCache, reference_logits
+
+from mlxspec.sampling import Law
+
+
+class Target:
+    """A model seen from outside: prefix to logits, prefix to law; remembers what it computed."""
+
+    def __init__(self, model, kind: str = "full", ring: tuple[int, int] = (12, 2)):
+        """`kind` is that of `tiny.make_cache`; `ring` its size and kept tokens."""
+        self.model, self.kind = model, kind
+        self.ring = ring if "rotating" in kind else None
+        self.bits = {"int8": 8, "int4": 4}.get(kind)
+        self._logits: dict[tuple[int, ...], np.ndarray] = {}
+        self._caches: dict[tuple[int, ...], ConcatCache] = {}
+
+    def logits(self, prefix: tuple[int, ...]) -> np.ndarray:
+        if prefix not in self._logits:
+            self._logits[prefix] = self._compute(prefix)
+        return self._logits[prefix]
+
+    def law(self, prefix: tuple[int, ...], law: Law, prompt_length: int) -> np.ndarray:
+        return exact_law(self.logits(prefix), law, prefix, prefix[prompt_length:])
+
+    def greedy(self, prompt: list[int], count: int) -> list[int]:
+        tokens = list(prompt)
+        for _ in range(count):
+            tokens.append(int(np.argmax(self.logits(tuple(tokens)))))
+        return tokens[len(prompt) :]
+
+    def _compute(self, prefix: tuple[int, ...]) -> np.ndarray:
+        if self.bits:
+            return self._compute_quantised(prefix)
+        visible = None
+        if self.ring:
+            size, keep = self.ring
+            age = np.subtract.outer(np.arange(len(prefix)), np.arange(len(prefix)))
+            kept = np.arange(len(prefix))[None] < keep
+            visible = (age >= 0) & ((age < size - keep) | kept)
+        return reference_logits(self.model, list(prefix), visible)[-1]
+
+    def _compute_quantised(self, prefix: tuple[int, ...]) -> np.ndarray:
+        cache = self._cache_before(prefix)
+        tokens = mx.array([prefix[-1:]])
+        hidden, _ = self.model.hidden_states(tokens, cache, len(prefix) - 1, {None: None})
+        self._caches[prefix] = cache
+        return np.array(self.model.logits(hidden)[0, -1], np.float64)
+
+    def _cache_before(self, prefix: tuple[int, ...]) -> "QuantisedConcatCache":
+        if len(prefix) == 1:
+            return QuantisedConcatCache(self.bits)
+        if prefix[:-1] not in self._caches:
+            self._compute_quantised(prefix[:-1])
+        return self._caches[prefix[:-1]].copy()
+
+
+class QuantisedConcatCache(ConcatCache):
+    """Every row goes through `mx.quantize` on its own before it is kept."""
+
+    def __init__(self, bits: int):
+        super().__init__()
+        self.bits = bits
+
+    def stage(self, layer, keys, values):
+        return super().stage(layer, self._squeeze(keys), self._squeeze(values))
+
+    def copy(self):
+        other = QuantisedConcatCache(self.bits)
+        other.rows = dict(self.rows)
+        return other
+
+    def _squeeze(self, rows):
+        packed = mx.quantize(rows, group_size=32, bits=self.bits)
+        return mx.dequantize(*packed, group_size=32, bits=self.bits)
+
+
+def exact_law(logits, law: Law, context, reply) -> np.ndarray:
+    """The law of `mlxspec.sampling` in NumPy float64, one token at a time."""
+    logits = logits.astype(np.float64).copy()
+    for token, bias in law.logit_bias.items():
+        logits[token] += bias
+    for token in set(context):
+        factor = law.repetition_penalty
+        logits[token] = logits[token] / factor if logits[token] > 0 else logits[token] * factor
+    for token in set(reply):
+        count = list(reply).count(token)
+        logits[token] -= law.presence_penalty + law.frequency_penalty * count
+    if law.temperature == 0:
+        return np.eye(len(logits))[np.argmax(logits)]
+    probs = _softmax(logits / law.temperature)
+    if law.top_k:
+        probs = _cut(probs, np.argsort(-probs, kind="stable")[: law.top_k])
+    if law.top_p < 1:
+        order = np.argsort(-probs, kind="stable")
+        count = int(np.searchsorted(np.cumsum(probs[order]), law.top_p - 1e-12)) + 1
+        probs = _cut(probs, order[:count])
+    if law.min_p:
+        probs = _cut(probs, np.flatnonzero(probs >= law.min_p * probs.max()))
+    return probs
+
+
+def _softmax(logits):
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def _cut(probs, kept):
+    mask = np.zeros(len(probs), bool)
+    mask[kept] = True
+    return np.where(mask, probs, 0) / probs[mask].sum()
