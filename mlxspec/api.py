@@ -1,10 +1,10 @@
 """The front door: `load` an engine, `stream_text` from it.
 
-    import mlxspec
+import mlxspec
 
-    engine = mlxspec.load()
-    for text in mlxspec.stream_text(engine, "The capital of France is"):
-        print(text, end="", flush=True)
+engine = mlxspec.load()
+for text in mlxspec.stream_text(engine, "The capital of France is"):
+    print(text, end="", flush=True)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -101,9 +101,7 @@ def make_cache(
 ) -> Cache:
     """Return an empty cache that fits a model; see `load` for the arguments."""
     packing = None if kv_bits is None else Quantization.for_head_dim(kv_bits, config.head_dim)
-    return Cache(
-        config.num_hidden_layers, max_size=max_kv_size, keep=keep, quantization=packing
-    )
+    return Cache(config.num_hidden_layers, max_size=max_kv_size, keep=keep, quantization=packing)
 
 
 def check_drafter(drafter: str, *, has_draft_model: bool) -> None:

@@ -84,7 +84,18 @@ class Cache:
 
         Returns:
             Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new.
+
+        Raises:
+            CacheError: Keys and values do not pair up, or are not like the rows held; nothing
+                was staged.
         """
+        if keys.ndim != 4 or keys.shape[:3] != values.shape[:3]:
+            raise CacheError(
+                f"keys {keys.shape} and values {values.shape} must both be (B, Hkv, L, D), with "
+                "the same B, Hkv and L"
+            )
+        self._keys[layer].check(keys)
+        self._values[layer].check(values)
         start = self.num_committed + self._staged[layer]
         self._keys[layer].write(start, keys)
         self._values[layer].write(start, values)
@@ -115,15 +126,17 @@ class Cache:
         staged = self.num_staged
         if len(set(rows)) < len(rows) or any(not 0 <= row < staged for row in rows):
             raise CacheError(f"cannot commit rows {list(rows)} of {staged} staged ones")
-        moves = [(self.num_committed + row, slot) for row, slot in self._placement(rows)]
-        if any(source != slot for source, slot in moves):
-            self._move(moves)
+        placement = self._placement(rows)
+        if any(self.num_committed + row != slot for row, slot in placement):
+            self._place(placement)
         self.offset += len(rows)
-        self._staged = [0] * self._n_layers
+        self.rollback()
 
     def rollback(self) -> None:
         """Forget all staged rows, also where a forward broke off half-way."""
         self._staged = [0] * self._n_layers
+        for store in (*self._keys, *self._values):
+            store.forget()
 
     def _placement(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Return (row, slot) for the rows that survive; of a long run only the last fit a ring."""
@@ -144,11 +157,11 @@ class Cache:
             return position
         return self.keep + (position - self.keep) % (self.max_size - self.keep)
 
-    def _move(self, moves: Sequence[tuple[int, int]]) -> None:
-        sources = mx.array([source for source, _ in moves], mx.int32)
-        runs = _runs([slot for _, slot in moves])
+    def _place(self, placement: Sequence[tuple[int, int]]) -> None:
+        rows = mx.array([row for row, _ in placement], mx.int32)
+        runs = _runs([slot for _, slot in placement])
         for store in (*self._keys, *self._values):
-            store.move(sources, runs)
+            store.place(rows, runs)
 
     # ---- positions -------------------------------------------------------------------------
 
@@ -165,12 +178,12 @@ class Cache:
     def can_truncate(self, length: int) -> bool:
         """Say whether the first `length` tokens can be kept without computing rows again.
 
-        A ring that has wrapped has evicted what an earlier token would see; only its newest
-        row can be dropped.
+        A ring that has wrapped has evicted what an earlier token sees, itself included when it
+        is read again: nothing can be dropped from it.
         """
         if self.max_size is None or self.offset <= self.max_size:
             return 0 <= length <= self.offset
-        return self.offset - 1 <= length <= self.offset
+        return length == self.offset
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` committed tokens; staged rows are forgotten.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.backend import values
 from mlxspec.cache import Cache
 from mlxspec.masks import Masks, chain_masks, last_row_masks, tree_masks
 from mlxspec.models import Model
@@ -162,9 +163,9 @@ class Decoder:
         if self._tree is None:
             raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
         tree, hidden = self._tree
-        parents: list[int] = tree.parents.tolist()
+        parents: list[int] = values(tree.parents)
         _check_path(path, parents)
-        tokens: list[int] = tree.tokens.tolist()
+        tokens: list[int] = values(tree.tokens)
         kept = [tokens[index] for index in path]
         self._commit_rows(path, kept, hidden[path[-1] : path[-1] + 1])
 
@@ -186,7 +187,7 @@ class Decoder:
         if not drafts:
             return self.logits(first)
         self._drop_staged()
-        hidden = self._stage_chain(mx.array(drafts, mx.int32))
+        hidden = self._stage_chain(mx.array(list(drafts), mx.int32))
         self._commit_rows(range(len(drafts)), list(drafts), hidden[-1:])
         return self.logits(mx.concatenate([first, hidden]))
 
@@ -241,7 +242,7 @@ class Decoder:
     def embed_tokens(self, tokens: Sequence[int]) -> mx.array:
         """Return (len(tokens), D) input embeddings."""
         self._check_tokens(tokens)
-        return self.model.embed(mx.array(tokens, mx.int32))
+        return self.model.embed(mx.array(list(tokens), mx.int32))
 
     # ---- inside ----------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Draft:
     ) -> "Draft":
         """Return a deterministic draft from lists; tokens and parents start with the root's."""
         tree = DraftTree.from_lists(tokens, parents)
-        probs = None if node_probs is None else mx.array(node_probs, mx.float32)
+        probs = None if node_probs is None else mx.array(list(node_probs), mx.float32)
         return Draft(tree, tuple(sources), probs)
 
 

@@ -4,7 +4,7 @@
 
 - The last emitted token is never in the cache: it is the root of the next tree. A round costs
   exactly one target forward, and plain decoding is the same round with an empty draft.
-- Everything up to the verdict is lazy; `_read` is the one place that waits for the device.
+- Everything up to the verdict is lazy; `read_round` is the one place that waits for the device.
 - Events leave the engine after the commit, so whatever interrupts the iteration leaves a state
   from which the next reply continues correctly.
 """
@@ -13,12 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import mlx.core as mx
-import numpy as np
-
 from mlxspec import __version__, backend
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter
 from mlxspec.errors import ContextLengthError
 from mlxspec.events import (
@@ -32,11 +29,11 @@ from mlxspec.events import (
     PrefillProgress,
 )
 from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.readout import read_round
 from mlxspec.reply import GenerationParams, Reply, RoundReport
-from mlxspec.sampling import NodeLaws, top_tokens
 from mlxspec.stats import GenerationStats
 from mlxspec.text import TextStream
-from mlxspec.verify import VerifyResult, verify
+from mlxspec.verify import verify
 
 
 @dataclass(frozen=True)
@@ -162,11 +159,12 @@ class Engine:
         logits = self.target.logits(self.target.forward_tree(draft.tree))
         laws = reply.laws_for(draft, logits)
         verdict = verify(draft, laws, reply.next_key(), reply.params.chain_rule)
-        report, draft_probs = self._read(reply, draft, verdict, laws, logits)
+        readout = read_round(draft, verdict, laws, logits, self.drafter.num_top_tokens)
+        report = reply.take(readout)
         self.target.commit(report.outcome.path)
         self.drafter.update(report.outcome)
         end = time.perf_counter()
-        return _Round(draft, report, draft_probs, drafted - start, end - drafted)
+        return _Round(draft, report, readout.draft_probs, drafted - start, end - drafted)
 
     def _propose(self, reply: Reply) -> Draft:
         budget = reply.draft_budget(self._room())
@@ -177,39 +175,6 @@ class Engine:
                 f"it was given a budget of {budget}"
             )
         return draft
-
-    def _read(
-        self,
-        reply: Reply,
-        draft: Draft,
-        verdict: VerifyResult,
-        laws: NodeLaws,
-        logits: mx.array,
-    ) -> tuple[RoundReport, Sequence[float] | None]:
-        """Wait for the device, once, and cut the round to what the reply still takes."""
-        tree = draft.tree
-        last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))
-        parents = mx.concatenate([tree.parents, last[None]])
-        tokens = mx.concatenate([tree.tokens, verdict.bonus_token[None]])
-        probs = laws.prob_of(mx.maximum(parents, 0), tokens)
-        lazy = [verdict.accepted, verdict.from_residual, tokens, parents, probs]
-        if draft.node_probs is not None:
-            lazy.append(draft.node_probs)
-        k = self.drafter.num_top_tokens
-        top = top_tokens(logits, k) if k else ()
-        backend.sync(*lazy, *top)
-        all_tokens, all_parents = tokens.tolist(), parents.tolist()
-        outcome = RoundOutcome(
-            tokens=all_tokens[:-1],
-            parents=all_parents[:-1],
-            path=np.flatnonzero(np.array(verdict.accepted)).tolist(),
-            bonus_token=all_tokens[-1],
-            top_tokens=top[0].tolist() if k else (),
-            top_probs=top[1].tolist() if k else (),
-        )
-        draft_probs = None if draft.node_probs is None else draft.node_probs.tolist()
-        from_residual = bool(verdict.from_residual.item())
-        return reply.take(outcome, from_residual, probs.tolist(), draft_probs), draft_probs
 
     def _report(self, reply: Reply, done: _Round) -> Iterator[Event]:
         """Turn a finished round into its events."""

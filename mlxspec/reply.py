@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.events import EmittedToken, FinishReason, TokenKind
+from mlxspec.readout import Readout
 from mlxspec.sampling import Law, NodeLaws, TokenCounts
 from mlxspec.text import TextStream
 from mlxspec.verify import ChainRule
@@ -116,29 +117,20 @@ class Reply:
         self._key, key = mx.random.split(self._key)
         return key
 
-    def take(
-        self,
-        outcome: RoundOutcome,
-        from_residual: bool,
-        target_probs: Sequence[float],
-        draft_probs: Sequence[float] | None,
-    ) -> RoundReport:
+    def take(self, readout: Readout) -> RoundReport:
         """Emit the tokens of a round up to the one that ends the reply.
-
-        Args:
-            outcome: The whole round.
-            from_residual: Whether the bonus token stands where drafts were rejected.
-            target_probs: Target's probability of each node's token, the root's unused, and
-                last of the bonus token.
-            draft_probs: The drafter's probability of each node but the root, if it gave any.
 
         Returns:
             The round cut after the last emitted token, which becomes the root.
         """
+        outcome = readout.outcome
+        target_probs, draft_probs = readout.target_probs, readout.draft_probs
         self.num_rounds += 1
         nodes = outcome.path[1:]
         is_plain = len(outcome.tokens) == 1
-        own_kind: TokenKind = "plain" if is_plain else "corrected" if from_residual else "bonus"
+        own_kind: TokenKind = (
+            "plain" if is_plain else "corrected" if readout.from_residual else "bonus"
+        )
         emit: list[EmittedToken] = []
         for node in (*nodes, None):
             if node is None:

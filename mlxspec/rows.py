@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import CacheError, UnsupportedOperationError
 
 GROWTH = 256
 """Slots are added in steps of this many rows, so that growing is rare."""
@@ -54,31 +54,56 @@ class RowStore:
     def __init__(self, quantization: Quantization | None) -> None:
         self._quantization = quantization
         self._planes: list[mx.array] = []
+        self._recent: list[list[mx.array]] = []
+        self._kind: tuple[int, int, int, mx.Dtype] | None = None  # B, H, D, dtype
+
+    def check(self, rows: mx.array) -> None:
+        """Raise a `CacheError` where `rows` are not like those held: MLX would broadcast or cast.
+
+        The first rows decide on the batch, heads, size and dtype of all.
+        """
+        if self._kind not in (None, _kind(rows)):
+            raise CacheError(f"rows (B, H, D, dtype) {_kind(rows)} do not fit {self._kind}")
 
     def write(self, start: int, rows: mx.array) -> None:
         """Put (B, H, L, D) `rows` into the slots from `start` on, growing where needed."""
+        self._kind = _kind(rows)
         planes = self._encode(rows)
         self._grow(start + rows.shape[2], planes)
         self._put(start, planes)
+        self._recent.append(planes)
 
-    def move(self, sources: mx.array, runs: Sequence[tuple[int, int]]) -> None:
-        """Copy the `sources` slots, in order, into runs of slots given as (start, length).
+    def place(self, recent: mx.array, runs: Sequence[tuple[int, int]]) -> None:
+        """Copy rows written since `forget` into runs of slots given as (start, length).
 
-        All sources are read before anything is written, so the two may overlap.
+        They are taken from what was written, not out of the slots: where one evaluation reads a
+        buffer and writes it, MLX copies all of it.
+
+        Args:
+            recent: Which rows, counted in the order of writing, in the order of the slots.
+            runs: Slots to fill.
         """
-        rows = [mx.take(plane, sources, axis=2) for plane in self._planes]
+        parts = zip(*self._recent, strict=True)
+        written = [mx.concatenate(list(planes), axis=2) for planes in parts]
+        rows = [mx.take(plane, recent, axis=2) for plane in written]
         taken = 0
         for start, length in runs:
             self._put(start, [plane[:, :, taken : taken + length] for plane in rows])
             taken += length
+
+    def forget(self) -> None:
+        """Let go of the rows written so far; what is in the slots stays."""
+        self._recent.clear()
 
     def read(self, length: int) -> mx.array:
         """Return (B, H, length, D): the first `length` slots."""
         planes = [plane[:, :, :length] for plane in self._planes]
         if self._quantization is None:
             return planes[0]
+        packed, scales, biases = planes
+        packing = self._quantization
         return mx.dequantize(
-            *planes, group_size=self._quantization.group_size, bits=self._quantization.bits
+            packed, scales, biases, group_size=packing.group_size, bits=packing.bits
         )
 
     @property
@@ -106,4 +131,9 @@ class RowStore:
             self._planes = blank
         else:
             pairs = zip(self._planes, blank, strict=True)
-            self._planes = [mx.concatenate(pair, axis=2) for pair in pairs]
+            self._planes = [mx.concatenate(list(pair), axis=2) for pair in pairs]
+
+
+def _kind(rows: mx.array) -> tuple[int, int, int, mx.Dtype]:
+    batch, heads, _, size = rows.shape
+    return batch, heads, size, rows.dtype

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlxspec.events import (
+    DraftNode,
     DraftProposed,
     DraftVerified,
     EmittedToken,
     Event,
+    GenerationFailed,
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
@@ -81,26 +83,32 @@ class GenerationStats:
             case PlainDecoded():
                 self.plain_forwards += 1
                 self._add_tokens(event.emit, event.ts, event.ms)
-            case GenerationFinished():
+            case GenerationFinished() | GenerationFailed():
                 self.total_s = event.ts
 
     def _add_round(self, event: DraftVerified) -> None:
-        assert self._draft is not None, "a verdict follows its draft"
+        nodes = self._take_draft(event.r)
         depths = {0: 0}
-        nodes = {node.index: node for node in self._draft.nodes}
-        for node in self._draft.nodes:
-            depths[node.index] = depths[node.parent] + 1
+        for node in nodes.values():
+            depths[node.index] = depths.get(node.parent, 0) + 1
+        path = [index for index in event.path if index in nodes]
         self.rounds += 1
         self.drafted += len(nodes)
-        self.accepted += len(event.path)
+        self.accepted += len(path)
         for depth in range(1, max(depths.values()) + 1):
             _count(self.drafted_at_depth, depth - 1)
-        for index in event.path:
+        for index in path:
             _count(self.accepted_at_depth, depths[index] - 1)
             source = nodes[index].source
             self.sources[source] = self.sources.get(source, 0) + 1
-        _count(self.length_counts, len(event.path))
+        _count(self.length_counts, len(path))
         self._add_tokens(event.emit, event.ts, event.ms)
+
+    def _take_draft(self, r: int) -> dict[int, DraftNode]:
+        draft, self._draft = self._draft, None
+        if draft is None or draft.r != r:
+            return {}  # a trace cut off at its start: only the emitted tokens are known
+        return {node.index: node for node in draft.nodes}
 
     def _add_tokens(self, emit: tuple[EmittedToken, ...], ts: float, ms: float) -> None:
         if emit and not self.generated_tokens:

@@ -5,7 +5,7 @@ most of a trace, are lists of their values in the order of their fields.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
 from os import PathLike
 from pathlib import Path
@@ -13,10 +13,19 @@ from types import TracebackType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from mlxspec.errors import TraceError
-from mlxspec.events import TRACE_FORMAT, DraftNode, EmittedToken, Event, GenerationStarted
+from mlxspec.events import (
+    TRACE_FORMAT,
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    Event,
+    GenerationStarted,
+)
 
 _EVENT_TYPES: dict[str, type[Any]] = {cls.t: cls for cls in get_args(Event)}
 _ROW_TYPES: dict[str, type[Any]] = {"nodes": DraftNode, "emit": EmittedToken}
+_TOO_LARGE = 2**63
 _HINTS = {cls: get_type_hints(cls) for cls in (*_EVENT_TYPES.values(), *_ROW_TYPES.values())}
 
 
@@ -54,7 +63,20 @@ def event_from_json(line: str) -> Event:
             f"the trace has the format {event.format!r}; this version reads "
             f"{TRACE_FORMAT!r}: record it again or use the version that wrote it"
         )
+    if isinstance(event, DraftProposed):
+        _check_tree(event.nodes)
     return event
+
+
+def _check_tree(nodes: Sequence[DraftNode]) -> None:
+    known = {0}
+    for node in nodes:
+        if node.index in known or node.parent not in known:
+            raise TraceError(
+                f"draft node {node.index} has parent {node.parent}; a node is listed once, after "
+                f"its parent, and 0 is the root"
+            )
+        known.add(node.index)
 
 
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
@@ -101,10 +123,15 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return _is_number(value, int | float)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return _is_number(value, int)
     return isinstance(value, hint)
+
+
+def _is_number(value: Any, kinds: type | UnionType) -> bool:
+    """Whether a value is a number to reckon with: not infinite, not NaN, not absurdly large."""
+    return isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < _TOO_LARGE
 
 
 class TraceWriter:
@@ -121,7 +148,8 @@ class TraceWriter:
         """
         self.path = Path(path)
         try:
-            self._file = self.path.open("a", encoding="utf-8")
+            # a lone surrogate is written as \udXXX, which is how JSON spells it
+            self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
@@ -139,7 +167,15 @@ class TraceWriter:
             raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        self._file.close()
+        """Close the file.
+
+        Raises:
+            TraceError: What was still to be written did not fit on the disk.
+        """
+        try:
+            self._file.close()
+        except OSError as error:
+            raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -159,23 +195,45 @@ def read_trace(path: str | PathLike[str]) -> Iterator[Event]:
     A last line without a line break, as a killed process leaves it, is passed over.
 
     Raises:
-        TraceError: The file cannot be read, or a line of it is not an event; names the line.
+        TraceError: The file cannot be read, a line of it is not an event, or a verdict does not
+            fit the draft before it; names the line.
     """
+    draft: DraftProposed | None = None
     try:
         with Path(path).open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith("\n"):
                     return
-                if line.strip():
-                    yield _event_at(line, path, number)
+                if not line.strip():
+                    continue
+                event = _event_at(line, draft, f"{path}, line {number}")
+                draft = event if isinstance(event, DraftProposed) else None
+                yield event
     except OSError as error:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"the trace {path} is not UTF-8 text") from error
 
 
-def _event_at(line: str, path: str | PathLike[str], number: int) -> Event:
+def _event_at(line: str, draft: DraftProposed | None, place: str) -> Event:
     try:
-        return event_from_json(line)
+        event = event_from_json(line)
+        if isinstance(event, DraftVerified):
+            _check_verdict(event, draft)
     except TraceError as error:
-        raise TraceError(f"{path}, line {number}: {error}") from error
+        raise TraceError(f"{place}: {error}") from error
+    return event
+
+
+def _check_verdict(verdict: DraftVerified, draft: DraftProposed | None) -> None:
+    if draft is None or draft.r != verdict.r:
+        raise TraceError(f"the verdict of round {verdict.r} does not follow the draft it is about")
+    parents = {node.index: node.parent for node in draft.nodes}
+    last = 0
+    for index in verdict.path:
+        if parents.get(index) != last:
+            raise TraceError(
+                f"the accepted path of round {verdict.r} is {list(verdict.path)!r:.80}; each node "
+                f"has to be a drafted child of the one before"
+            )
+        last = index

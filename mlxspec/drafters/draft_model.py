@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.backend import values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.sampling import Law, NodeLaws, TokenCounts
@@ -88,7 +89,7 @@ class DraftModelDrafter:
         if not self._drafted:
             self._unread = [*self._fed, *accepted]
             return
-        read = [int(token.item()) for token in self._drafted[:-1]]  # evaluated with the round
+        read = [values(token)[0] for token in self._drafted[:-1]]  # evaluated with the round
         shared = 0
         while shared < min(len(read), len(accepted)) and read[shared] == accepted[shared]:
             shared += 1
@@ -131,4 +132,4 @@ def _fit(logits: mx.array, width: int) -> mx.array:
     missing = width - logits.shape[-1]
     if missing <= 0:
         return logits[:, :width]
-    return mx.pad(logits, ((0, 0), (0, missing)), constant_values=-mx.inf)
+    return mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)

@@ -1,0 +1,303 @@
+"""What has to happen before MLX is imported, and what the machine below it is.
+
+Importing any module of mlxspec runs `prepare` first. On Linux the MLX wheel bundles the reference
+BLAS, where verifying n rows costs n times one row and speculation cannot pay. Symbols of a library
+loaded with RTLD_GLOBAL before `mlx.core` win over the bundled ones, so `prepare` loads OpenBLAS
+that way when it finds it. On macOS it raises the size of Metal's command buffers, which small
+models fill with launches. `MLXSPEC_BLAS=stock|auto|PATH` chooses the library.
+
+Nothing here imports MLX at import time, so a recorded reply can be shown without it.
+"""
+
+import ctypes
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from mlxspec.errors import MlxspecError
+
+GB = 1e9
+STOCK_BLAS = "reference BLAS (bundled with MLX)"
+_BLAS_NAMES = ("libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so")  # serial builds last
+_METAL_DEFAULTS = {"MLX_MAX_OPS_PER_BUFFER": "500", "MLX_MAX_MB_PER_BUFFER": "500"}
+_SMALL_MAC_GB = 18.0
+_SMALL_MAC_SLACK_GB = 3.0
+
+
+class BlasChoiceError(MlxspecError, ValueError):
+    """`MLXSPEC_BLAS` names a library that cannot be used."""
+
+
+@dataclass
+class _State:
+    prepared: bool = False
+    problem: str = ""
+    late: bool = False
+    host_syncs: int = 0
+
+
+_state = _State()
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """The machine and the libraries a model runs on, read and not assumed.
+
+    Attributes:
+        device: Name of the device, such as "Apple M3 Pro" or "AMD EPYC".
+        backend: What MLX computes on; "none" where MLX cannot be imported.
+        blas: BLAS that MLX's matrix products really call on a CPU, or "" on a GPU.
+        is_stock_blas: True where that is the slow reference BLAS of the MLX wheel.
+        memory_gb: Memory of the machine.
+        cores: CPU cores this process may use.
+        system: Operating system and architecture.
+        python: Version of Python.
+        mlx: Version of MLX, or "" where it is not installed.
+        notes: Anything that is not as it was asked for, one sentence each.
+    """
+
+    device: str
+    backend: Literal["cpu", "metal", "cuda", "none"]
+    blas: str
+    is_stock_blas: bool
+    memory_gb: float
+    cores: int
+    system: str
+    python: str
+    mlx: str
+    notes: tuple[str, ...] = ()
+
+
+def prepare() -> None:
+    """Set the process up for MLX, once; a problem is kept for `check` and raises nothing here."""
+    if _state.prepared:
+        return
+    _state.prepared = True
+    _state.late = "mlx.core" in sys.modules
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # only its tokenizers are used
+    if sys.platform == "darwin":
+        for name, value in _METAL_DEFAULTS.items():
+            os.environ.setdefault(name, value)
+    elif not _state.late and _is_mlx_installed():
+        _state.problem = _load_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
+
+
+def check() -> None:
+    """Raise what `prepare` found wrong.
+
+    Raises:
+        BlasChoiceError: `MLXSPEC_BLAS` names a library that cannot be used.
+        MlxspecError: MLX is not installed, or only in part.
+    """
+    if _state.problem:
+        raise BlasChoiceError(_state.problem)
+    try:
+        import mlx.core  # noqa: F401
+    except ImportError as error:
+        raise MlxspecError(
+            f"MLX cannot be imported, so no model can run ({error}); recorded replies can: "
+            "pip install 'mlx[cpu]' on Linux, mlx on macOS"
+        ) from error
+
+
+def _is_mlx_installed() -> bool:
+    return importlib.util.find_spec("mlx") is not None
+
+
+def _load_blas(choice: str) -> str:
+    """Load the chosen BLAS; return what is wrong with the choice, or ""."""
+    if choice == "stock":
+        return ""
+    if choice in ("auto", ""):
+        any(_load_library(name) == "" for name in _BLAS_NAMES)
+        return ""
+    problem = _load_library(choice)
+    if problem:
+        return (
+            f"MLXSPEC_BLAS={choice!r} cannot be used ({problem}): set it to 'auto', to 'stock' "
+            "or to the path of a BLAS library with the CBLAS interface"
+        )
+    return ""
+
+
+def _load_library(name: str) -> str:
+    try:
+        # Looked at privately first: what is loaded globally cannot be taken back.
+        ctypes.CDLL(name).cblas_sgemm  # noqa: B018
+        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    except AttributeError:
+        return "it has no cblas_sgemm"
+    return ""
+
+
+class _SymbolInfo(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def loaded_blas() -> str:
+    """Return the BLAS that MLX's calls reach in this process.
+
+    Asks the dynamic linker which library owns the first global `cblas_sgemm`: a list of loaded
+    files would also show the private BLAS of NumPy and the bundled one that lost.
+    """
+    if sys.platform == "darwin":
+        return "Accelerate"
+    process = ctypes.CDLL(None)
+    try:
+        symbol = ctypes.cast(process.cblas_sgemm, ctypes.c_void_p)
+    except AttributeError:
+        return STOCK_BLAS
+    info = _SymbolInfo()
+    if not process.dladdr(symbol, ctypes.byref(info)) or not info.file:
+        return "unknown BLAS"
+    path = os.fsdecode(info.file)
+    if Path(path).parent.name.startswith("mlx_"):
+        return STOCK_BLAS
+    return _openblas_words(path) or Path(path).name
+
+
+def _openblas_words(path: str) -> str:
+    try:
+        get_config = ctypes.CDLL(path).openblas_get_config
+    except (OSError, AttributeError):
+        return ""
+    get_config.restype = ctypes.c_char_p
+    words = get_config().decode(errors="replace").split()
+    return f"{' '.join(words[:2])} ({Path(path).name})"
+
+
+def facts() -> DeviceFacts:
+    """Return the facts of this machine; imports MLX where that is possible."""
+    device, backend = _device()
+    blas = loaded_blas() if backend == "cpu" else ""
+    is_stock = blas == STOCK_BLAS
+    notes = [_state.problem] if _state.problem else []
+    if _state.late and is_stock:
+        notes.append(
+            "mlx was imported before mlxspec, so the BLAS bundled with it is in use: "
+            "import mlxspec first"
+        )
+    return DeviceFacts(
+        device=device,
+        backend=backend,
+        blas=blas,
+        is_stock_blas=is_stock,
+        memory_gb=memory_gb(),
+        cores=_cores(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        mlx=_version("mlx"),
+        notes=tuple(notes),
+    )
+
+
+def _device() -> tuple[str, Literal["cpu", "metal", "cuda", "none"]]:
+    try:
+        import mlx.core as mx
+    except ImportError:
+        return platform.machine(), "none"
+    device = mx.default_device()
+    name = str(mx.device_info(device).get("device_name", platform.machine()))
+    if device.type == mx.DeviceType.cpu:
+        return name, "cpu"
+    return name, "metal" if mx.metal.is_available() else "cuda"
+
+
+def is_cpu() -> bool:
+    """Return whether MLX computes on the CPU."""
+    return _device()[1] == "cpu"
+
+
+def memory_gb() -> float:
+    """Return the memory of the machine in GB (1e9 bytes)."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GB
+
+
+def _cores() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def sync(*arrays: Any) -> None:
+    """Evaluate arrays, waiting for the device: the one place where a round does so."""
+    import mlx.core as mx
+
+    _state.host_syncs += 1
+    mx.eval(*arrays)
+
+
+def values(array: Any) -> Any:
+    """Return an array that was evaluated before as Python numbers, in lists if it has axes."""
+    return array.tolist()
+
+
+def host_syncs() -> int:
+    """Return how often `sync` has waited for the device in this process."""
+    return _state.host_syncs
+
+
+def peak_memory_gb(*, reset: bool = False) -> float:
+    """Return the most memory MLX has held since the last reset, in GB."""
+    import mlx.core as mx
+
+    peak = mx.get_peak_memory() / GB
+    if reset:
+        mx.reset_peak_memory()
+    return peak
+
+
+@contextmanager
+def wired_limit(weight_bytes: int) -> Iterator[None]:
+    """Keep a model's weights wired in memory on macOS 15 or later; restore the limit after.
+
+    A Mac with 16 GB freezes when most of its memory is wired, so there the limit is the weights
+    and a few GB for the cache. Elsewhere nothing happens.
+    """
+    limit = _wired_bytes(weight_bytes)
+    if limit == 0:
+        yield
+        return
+    import mlx.core as mx
+
+    previous = mx.set_wired_limit(limit)
+    try:
+        yield
+    finally:
+        mx.synchronize()
+        mx.set_wired_limit(previous)
+
+
+def _wired_bytes(weight_bytes: int) -> int:
+    macos = platform.mac_ver()[0]
+    if not macos or int(macos.split(".")[0]) < 15 or is_cpu():
+        return 0
+    import mlx.core as mx
+
+    most = int(mx.device_info().get("max_recommended_working_set_size", 0))
+    if memory_gb() > _SMALL_MAC_GB:
+        return most
+    return min(most, weight_bytes + int(_SMALL_MAC_SLACK_GB * GB))

@@ -1,0 +1,114 @@
+"""What this machine runs on, what speculation costs here, and what to do about it.
+
+`examine` finds out, `examination_text` puts it into words, `measure` runs the model, `run`
+prints. A finding is one line: what is not as it should be, what that costs, and what to do.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxspec import backend
+
+_CONTEXT = 256  # tokens in the cache while the cost is measured
+_INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What can be said without running a model.
+
+    Attributes:
+        facts: The machine.
+        model: Where the default model lies or would lie, or None without MLX.
+        has_model: Whether it is there.
+        findings: What is not as it should be.
+    """
+
+    facts: backend.DeviceFacts
+    model: Path | None
+    has_model: bool
+    findings: tuple[str, ...]
+
+
+def run() -> int:
+    """Print the report; return 1 where something is not as it should be, else 0."""
+    examination = examine()
+    print(examination_text(examination), flush=True)
+    if examination.has_model and not examination.facts.notes:
+        print("\n" + measure(), flush=True)
+    print()
+    for finding in examination.findings:
+        print(f"! {finding}")
+    if not examination.findings:
+        print("Everything is as it should be.")
+    return 1 if examination.findings else 0
+
+
+def examine() -> Examination:
+    """Look at the machine, the libraries and the cache folder."""
+    facts = backend.facts()
+    if facts.backend == "none":
+        return Examination(facts, None, False, tuple(_findings(facts, None, False)))
+    from mlxspec.loading.default_model import default_model_path, has_default_model
+
+    model, has_model = default_model_path(), has_default_model()
+    return Examination(facts, model, has_model, tuple(_findings(facts, model, has_model)))
+
+
+def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -> Iterator[str]:
+    yield from facts.notes
+    if facts.backend == "none":
+        yield (
+            "MLX cannot be imported: no model can run, recorded replies can. Install it with "
+            "`pip install mlxspec`"
+        )
+    if facts.is_stock_blas:
+        yield (
+            "MLX uses the reference BLAS it comes with: verifying n rows costs n times one row, "
+            f"so speculation cannot pay. {_blas_fix(facts)}"
+        )
+    if model is not None and not has_model:
+        yield (
+            f"The default model is not in {model.parent}: it is fetched at the first use (93 MB). "
+            "`mlxspec models --fetch` does so now"
+        )
+
+
+def _blas_fix(facts: backend.DeviceFacts) -> str:
+    if os.environ.get("MLXSPEC_BLAS") == "stock":
+        return "Unset MLXSPEC_BLAS, which asks for it"
+    return "See above" if facts.notes else f"Install OpenBLAS with {_INSTALL}"
+
+
+def examination_text(examination: Examination) -> str:
+    """Return the facts as lines of a name and a value."""
+    facts = examination.facts
+    state = "ready" if examination.has_model else "not here"
+    rows = {
+        "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.1f} GB",
+        "system": f"{facts.system}, Python {facts.python}",
+        "mlx": f"{facts.mlx or 'not installed'} ({facts.backend})",
+        "blas": facts.blas,
+        "model": f"{examination.model} ({state})" if examination.model else "",
+    }
+    return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
+
+
+def measure() -> str:
+    """Run the default model and return what verifying costs, as a small table."""
+    from mlxspec.cost import cost_curve, verify_forward
+    from mlxspec.decoder import Decoder
+    from mlxspec.loading import load_model
+
+    decoder = Decoder(load_model().model)
+    decoder.observe([0] * _CONTEXT)
+    curve = cost_curve(verify_forward(decoder))
+    lines = [
+        f"one forward of the default model over {_CONTEXT} tokens, by rows verified:",
+        "rows    " + "".join(f"{width:>8}" for width in curve.widths),
+        "ms      " + "".join(f"{ms:>8.1f}" for ms in curve.ms),
+        "ratio   " + "".join(f"{ratio:>8.2f}" for ratio in curve.ratios),
+    ]
+    return "\n".join(lines)

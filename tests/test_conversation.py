@@ -1,0 +1,150 @@
+"""A chat: the template, the turns, and what is read again."""
+
+import pytest
+from adversaries import RandomTrees
+from tiny import ToyTokenizer, emitted, make_engine, tiny_model
+from truth import Target
+
+from mlxspec.conversation import Conversation
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.errors import ContextLengthError, UnsupportedOperationError
+from mlxspec.events import PrefillProgress, TurnStarted
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+
+MODEL = tiny_model()
+TARGET = Target(MODEL)
+USER, END, REPLY, SYSTEM = "u", "v", "w", "x"  # the last four letters stand for special tokens
+LAW = Law(logit_bias={20: -100.0, 22: -100.0, 23: -100.0})  # only END may be emitted of these
+PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4, law=LAW)
+
+
+class ChatTokenizer(ToyTokenizer):
+    """Letters a to t are text; a turn is written u...v, a reply w...v, a system prompt x...v."""
+
+    has_chat_template = True
+    eos_token_ids = (ord(END) - ord("a"),)
+
+    def encode(self, text, *, add_special_tokens=True):
+        return super().encode(text)
+
+    def decode(self, tokens, *, keep_special=False):
+        return "".join(chr(ord("a") + token) for token in tokens if keep_special or token < 20)
+
+    def token_bytes(self, token):
+        return self.decode([token]).encode()
+
+    def render_chat(self, messages, *, add_generation_prompt=True):
+        marks = {"user": USER, "assistant": REPLY, "system": SYSTEM}
+        turns = [marks[message["role"]] + message["content"] + END for message in messages]
+        return "".join(turns) + (REPLY if add_generation_prompt else "")
+
+
+def chat(drafter=None, kind="full", system=None, model=MODEL):
+    engine = make_engine(model, drafter or NoDrafter(), kind)
+    engine.tokenizer = ChatTokenizer()
+    return Conversation(engine, system)
+
+
+def reply_to(tokens, count=8):
+    """The target's reply, up to and with the end token."""
+    reply = []
+    while len(reply) < count and reply[-1:] != [ChatTokenizer.eos_token_ids[0]]:
+        probs = TARGET.law((*tokens, *reply), LAW, len(tokens))
+        reply.append(int(probs.argmax()))
+    return reply
+
+
+def said(tokens):
+    return ChatTokenizer().decode(tokens)
+
+
+def expected_dialogue(turns):
+    """Prompts and replies of a chat, each computed from nothing."""
+    tokens, dialogue = [], []
+    for text in turns:
+        closed = not tokens or tokens[-1] == ChatTokenizer.eos_token_ids[0]
+        opening = ("" if closed else END) + USER + text + END + REPLY
+        tokens = tokens + ChatTokenizer().encode(opening)
+        answer = reply_to(tokens)
+        tokens = tokens + answer
+        dialogue.append(answer)
+    return dialogue
+
+
+@pytest.mark.parametrize("drafter", [NoDrafter, lambda: RandomTrees(24)])
+def test_each_turn_is_answered_in_the_light_of_those_before(drafter):
+    conversation = chat(drafter())
+    turns = ["abc", "de", "fgh", "abc"]
+    replies = [emitted(conversation.reply(text, PARAMS)) for text in turns]
+    assert replies == expected_dialogue(turns)
+
+
+def test_a_turn_reads_only_its_own_tokens():
+    conversation = chat()
+    first = emitted(conversation.reply("abc", PARAMS))
+    held = len(conversation.engine.target)
+    events = list(conversation.reply("de", PARAMS))
+    reused = [event.reused for event in events if isinstance(event, PrefillProgress)]
+    assert reused[-1] == held == len("uabcvw") + len(first) - 1
+
+
+def test_the_turn_comes_before_its_reply():
+    events = list(chat().reply("abc", PARAMS))
+    assert events[0] == TurnStarted("user", "abc")
+
+
+def test_messages_tell_what_was_said():
+    conversation = chat(system="st")
+    answer = emitted(conversation.reply("abc", PARAMS))
+    assert conversation.messages == [
+        {"role": "system", "content": "st"},
+        {"role": "user", "content": "abc"},
+        {"role": "assistant", "content": said(answer)},
+    ]
+
+
+def test_a_stopped_reply_stays_part_of_the_chat():
+    conversation = chat()
+    asked = iter([False, False, False, True])
+    part = emitted(conversation.reply("abc", PARAMS, should_stop=lambda: next(asked)))
+    assert 0 < len(part) < 8
+    assert conversation.messages[-1]["content"] == said(part)
+    prompt = ChatTokenizer().encode("uabcvw") + part + ChatTokenizer().encode("vudevw")
+    assert emitted(conversation.reply("de", PARAMS)) == reply_to(prompt)
+
+
+def test_regenerate_answers_the_same_turn_again():
+    conversation = chat()
+    conversation.reply("abc", PARAMS)
+    first = emitted(conversation.regenerate(PARAMS))
+    again = emitted(conversation.regenerate(PARAMS))
+    assert first == again == expected_dialogue(["abc"])[0]
+    assert len(conversation.messages) == 2
+
+
+def test_regenerate_needs_a_turn():
+    with pytest.raises(ValueError, match="say something first"):
+        chat().regenerate(PARAMS)
+
+
+def test_reset_forgets_the_turns():
+    conversation = chat()
+    list(conversation.reply("abc", PARAMS))
+    conversation.reset()
+    assert conversation.messages == []
+    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(["de"])[0]
+
+
+def test_a_turn_that_does_not_fit_is_not_added():
+    conversation = chat(model=tiny_model(max_position_embeddings=32))
+    list(conversation.reply("abc", PARAMS))
+    before = conversation.messages
+    with pytest.raises(ContextLengthError):
+        conversation.reply("a" * 40, PARAMS)
+    assert conversation.messages == before
+
+
+def test_a_model_without_a_template_cannot_chat():
+    with pytest.raises(UnsupportedOperationError, match="no chat template"):
+        Conversation(make_engine(MODEL, NoDrafter()))
