@@ -13,7 +13,7 @@ from mlxspec.backend import values
 from mlxspec.cache import Cache
 from mlxspec.masks import Masks, chain_masks, last_row_masks, tree_masks
 from mlxspec.models import Model
-from mlxspec.tree import DraftTree
+from mlxspec.tree import DraftTree, check_branch
 
 PREFILL_CHUNK = 512
 """Prompt tokens per forward: enough to keep the device busy, few enough to bound the memory."""
@@ -164,7 +164,7 @@ class Decoder:
             raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
         tree, hidden = self._tree
         parents: list[int] = values(tree.parents)
-        _check_path(path, parents)
+        check_branch(path, parents)
         tokens: list[int] = values(tree.tokens)
         kept = [tokens[index] for index in path]
         self._commit_rows(path, kept, hidden[path[-1] : path[-1] + 1])
@@ -297,14 +297,3 @@ class Decoder:
                 raise ValueError(
                     f"token {token} is not in the vocabulary of 0 to {self.vocab_size - 1}"
                 )
-
-
-def _check_path(path: Sequence[int], parents: Sequence[int]) -> None:
-    expected = -1
-    for index in path:
-        if not 0 <= index < len(parents) or parents[index] != expected:
-            raise ValueError(
-                f"the path {list(path)} is not a branch from the root: node {index} does not "
-                f"hang below node {expected}"
-            )
-        expected = index

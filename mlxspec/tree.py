@@ -84,3 +84,15 @@ class DraftTree:
     def depths(self) -> mx.array:
         """(n_nodes,) int32 number of edges between each node and the root."""
         return self.ancestors.sum(axis=1).astype(mx.int32) - 1
+
+
+def check_branch(path: Sequence[int], parents: Sequence[int]) -> None:
+    """Raise ValueError unless `path` leads from the root down, each node the parent of the next."""
+    expected = -1
+    for index in path:
+        if not 0 <= index < len(parents) or parents[index] != expected:
+            raise ValueError(
+                f"the path {list(path)} is not a branch from the root: node {index} does not "
+                f"hang below node {expected}"
+            )
+        expected = index
