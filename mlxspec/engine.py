@@ -159,7 +159,7 @@ class Engine:
         logits = self.target.logits(self.target.forward_tree(draft.tree))
         laws = reply.laws_for(draft, logits)
         verdict = verify(draft, laws, reply.next_key(), reply.params.chain_rule)
-        readout = read_round(draft, verdict, laws, logits, self.drafter.num_top_tokens)
+        readout = read_round(draft, verdict, laws, self.drafter.num_top_tokens)
         report = reply.take(readout)
         self.target.commit(report.outcome.path)
         self.drafter.update(report.outcome)

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from mlxspec.backend import sync, values
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.sampling import NodeLaws, top_tokens
+from mlxspec.sampling import NodeLaws
 from mlxspec.verify import VerifyResult
 
 
@@ -33,16 +33,13 @@ class Readout:
     draft_probs: Sequence[float] | None
 
 
-def read_round(
-    draft: Draft, verdict: VerifyResult, laws: NodeLaws, logits: mx.array, num_top_tokens: int
-) -> Readout:
+def read_round(draft: Draft, verdict: VerifyResult, laws: NodeLaws, num_top_tokens: int) -> Readout:
     """Evaluate a round and return what the host needs of it.
 
     Args:
         draft: What was proposed.
         verdict: What became of it.
         laws: The target's law after each node.
-        logits: (n_nodes, V) the target's logits, before the law.
         num_top_tokens: How many of the most probable tokens after each node to read; 0 for none.
     """
     tree = draft.tree
@@ -51,7 +48,7 @@ def read_round(
     tokens = mx.concatenate([tree.tokens, verdict.bonus_token[None]])
     target_probs = laws.prob_of(mx.maximum(parents, 0), tokens)
     draft_probs = [] if draft.node_probs is None else [draft.node_probs]
-    top = top_tokens(logits, num_top_tokens) if num_top_tokens else ()
+    top = laws.top_tokens(num_top_tokens) if num_top_tokens else ()
     sync(verdict.accepted, verdict.from_residual, tokens, parents, target_probs, *draft_probs, *top)
     *node_tokens, bonus_token = values(tokens)
     top_ids, top_probs = map(values, top) if num_top_tokens else ((), ())

@@ -18,6 +18,9 @@ import mlx.core as mx
 
 from mlxspec.tree import DraftTree
 
+_MIN_TEMPERATURE = 1e-5
+"""Below it, logits divided by the temperature may leave float32."""
+
 
 @dataclass(frozen=True)
 class Law:
@@ -45,8 +48,11 @@ class Law:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, "0 or more", self.temperature >= 0)
-        _check("top_k", self.top_k, "a whole number, 0 for all", self.top_k >= 0)
+        temperature = self.temperature
+        is_safe = temperature == 0 or temperature >= _MIN_TEMPERATURE
+        _check("temperature", temperature, f"0, or {_MIN_TEMPERATURE} and more", is_safe)
+        is_count = isinstance(self.top_k, int) and self.top_k >= 0
+        _check("top_k", self.top_k, "a whole number, 0 for all", is_count)
         _check("top_p", self.top_p, "more than 0 and at most 1", 0 < self.top_p <= 1)
         _check("min_p", self.min_p, "at least 0 and at most 1", 0 <= self.min_p <= 1)
         penalty = self.repetition_penalty
@@ -92,9 +98,13 @@ class Law:
         Args:
             logits: (n, V), any float type.
             counts: What stands before each row; needed when the law has penalties.
+
+        Raises:
+            ValueError: `logit_bias` names a token outside the vocabulary.
         """
         logits = logits.astype(mx.float32)
         if self.logit_bias:
+            self._check_bias(logits.shape[-1])
             tokens = mx.array(list(self.logit_bias), mx.int32)
             logits = logits.at[:, tokens].add(mx.array(list(self.logit_bias.values())))
         if not self.has_penalties:
@@ -106,6 +116,13 @@ class Law:
         logits = mx.where(counts.in_context > 0, divided, logits)
         reply = counts.in_reply.astype(mx.float32)
         return logits - self.presence_penalty * (reply > 0) - self.frequency_penalty * reply
+
+    def _check_bias(self, vocab_size: int) -> None:
+        if max(self.logit_bias) >= vocab_size:  # MLX would write outside the array
+            raise ValueError(
+                f"logit_bias names token {max(self.logit_bias)}; the vocabulary has 0 to "
+                f"{vocab_size - 1}"
+            )
 
     def probs(self, adjusted: mx.array) -> mx.array:
         """Return (n, V) float32 probabilities of the next token from adjusted logits."""
@@ -126,13 +143,15 @@ class NodeLaws:
 
     Attributes:
         law: What was done to the logits.
-        adjusted: (n, V) float32 logits after bias and penalties.
+        logits: (n, V) float32, as the target gave them.
+        adjusted: (n, V) float32 logits after bias and penalties; `logits` itself without them.
     """
 
     def __init__(self, law: Law, logits: mx.array, counts: "TokenCounts | None" = None) -> None:
         """Apply `law` to (n, V) logits; `counts` is needed when the law has penalties."""
         self.law = law
-        self.adjusted = law.adjust(logits, counts)
+        self.logits = logits.astype(mx.float32)
+        self.adjusted = law.adjust(self.logits, counts)
 
     @cached_property
     def probs(self) -> mx.array:
@@ -155,8 +174,24 @@ class NodeLaws:
         """
         if self.law.has_filters and not self.law.is_greedy:
             return self.probs[nodes, tokens]
-        scaled = self.adjusted / (self.law.temperature or 1.0)
+        temperature = self.law.temperature or 1.0
+        if temperature == 1.0 and self.adjusted is self.logits:
+            return mx.exp(self.logits[nodes, tokens] - self._log_total[nodes])
+        scaled = self.adjusted / temperature
         return mx.exp(scaled[nodes, tokens] - mx.logsumexp(scaled, axis=-1)[nodes])
+
+    def top_tokens(self, k: int) -> tuple[mx.array, mx.array]:
+        """Return the target's k most probable tokens after each node, whatever the law.
+
+        Returns:
+            (n, k) int32 tokens, best first, and (n, k) float32 probabilities at temperature 1.
+        """
+        tokens, logits = top_tokens(self.logits, k)
+        return tokens, mx.exp(logits - self._log_total[:, None])
+
+    @cached_property
+    def _log_total(self) -> mx.array:
+        return mx.logsumexp(self.logits, axis=-1)  # a pass of exp: on a CPU worth sharing
 
 
 def draw(probs: mx.array, key: mx.array) -> mx.array:
@@ -165,22 +200,20 @@ def draw(probs: mx.array, key: mx.array) -> mx.array:
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """Return the k most probable tokens per row at temperature 1.
+    """Return the k largest logits per row.
 
     Args:
-        logits: (n, V), before any filter.
-        k: How many tokens.
+        logits: (n, V).
+        k: How many.
 
     Returns:
-        (n, k) int32 tokens, best first, and (n, k) float32 probabilities.
+        (n, k) int32 tokens, best first, and (n, k) their logits.
     """
-    logits = logits.astype(mx.float32)
-    total = mx.logsumexp(logits, axis=-1, keepdims=True)
     candidates = _best_blocks(logits, k)
     values = mx.take_along_axis(logits, candidates, axis=-1)
     best = mx.argsort(-values, axis=-1)[:, :k]
     tokens = mx.take_along_axis(candidates, best, axis=-1)
-    return tokens.astype(mx.int32), mx.exp(mx.take_along_axis(values, best, axis=-1) - total)
+    return tokens.astype(mx.int32), mx.take_along_axis(values, best, axis=-1)
 
 
 _BLOCK = 128

@@ -1,0 +1,103 @@
+"""Typed reading of a checkpoint's config.json; a bad value is refused by its name.
+
+Hugging Face fills a missing key with a default and lets a wrong value surface as a crash deep in
+the model. Here a key that is missing or null takes its default, and anything else of the wrong
+type or range raises before any weight is read.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mlxspec.errors import UnsupportedModelError
+
+
+class Fields:
+    """The keys of one JSON object of a config."""
+
+    def __init__(self, values: Mapping[str, Any], place: str = "config.json"):
+        """Wrap `values`; `place` opens every error message."""
+        self._values = values
+        self._place = place
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def get(self, key: str) -> Any:
+        """Return the raw value, None where it is missing."""
+        return self._values.get(key)
+
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
+        """Return a whole number of at least `minimum`.
+
+        Raises:
+            UnsupportedModelError: The key is missing and has no default, or its value is no such
+                number.
+        """
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.refusal(key, f"a whole number of at least {minimum}")
+        return value
+
+    def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
+        """Return a finite number greater than `above`.
+
+        Raises:
+            UnsupportedModelError: The key is missing and has no default, or its value is no such
+                number.
+        """
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.refusal(key, "a number")
+        if not math.isfinite(value) or value <= above:
+            raise self.refusal(key, f"a finite number greater than {above:g}")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false.
+
+        Raises:
+            UnsupportedModelError: The value is neither.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self.refusal(key, "true or false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a string.
+
+        Raises:
+            UnsupportedModelError: The key is missing and has no default, or its value is no string.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise self.refusal(key, "a string")
+        return value
+
+    def section(self, key: str) -> "Fields":
+        """Return the JSON object under `key`, empty where it is missing.
+
+        Raises:
+            UnsupportedModelError: The value is no JSON object.
+        """
+        value = self._value(key, {})
+        if not isinstance(value, Mapping):
+            raise self.refusal(key, "a JSON object")
+        return Fields(value, f"{self._place}, {key}")
+
+    def refusal(self, key: str, allowed: str) -> UnsupportedModelError:
+        """Return the error that says what `key` holds and what it may hold."""
+        return UnsupportedModelError(
+            f"{self._place}: '{key}' is {self._values.get(key)!r}; it must be {allowed}"
+        )
+
+    def _value(self, key: str, default: Any) -> Any:
+        value = self._values.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise UnsupportedModelError(
+                f"{self._place} has no '{key}'; a model cannot be built without it"
+            )
+        return default

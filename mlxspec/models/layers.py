@@ -1,0 +1,103 @@
+"""The layers that Llama, Mistral and Qwen2 share: attention over a cache, SwiGLU, residuals.
+
+Every name of a parameter is the checkpoint's. Keys and values go through a cache that belongs to
+somebody else: `stage` takes this pass's rows and answers with every row that may be seen, so a
+layer does not know whether it serves one token, a prompt or a draft tree.
+"""
+
+from typing import Protocol
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlxspec.masks import Masks
+from mlxspec.models.config import ModelConfig
+from mlxspec.models.rope import Rope
+
+
+class StagingCache(Protocol):
+    """Where the keys and values of all layers live."""
+
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Take this pass's rows of one layer and return all rows attention may look at.
+
+        Args:
+            layer: Index of the layer.
+            keys: (B, Hkv, L, D), rotated.
+            values: (B, Hkv, L, D).
+
+        Returns:
+            Keys and values, each (B, Hkv, n_keys, D), n_keys as in this pass's masks.
+        """
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(self, config: ModelConfig, rope: Rope, layer: int):
+        super().__init__()
+        self.layer = layer
+        self.n_heads, self.n_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.scale = config.head_dim**-0.5 * rope.score_factor
+        self.rope = rope
+        D, bias = config.hidden_size, config.attention_bias
+        q_size, kv_size = self.n_heads * config.head_dim, self.n_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(D, q_size, bias=bias)
+        self.k_proj = nn.Linear(D, kv_size, bias=bias)
+        self.v_proj = nn.Linear(D, kv_size, bias=bias)
+        self.o_proj = nn.Linear(q_size, D, bias=config.output_bias)
+
+    def __call__(
+        self,
+        x: mx.array,
+        cache: StagingCache,
+        positions: int | mx.array,
+        mask: mx.array | str | None,
+    ) -> mx.array:
+        B, L, _ = x.shape
+        queries = self.q_proj(x).reshape(B, L, self.n_heads, -1)
+        keys = self.k_proj(x).reshape(B, L, self.n_kv_heads, -1)
+        values = self.v_proj(x).reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
+        queries, keys = self.rope(queries, positions), self.rope(keys, positions)
+        keys, values = cache.stage(self.layer, keys, values)
+        output = mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=self.scale, mask=mask
+        )
+        return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
+
+
+class MLP(nn.Module):
+    """SwiGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        D, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(D, inner, bias=bias)
+        self.up_proj = nn.Linear(D, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, D, bias=bias)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP, each normalised before and added to its input.
+
+    Attributes:
+        window: Number of latest tokens it sees, or None for the whole past; the key of its mask.
+    """
+
+    def __init__(self, config: ModelConfig, rope: Rope, layer: int):
+        super().__init__()
+        self.window = config.layer_windows[layer]
+        self.self_attn = Attention(config, rope, layer)
+        self.mlp = MLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def __call__(
+        self, x: mx.array, cache: StagingCache, positions: int | mx.array, masks: Masks
+    ) -> mx.array:
+        mask = masks[self.window]
+        x = x + self.self_attn(self.input_layernorm(x), cache, positions, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))

@@ -1,0 +1,53 @@
+"""Llama and Mistral: the same layers; Llama may have biases, Mistral may have windows.
+
+Llama 1 to 3.x, TinyLlama and SmolLM2 say "llama" in their config, Mistral 7B and Nemo "mistral"
+(Touvron et al. 2023, https://arxiv.org/abs/2302.13971; Jiang et al. 2023,
+https://arxiv.org/abs/2310.06825).
+"""
+
+from mlxspec.models.family import Family, read_key_value_heads, read_layer_windows
+from mlxspec.models.fields import Fields
+
+
+def read_llama(fields: Fields) -> Family:
+    """Return what a config of type "llama" settles; `attention_bias` reaches all four projections.
+
+    Raises:
+        UnsupportedModelError: A value is wrong, or layers with a sliding window are asked for.
+    """
+    num_layers = fields.integer("num_hidden_layers")
+    if fields.get("layer_types") is not None and any(read_layer_windows(fields, window=1)):
+        # Hugging Face ignores such an entry and MLX-LM honours it: whom to equal is undecidable.
+        raise fields.refusal("layer_types", "'full_attention' throughout in a llama checkpoint")
+    return Family(
+        num_key_value_heads=read_key_value_heads(fields, fields.integer("num_attention_heads")),
+        max_position_embeddings=fields.integer("max_position_embeddings", 2048),
+        attention_bias=fields.flag("attention_bias", False),
+        output_bias=fields.flag("attention_bias", False),
+        mlp_bias=fields.flag("mlp_bias", False),
+        layer_windows=(None,) * num_layers,
+    )
+
+
+def read_mistral(fields: Fields) -> Family:
+    """Return what a config of type "mistral" settles: no bias, one window for all layers.
+
+    A missing `sliding_window` means 4096, null means none; `layer_types` may lift it per layer.
+
+    Raises:
+        UnsupportedModelError: A value is wrong.
+    """
+    num_layers = fields.integer("num_hidden_layers")
+    is_lifted = "sliding_window" in fields and fields.get("sliding_window") is None
+    window = None if is_lifted else fields.integer("sliding_window", 4096)
+    windows: tuple[int | None, ...] = (window,) * num_layers
+    if fields.get("layer_types") is not None:
+        windows = read_layer_windows(fields, window)
+    return Family(
+        num_key_value_heads=read_key_value_heads(fields, 8),
+        max_position_embeddings=fields.integer("max_position_embeddings", 4096 * 32),
+        attention_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        layer_windows=windows,
+    )

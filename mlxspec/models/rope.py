@@ -1,0 +1,114 @@
+"""Rotary position embedding: one table of frequencies per model, one position per node.
+
+Every kind of scaling is only a change of the frequencies, made once in float64:
+
+    default   theta ** (-2 i / head_dim)
+    linear    all divided by `factor`
+    llama3    long wavelengths divided by `factor`, short ones kept, a ramp between them
+    yarn      the same idea with the ramp over the index i, and sharper attention
+              (Peng et al. 2023, https://arxiv.org/abs/2309.00071)
+
+Angles are float32 whatever the dtype of the model: bfloat16 cannot tell position 257 from 256.
+Pairs are (i, i + head_dim / 2), as in Hugging Face checkpoints (RoFormer, Su et al. 2021,
+https://arxiv.org/abs/2104.09864).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+
+def inverse_frequencies(
+    head_dim: int, theta: float, scaling: Mapping[str, Any] | None
+) -> list[float]:
+    """Return the angle per token, in radians, of each of the `head_dim / 2` pairs.
+
+    Args:
+        head_dim: Size of an attention head, even.
+        theta: Base of the unscaled frequencies.
+        scaling: `ModelConfig.rope_scaling`.
+    """
+    plain = [theta ** (-index / head_dim) for index in range(0, head_dim, 2)]
+    if scaling is None or scaling["rope_type"] == "default":
+        return plain
+    if scaling["rope_type"] == "linear":
+        return [frequency / scaling["factor"] for frequency in plain]
+    if scaling["rope_type"] == "llama3":
+        return [_llama3(frequency, scaling) for frequency in plain]
+    assert scaling["rope_type"] == "yarn", scaling
+    return _yarn(plain, theta, scaling)
+
+
+def _llama3(frequency: float, scaling: Mapping[str, Any]) -> float:
+    turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+    return float(frequency * (kept + (1 - kept) / scaling["factor"]))
+
+
+def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[float]:
+    length = scaling["original_max_position_embeddings"]
+
+    def index_of(turns: float) -> float:  # which pair makes so many turns within `length`
+        return len(plain) * math.log(length / (turns * 2 * math.pi)) / math.log(theta)
+
+    first, last = index_of(scaling["beta_fast"]), index_of(scaling["beta_slow"])
+    if scaling["truncate"]:
+        first, last = math.floor(first), math.ceil(last)
+    # Clipped at the head, not at its half: the published code counts pairs but clips as if it
+    # counted dimensions, and checkpoints are trained with that.
+    first, last = max(first, 0), min(last, 2 * len(plain) - 1)
+    width = last - first or 0.001
+
+    def kept(index: int) -> float:
+        return 1 - min(max((index - first) / width, 0.0), 1.0)
+
+    return [
+        frequency * (kept(index) + (1 - kept(index)) / scaling["factor"])
+        for index, frequency in enumerate(plain)
+    ]
+
+
+class Rope:
+    """Rotates queries and keys; shared by all layers of a model.
+
+    Attributes:
+        score_factor: What attention scores are multiplied with: yarn's factor on the rotated
+            queries times the same factor on the keys.
+    """
+
+    def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
+        self._head_dim = head_dim
+        frequencies = inverse_frequencies(head_dim, theta, scaling)
+        self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)
+        self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
+
+    def __call__(self, x: mx.array, positions: int | mx.array) -> mx.array:
+        """Rotate each row by its position and bring the heads to the front.
+
+        Args:
+            x: (B, L, H, D).
+            positions: Position of the first of L contiguous rows, or (L,) int32, one per row.
+
+        Returns:
+            (B, H, L, D), the dtype kept.
+        """
+        if isinstance(positions, int):
+            return self._rotate(x.transpose(0, 2, 1, 3), positions)
+        B, L, H, D = x.shape
+        # Offsets vary over the batch axis only, so rows move there; for B = 1 nothing is copied.
+        rows = self._rotate(x.reshape(B * L, H, 1, D), mx.tile(positions, B))
+        return rows.reshape(B, L, H, D).transpose(0, 2, 1, 3)
+
+    def _rotate(self, x: mx.array, offset: int | mx.array) -> mx.array:
+        return mx.fast.rope(
+            x,
+            self._head_dim,
+            traditional=False,
+            base=None,
+            scale=1.0,
+            offset=offset,
+            freqs=self._wavelengths,
+        )

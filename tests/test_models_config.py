@@ -1,0 +1,279 @@
+"""Configs as published, with keys missing or null, and refused by name."""
+
+import dataclasses
+import math
+
+import pytest
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.models import ModelConfig
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
+MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 2}
+QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
+
+SMOLLM2_135M = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 576,
+    "initializer_range": 0.041666666666666664,
+    "intermediate_size": 1536,
+    "is_llama_config": True,
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "pad_token_id": 2,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_interleaved": False,
+    "rope_scaling": None,
+    "rope_theta": 100000,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "vocab_size": 49152,
+}
+
+
+def read(base, **changes):
+    return ModelConfig.from_dict({**base, **changes})
+
+
+def test_reads_a_published_config():
+    assert ModelConfig.from_dict(SMOLLM2_135M) == ModelConfig(
+        model_type="llama",
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        rope_theta=100000.0,
+        rope_scaling=None,
+        tie_word_embeddings=True,
+        attention_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        layer_windows=(None,) * 30,
+        eos_token_ids=(2,),
+    )
+
+
+def test_missing_keys_of_llama_take_the_defaults_of_hugging_face():
+    config = read(LLAMA)
+    assert (config.num_key_value_heads, config.head_dim) == (4, 8)
+    assert (config.max_position_embeddings, config.rms_norm_eps) == (2048, 1e-6)
+    assert (config.rope_theta, config.rope_scaling) == (10000.0, None)
+    assert not any((config.attention_bias, config.output_bias, config.mlp_bias))
+    assert not config.tie_word_embeddings
+
+
+def test_missing_keys_of_mistral_take_the_defaults_of_hugging_face():
+    config = read(LLAMA, model_type="mistral", num_attention_heads=16)
+    assert config.num_key_value_heads == 8
+    assert config.max_position_embeddings == 131072
+    assert config.layer_windows == (4096,) * 3
+
+
+def test_missing_keys_of_qwen2_take_the_defaults_of_hugging_face():
+    config = read(LLAMA, model_type="qwen2", num_attention_heads=64, hidden_size=128)
+    assert (config.num_key_value_heads, config.max_position_embeddings) == (32, 32768)
+    assert config.layer_windows == (None,) * 3
+    assert (config.attention_bias, config.output_bias, config.mlp_bias) == (True, False, False)
+
+
+@pytest.mark.parametrize("base", [LLAMA, MISTRAL, QWEN2])
+def test_null_key_value_heads_mean_one_per_query_head(base):
+    assert read(base, num_key_value_heads=None).num_key_value_heads == 4
+
+
+def test_the_attention_bias_of_llama_reaches_the_output_projection():
+    config = read(LLAMA, attention_bias=True)
+    assert (config.attention_bias, config.output_bias, config.mlp_bias) == (True, True, False)
+
+
+@pytest.mark.parametrize("key", ["head_dim", "rope_scaling", "rope_theta", "rms_norm_eps"])
+def test_null_means_the_default(key):
+    assert read(LLAMA, **{key: None}) == read(LLAMA)
+
+
+def test_an_explicit_head_dim_lifts_the_divisibility_of_the_hidden_size():
+    assert read(LLAMA, hidden_size=30, head_dim=16).head_dim == 16
+
+
+@pytest.mark.parametrize(
+    ("value", "tokens"),
+    [(2, (2,)), ([151645, 151643], (151645, 151643)), ([7, 7], (7,)), (None, ()), ([], ())],
+)
+def test_end_tokens_may_be_one_or_several_or_none(value, tokens):
+    assert read(LLAMA, eos_token_id=value).eos_token_ids == tokens
+
+
+def test_a_missing_end_token_is_not_guessed():
+    assert read(LLAMA).eos_token_ids == ()
+
+
+WINDOWS = [
+    (LLAMA, {"sliding_window": 5}, (None, None, None)),
+    (MISTRAL, {"sliding_window": 5}, (5, 5, 5)),
+    (MISTRAL, {"sliding_window": None}, (None, None, None)),
+    (
+        MISTRAL,
+        {
+            "sliding_window": 5,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        },
+        (None, 5, None),
+    ),
+    (QWEN2, {"sliding_window": 5}, (None, None, None)),
+    (QWEN2, {"sliding_window": None, "use_sliding_window": False}, (None, None, None)),
+    (QWEN2, {"sliding_window": 5, "use_sliding_window": True}, (None, None, None)),
+    (
+        QWEN2,
+        {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1},
+        (None, 5, 5),
+    ),
+    (QWEN2, {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 0}, (5, 5, 5)),
+    (QWEN2, {"use_sliding_window": True, "max_window_layers": 2}, (None, None, 4096)),
+    (
+        QWEN2,
+        {"sliding_window": None, "use_sliding_window": True, "max_window_layers": 0},
+        (None, None, None),
+    ),
+    (
+        QWEN2,
+        {
+            "sliding_window": 5,
+            "use_sliding_window": True,
+            "max_window_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+        (5, None, 5),
+    ),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "windows"), WINDOWS)
+def test_windows_are_settled_per_layer(base, changes, windows):
+    assert read(base, **changes).layer_windows == windows
+
+
+@pytest.mark.parametrize("section", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize("key", ["type", "rope_type"])
+def test_rope_settings_may_be_spelled_in_either_way(section, key):
+    config = read(LLAMA, **{section: {key: "linear", "factor": 4, "rope_theta": 500}})
+    assert config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
+    assert config.rope_theta == 500.0
+
+
+def test_other_keys_do_not_matter():
+    assert read(LLAMA, quantization={"bits": 4}, torch_dtype="bfloat16") == read(LLAMA)
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+REFUSED = [
+    ({"model_type": "phi3"}, r"'phi3' is not supported; supported are llama, mistral, qwen2"),
+    ({"model_type": None}, "no 'model_type'"),
+    ({"model_type": 3}, "'model_type' is 3; it must be a string"),
+    ({"hidden_act": "gelu"}, "'hidden_act' is 'gelu'; it must be 'silu'"),
+    ({"rope_traditional": True}, "'rope_traditional' is True"),
+    ({"hidden_size": None}, "no 'hidden_size'"),
+    ({"vocab_size": None}, "no 'vocab_size'"),
+    ({"vocab_size": -64}, "'vocab_size' is -64; it must be a whole number of at least 1"),
+    ({"intermediate_size": 48.0}, "'intermediate_size' is 48.0"),
+    ({"num_hidden_layers": 0}, "'num_hidden_layers' is 0"),
+    ({"num_hidden_layers": True}, "'num_hidden_layers' is True"),
+    ({"num_attention_heads": "4"}, "'num_attention_heads' is '4'"),
+    ({"num_attention_heads": 5}, r"'num_attention_heads' is 5; .* divisor of hidden_size \(32\)"),
+    ({"num_key_value_heads": 3}, r"num_key_value_heads \(3\) must divide .* \(4\)"),
+    ({"num_key_value_heads": 8}, r"num_key_value_heads \(8\) must divide .* \(4\)"),
+    ({"head_dim": 0}, "'head_dim' is 0"),
+    ({"head_dim": 7}, r"head_dim \(7\) must be even"),
+    ({"rms_norm_eps": math.nan}, "'rms_norm_eps' is nan; it must be a finite number"),
+    ({"rms_norm_eps": -1e-5}, "'rms_norm_eps' is -1e-05; .* greater than 0"),
+    ({"rms_norm_eps": "1e-5"}, "'rms_norm_eps' is '1e-5'; it must be a number"),
+    ({"rope_theta": math.inf}, "'rope_theta' is inf"),
+    ({"rope_theta": 1}, "'rope_theta' is 1; it must be a finite number greater than 1"),
+    ({"tie_word_embeddings": "yes"}, "'tie_word_embeddings' is 'yes'; it must be true or false"),
+    ({"attention_bias": 1}, "'attention_bias' is 1"),
+    ({"eos_token_id": "</s>"}, "'eos_token_id' is '</s>'; it must be a token id"),
+    ({"eos_token_id": [2, -1]}, r"'eos_token_id' is \[2, -1\]"),
+    ({"eos_token_id": [True]}, r"'eos_token_id' is \[True\]"),
+    ({"rope_scaling": [4]}, r"'rope_scaling' is \[4\]; it must be a JSON object"),
+    (
+        {"rope_scaling": {"type": "dynamic", "factor": 2}},
+        "rope type 'dynamic' is not supported; supported are default, linear, llama3, yarn",
+    ),
+    ({"rope_scaling": {"type": "linear"}}, "rope_scaling has no 'factor'"),
+    ({"rope_scaling": {"type": "linear", "factor": -2}}, "rope_scaling: 'factor' is -2"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "has no 'low_freq_factor'"),
+    ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1}}, "'high_freq_factor' is 1; .* than 1"),
+    ({"rope_parameters": {"rope_theta": 0}}, "rope_parameters: 'rope_theta' is 0"),
+    ({"partial_rotary_factor": 0.5}, "rotated whole"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rotated whole"),
+    ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "share one rotary embedding"),
+    (
+        {"sliding_window": 4, "layer_types": ["sliding_attention"] * 3},
+        "'full_attention' throughout",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_refuses_a_bad_value_by_name(changes, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        read(LLAMA, **changes)
+
+
+REFUSED_WINDOWS = [
+    (MISTRAL, {"sliding_window": 0}, "'sliding_window' is 0"),
+    (MISTRAL, {"layer_types": ["full_attention"]}, "'layer_types' is .* a list of 3 strings"),
+    (MISTRAL, {"layer_types": ["chunked_attention"] * 3}, "'layer_types' is .*'full_attention'"),
+    (QWEN2, {"layer_types": ["sliding_attention"] * 3}, "where layer_types asks for"),
+    (QWEN2, {"layer_types": [None] * 3}, "'layer_types' is"),
+    (QWEN2, {"use_sliding_window": True, "max_window_layers": -1}, "'max_window_layers' is -1"),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "message"), REFUSED_WINDOWS)
+def test_refuses_impossible_windows(base, changes, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        read(base, **changes)
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_attention_heads"])
+def test_names_a_required_key_that_is_missing(key):
+    with pytest.raises(UnsupportedModelError, match=f"config.json has no '{key}'"):
+        ModelConfig.from_dict({name: value for name, value in LLAMA.items() if name != key})
+
+
+REFUSED_BY_HAND = [
+    ({"model_type": "gpt2"}, "'gpt2' is not supported"),
+    ({"num_key_value_heads": 3}, "must divide"),
+    ({"head_dim": 5}, "must be even"),
+    ({"layer_windows": (None,)}, "layer_windows has 1 entries; num_hidden_layers is 3"),
+    ({"rope_scaling": {"rope_type": "longrope"}}, "must be one of default, linear, llama3, yarn"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED_BY_HAND)
+def test_a_config_made_without_a_file_is_checked_too(changes, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        dataclasses.replace(read(LLAMA), **changes)

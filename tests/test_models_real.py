@@ -1,0 +1,71 @@
+"""The default model against MLX-LM's Llama on the same float32 weights."""
+
+import dataclasses
+
+import mlx.core as mx
+import mlx_lm.models.llama
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
+
+from mlxspec.loading import load_model
+from mlxspec.loading.default_model import has_default_model
+from tests.reference import ConcatCache, path_to, tree_masks
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_default_model(), reason="the default model was not fetched"),
+]
+TEXT = "The old lighthouse keeper climbed the 217 steps every evening, and every evening he"
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return load_model()
+
+
+@pytest.fixture(scope="module")
+def theirs(loaded):
+    args = mlx_lm.models.llama.ModelArgs.from_dict(dataclasses.asdict(loaded.config))
+    model = mlx_lm.models.llama.Model(args)
+    weights = tree_flatten(loaded.model.parameters())
+    model.load_weights([(name, array.astype(mx.float32)) for name, array in weights], strict=True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokens(loaded):
+    return loaded.tokenizer.encode(TEXT)
+
+
+def test_a_prompt_gives_the_logits_of_mlx_lm(loaded, theirs, tokens):
+    prompt = mx.array([tokens])
+    hidden, _ = loaded.model.hidden_states(prompt, ConcatCache(), 0, {None: "causal"})
+    logits = np.array(loaded.model.logits(hidden))
+    np.testing.assert_allclose(logits, np.array(theirs(prompt)), atol=1e-4)
+
+
+def test_token_by_token_gives_the_logits_of_mlx_lm(loaded, theirs, tokens):
+    cache, their_cache = ConcatCache(), make_prompt_cache(theirs)
+    for index, token in enumerate(tokens):
+        step = mx.array([[token]])
+        hidden, _ = loaded.model.hidden_states(step, cache, index, {None: None})
+        logits = np.array(loaded.model.logits(hidden))
+        expected = np.array(theirs(step, cache=their_cache))
+        np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+def test_a_tree_gives_each_node_the_logits_of_mlx_lm_on_its_path(loaded, theirs, tokens):
+    model, cache, n_past = loaded.model, ConcatCache(), len(tokens) - 1
+    nodes, parents = [tokens[-1], 436, 253, 617, 253], [-1, 0, 0, 1, 1]
+    model.hidden_states(mx.array([tokens[:-1]]), cache, 0, {None: "causal"})
+    depths = [len(path_to(parents, node)) - 1 for node in range(len(nodes))]
+    positions = mx.array(depths, mx.int32) + n_past
+    masks = tree_masks(model, n_past, parents)
+    hidden, _ = model.hidden_states(mx.array([nodes]), cache, positions, masks)
+    logits = np.array(model.logits(hidden)[0])
+    for node in range(len(nodes)):
+        line = tokens[:-1] + [nodes[other] for other in path_to(parents, node)]
+        expected = np.array(theirs(mx.array([line]))[0, -1])
+        np.testing.assert_allclose(logits[node], expected, atol=1e-4)

@@ -1,0 +1,69 @@
+"""Rotary frequencies, positions per node and the precision of angles."""
+
+import json
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.models import ModelConfig
+from mlxspec.models.rope import Rope, inverse_frequencies
+from tests.golden import FOLDER
+
+PUBLISHED = json.loads((FOLDER / "rope.json").read_text())
+
+
+def rotated_by_hand(x, positions, theta):
+    """(L, D) rows turned in float64, pair (i, i + D/2) by position * theta ** (-2i/D)."""
+    half = x.shape[-1] // 2
+    angles = np.outer(positions, theta ** (-np.arange(half) / half))
+    turned = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_frequencies_are_those_of_hugging_face(name):
+    config = ModelConfig.from_dict(PUBLISHED[name]["config"])
+    ours = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    np.testing.assert_allclose(ours, PUBLISHED[name]["inverse_frequencies"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_yarn_sharpens_attention_as_hugging_face_does(name):
+    config = ModelConfig.from_dict(PUBLISHED[name]["config"])
+    rope = Rope(config.head_dim, config.rope_theta, config.rope_scaling)
+    assert rope.score_factor == pytest.approx(PUBLISHED[name]["attention_factor"] ** 2)
+
+
+def test_each_node_is_rotated_by_its_own_position():
+    positions = [7, 8, 8, 9, 9, 4100]
+    x = mx.random.normal((1, 6, 3, 8), key=mx.random.key(0))
+    rotated = np.array(Rope(8, 10000.0, None)(x, mx.array(positions, mx.int32)))
+    for head in range(3):
+        expected = rotated_by_hand(np.array(x[0, :, head]), positions, 10000.0)
+        np.testing.assert_allclose(rotated[0, head], expected, atol=1e-3)
+        np.testing.assert_allclose(rotated[0, head, :5], expected[:5], atol=1e-5)
+
+
+def test_a_contiguous_run_starts_at_its_offset():
+    x = mx.random.normal((1, 5, 2, 8), key=mx.random.key(1))
+    rotated = np.array(Rope(8, 500.0, None)(x, 11))
+    expected = rotated_by_hand(np.array(x[0, :, 1]), range(11, 16), 500.0)
+    np.testing.assert_allclose(rotated[0, 1], expected, atol=1e-5)
+
+
+def test_every_sequence_of_a_batch_gets_the_same_positions():
+    x = mx.random.normal((3, 4, 2, 8), key=mx.random.key(2))
+    rotated = np.array(Rope(8, 10000.0, None)(x, mx.array([5, 6, 6, 7], mx.int32)))
+    for row in range(3):
+        expected = rotated_by_hand(np.array(x[row, :, 0]), [5, 6, 6, 7], 10000.0)
+        np.testing.assert_allclose(rotated[row, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [4097, mx.array([4097], mx.int32)])
+def test_bfloat16_rows_are_turned_by_float32_angles(positions):
+    x = mx.random.normal((1, 1, 2, 64), key=mx.random.key(3)).astype(mx.bfloat16)
+    rotated = Rope(64, 10000.0, None)(x, positions)
+    assert rotated.dtype == mx.bfloat16
+    expected = rotated_by_hand(np.array(x[0, :, 0].astype(mx.float32)), [4097], 10000.0)
+    np.testing.assert_allclose(np.array(rotated[0, 0].astype(mx.float32)), expected, atol=0.04)

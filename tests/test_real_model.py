@@ -1,0 +1,210 @@
+"""The default model, greedy: every drafter and cache against plain decoding and against mlx-lm.
+
+Kernels may round a row differently when others stand beside it, so two greedy replies may part
+where the two best logits are nearly equal; nothing else is allowed, and every such place is
+printed with its gap. With the BLAS bundled in the MLX wheel rows do not depend on their
+neighbours, and the tokens must be the same without exception.
+"""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.generate import stream_generate
+from mlx_lm.models import llama as mlx_lm_llama
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from tiny import emitted
+
+from mlxspec.api import HOST_DRAFTERS, make_cache
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.engine import Engine
+from mlxspec.loading import load_model
+from mlxspec.reply import GenerationParams
+
+pytestmark = pytest.mark.slow
+
+NEAR_TIE = 1e-3
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time there was a",
+    "def fibonacci(n):",
+    "The three primary colours are",
+    "Water boils at",
+    "1, 2, 3, 4, 5, 6,",
+    "My favourite season is",
+    "The quick brown fox",
+    "To make a cup of tea, first",
+    "In 1969, the first human",
+    "import numpy as np\n",
+    "Dear Sir or Madam,",
+    "The opposite of hot is",
+    "A list of fruits: apple, banana,",
+    "Gravity is a force that",
+    "She opened the door and",
+    "SELECT name FROM",
+    "The sum of two and two is",
+    "Roses are red, violets are",
+    "Photosynthesis is the process",
+]
+CACHES = {
+    "full": {},
+    "rotating": {"max_kv_size": 12, "keep": 2},
+    "int8": {"kv_bits": 8},
+    "int4": {"kv_bits": 4},
+}
+TOKENS = 12
+DRAFTERS = (*(name for name in HOST_DRAFTERS if name != "none"), "model")
+
+
+@cache
+def loaded():
+    return load_model()
+
+
+def engine(drafter: str, kind: str) -> Engine:
+    target = loaded()
+    if drafter == "model":
+        # The target drafts for itself: every draft is right but for its rounding.
+        cache_options = {k: v for k, v in CACHES[kind].items() if k != "kv_bits"}
+        own = Decoder(target.model, make_cache(target.config, **cache_options))
+        made = DraftModelDrafter(own, target.config.vocab_size)
+    else:
+        made = HOST_DRAFTERS[drafter]()
+    decoder = Decoder(target.model, make_cache(target.config, **CACHES[kind]))
+    return Engine(decoder, made, target.tokenizer)
+
+
+def greedy(some_engine: Engine, prompt: str, count: int = TOKENS, nodes: int = 7) -> list[int]:
+    params = GenerationParams(max_tokens=count, num_draft_tokens=nodes, ignore_eos=True)
+    return emitted(some_engine.generate(prompt, params))
+
+
+@cache
+def plain(kind: str) -> list[list[int]]:
+    some_engine = engine("none", kind)
+    return [greedy(some_engine, prompt) for prompt in PROMPTS]
+
+
+def top_2_gap(kind: str, tokens: list[int]) -> float:
+    decoder = engine("none", kind).target
+    decoder.observe(tokens)
+    second, first = np.sort(np.array(decoder.next_logits()))[-2:]
+    return float(first - second)
+
+
+def assert_equal_up_to_near_ties(kind, prompt, expected, got):
+    if got == expected:
+        return
+    place = next(i for i, pair in enumerate(zip(expected, got, strict=True)) if len(set(pair)) > 1)
+    prefix = loaded().tokenizer.encode(prompt) + expected[:place]
+    gap = top_2_gap(kind, prefix)
+    print(f"{kind}: {prompt!r} parts at token {place}, where the two best are {gap:.1e} apart")
+    assert gap < NEAR_TIE, f"{prompt!r} parts at token {place}: {expected} against {got}"
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_drafting_never_changes_a_greedy_reply(drafter, kind):
+    some_engine = engine(drafter, kind)
+    for prompt, expected in zip(PROMPTS, plain(kind), strict=True):
+        assert_equal_up_to_near_ties(kind, prompt, expected, greedy(some_engine, prompt))
+
+
+@cache
+def mlx_lm_model():
+    target = loaded()
+    fields = vars(target.config)
+    args = mlx_lm_llama.ModelArgs.from_dict({**fields, "rope_traditional": False})
+    model = mlx_lm_llama.Model(args)
+    model.load_weights(tree_flatten(target.model.parameters()))
+    return model, TokenizerWrapper(target.tokenizer._wrapped)
+
+
+def mlx_lm_greedy(prompt: str, count: int, **options) -> list[int]:
+    model, tokenizer = mlx_lm_model()
+    tokens = loaded().tokenizer.encode(prompt)
+    responses = stream_generate(model, tokenizer, tokens, max_tokens=count, **options)
+    return [response.token for response in responses]
+
+
+def test_plain_replies_are_those_of_mlx_lm():
+    for prompt, expected in zip(PROMPTS, plain("full"), strict=True):
+        theirs = mlx_lm_greedy(prompt, TOKENS)
+        assert_equal_up_to_near_ties("full", prompt, expected[: len(theirs)], theirs)
+
+
+def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
+    """The reason why this cache exists: mlx-lm cannot take back a draft once its ring is full."""
+    prompt, count = "Once upon a time there was a", 100
+    target = loaded()
+    noisy = {"max_kv_size": 48, "keep": 4}
+
+    def run(drafter):
+        decoder = Decoder(target.model, make_cache(target.config, **noisy))
+        return greedy(Engine(decoder, drafter, target.tokenizer), prompt, count)
+
+    expected = run(HOST_DRAFTERS["none"]())
+    assert run(HOST_DRAFTERS["pool"]()) == expected
+
+    from mlx_lm.generate import speculative_generate_step
+    from mlx_lm.models.cache import RotatingKVCache
+
+    model, _ = mlx_lm_model()
+    caches = [RotatingKVCache(max_size=48, keep=4) for _ in range(2 * len(model.layers))]
+    steps = speculative_generate_step(
+        mx.array(target.tokenizer.encode(prompt)),
+        model,
+        _disagreeing_copy(model),
+        num_draft_tokens=4,
+        max_tokens=count,
+        prompt_cache=caches,
+    )
+    theirs = [int(token) for token, _, _ in steps]
+    assert theirs[:20] == expected[:20]
+    assert theirs != expected
+
+
+def _disagreeing_copy(model):
+    """A draft model that is often wrong: the target without its last layers."""
+    args = mlx_lm_llama.ModelArgs(**{**vars(model.args), "num_hidden_layers": 28})
+    copy = mlx_lm_llama.Model(args)
+    kept = [item for item in tree_flatten(model.parameters()) if ".28." not in item[0]]
+    copy.load_weights([item for item in kept if ".29." not in item[0]])
+    return copy
+
+
+_BYTE_IDENTITY = """
+from tiny import emitted
+import test_real_model as real
+from mlxspec import backend
+assert backend.facts().is_stock_blas, backend.facts().blas
+for prompt in real.PROMPTS[:3]:
+    expected = real.mlx_lm_greedy(prompt, 10)
+    for drafter in ("none", "pool", "model"):
+        got = real.greedy(real.engine(drafter, "full"), prompt, 10, nodes=3)
+        assert got[: len(expected)] == expected, (drafter, prompt, expected, got)
+print("identical")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the wheel's own BLAS is a matter of Linux")
+def test_with_the_bundled_blas_replies_are_identical_to_those_of_mlx_lm():
+    root = Path(__file__).parent
+    environment = {**os.environ, "MLXSPEC_BLAS": "stock"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(root), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", _BYTE_IDENTITY],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.stdout.strip() == "identical", done.stderr
