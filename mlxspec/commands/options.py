@@ -14,7 +14,8 @@ from mlxspec.sampling import Law
 
 def open_engine(args: Namespace, on_progress: api.Progress | None = None) -> Engine:
     """Load what the arguments name; without `on_progress` a download draws its own bar."""
-    drafter = args.drafter or ("model" if args.draft_model else "pool")
+    default = "model" if args.draft_model else "pool"
+    drafter = default if args.drafter is None else args.drafter
     return api.load(
         args.model,
         drafter=drafter,
