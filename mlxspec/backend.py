@@ -1,15 +1,12 @@
 """What has to happen before MLX is imported, and what the machine below it is.
 
-Importing any module of mlxspec runs `prepare` first. On Linux the MLX wheel bundles the reference
-BLAS, where verifying n rows costs n times one row and speculation cannot pay. Symbols of a library
-loaded with RTLD_GLOBAL before `mlx.core` win over the bundled ones, so `prepare` loads OpenBLAS
-that way when it finds it. On macOS it raises the size of Metal's command buffers, which small
-models fill with launches. `MLXSPEC_BLAS=stock|auto|PATH` chooses the library.
+Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
+works before `mlx.core` is imported (see `blas.py`); `MLXSPEC_BLAS=stock|auto|PATH` chooses it. On
+macOS it raises the size of Metal's command buffers, which small models fill with launches.
 
 Nothing here imports MLX at import time, so a recorded reply can be shown without it.
 """
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -18,14 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal
 
+from mlxspec.blas import STOCK_BLAS, load_blas, loaded_blas
 from mlxspec.errors import MlxspecError
 
 GB = 1e9
-STOCK_BLAS = "reference BLAS (bundled with MLX)"
-_BLAS_NAMES = ("libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so")  # serial builds last
 _METAL_DEFAULTS = {"MLX_MAX_OPS_PER_BUFFER": "500", "MLX_MAX_MB_PER_BUFFER": "500"}
 _SMALL_MAC_GB = 18.0
 _SMALL_MAC_SLACK_GB = 3.0
@@ -86,7 +81,7 @@ def prepare() -> None:
         for name, value in _METAL_DEFAULTS.items():
             os.environ.setdefault(name, value)
     elif not _state.late and _is_mlx_installed():
-        _state.problem = _load_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
+        _state.problem = load_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
 
 
 def check() -> None:
@@ -109,77 +104,6 @@ def check() -> None:
 
 def _is_mlx_installed() -> bool:
     return importlib.util.find_spec("mlx") is not None
-
-
-def _load_blas(choice: str) -> str:
-    """Load the chosen BLAS; return what is wrong with the choice, or ""."""
-    if choice == "stock":
-        return ""
-    if choice in ("auto", ""):
-        any(_load_library(name) == "" for name in _BLAS_NAMES)
-        return ""
-    problem = _load_library(choice)
-    if problem:
-        return (
-            f"MLXSPEC_BLAS={choice!r} cannot be used ({problem}): set it to 'auto', to 'stock' "
-            "or to the path of a BLAS library with the CBLAS interface"
-        )
-    return ""
-
-
-def _load_library(name: str) -> str:
-    try:
-        # Looked at privately first: what is loaded globally cannot be taken back.
-        ctypes.CDLL(name).cblas_sgemm  # noqa: B018
-        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-    except OSError as error:
-        return str(error)
-    except AttributeError:
-        return "it has no cblas_sgemm"
-    return ""
-
-
-class _SymbolInfo(ctypes.Structure):
-    """Dl_info of dladdr(3)."""
-
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-    )
-
-
-def loaded_blas() -> str:
-    """Return the BLAS that MLX's calls reach in this process.
-
-    Asks the dynamic linker which library owns the first global `cblas_sgemm`: a list of loaded
-    files would also show the private BLAS of NumPy and the bundled one that lost.
-    """
-    if sys.platform == "darwin":
-        return "Accelerate"
-    process = ctypes.CDLL(None)
-    try:
-        symbol = ctypes.cast(process.cblas_sgemm, ctypes.c_void_p)
-    except AttributeError:
-        return STOCK_BLAS
-    info = _SymbolInfo()
-    if not process.dladdr(symbol, ctypes.byref(info)) or not info.file:
-        return "unknown BLAS"
-    path = os.fsdecode(info.file)
-    if Path(path).parent.name.startswith("mlx_"):
-        return STOCK_BLAS
-    return _openblas_words(path) or Path(path).name
-
-
-def _openblas_words(path: str) -> str:
-    try:
-        get_config = ctypes.CDLL(path).openblas_get_config
-    except (OSError, AttributeError):
-        return ""
-    get_config.restype = ctypes.c_char_p
-    words = get_config().decode(errors="replace").split()
-    return f"{' '.join(words[:2])} ({Path(path).name})"
 
 
 def facts() -> DeviceFacts:

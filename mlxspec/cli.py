@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from mlxspec import __version__
+from mlxspec import __version__, backend
 from mlxspec.errors import MlxspecError
 
+_WITHOUT_MLX = ("replay", "doctor")
 _DRAFTERS = ("none", "suffix", "table", "pool", "model")
 
 
@@ -20,7 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     args = _parser().parse_args(argv)
     try:
-        # Imported late: `replay` and `--help` must not need MLX.
+        if args.command not in _WITHOUT_MLX:
+            backend.check()
+        # Imported late, for the same reason.
         code: int = import_module(f"mlxspec.commands.{args.command}").run(args)
         return code
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ class CostCurve:
 
 
 def cost_curve(
-    forward: Callable[[int], None], widths: Sequence[int] = WIDTHS, *, repeats: int = 5
+    forward: Callable[[int], None], widths: Sequence[int] = WIDTHS, *, repeats: int = 3
 ) -> CostCurve:
     """Time `forward(width)` for every width.
 

@@ -71,11 +71,7 @@ class Law:
     def has_penalties(self) -> bool:
         """Whether the law depends on which tokens stand before."""
         neutral = (1.0, 0.0, 0.0)
-        return (
-            self.repetition_penalty,
-            self.presence_penalty,
-            self.frequency_penalty,
-        ) != neutral
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != neutral
 
     @property
     def has_filters(self) -> bool:
@@ -104,7 +100,9 @@ class Law:
         """
         logits = logits.astype(mx.float32)
         if self.logit_bias:
-            self._check_bias(logits.shape[-1])
+            most, width = max(self.logit_bias), logits.shape[-1]
+            if most >= width:  # MLX would write outside the array
+                raise ValueError(f"logit_bias names token {most}; allowed are 0 to {width - 1}")
             tokens = mx.array(list(self.logit_bias), mx.int32)
             logits = logits.at[:, tokens].add(mx.array(list(self.logit_bias.values())))
         if not self.has_penalties:
@@ -116,13 +114,6 @@ class Law:
         logits = mx.where(counts.in_context > 0, divided, logits)
         reply = counts.in_reply.astype(mx.float32)
         return logits - self.presence_penalty * (reply > 0) - self.frequency_penalty * reply
-
-    def _check_bias(self, vocab_size: int) -> None:
-        if max(self.logit_bias) >= vocab_size:  # MLX would write outside the array
-            raise ValueError(
-                f"logit_bias names token {max(self.logit_bias)}; the vocabulary has 0 to "
-                f"{vocab_size - 1}"
-            )
 
     def probs(self, adjusted: mx.array) -> mx.array:
         """Return (n, V) float32 probabilities of the next token from adjusted logits."""
@@ -165,7 +156,7 @@ class NodeLaws:
             return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
         if law.has_filters:
             return draw(self.probs, key)
-        return mx.random.categorical(self.adjusted / law.temperature, key=key).astype(mx.int32)
+        return _gumbel_max(self.adjusted / law.temperature, key)
 
     def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
         """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.
@@ -196,7 +187,14 @@ class NodeLaws:
 
 def draw(probs: mx.array, key: mx.array) -> mx.array:
     """Return (n,) int32: one draw per row of (n, V) probabilities; zero mass is never drawn."""
-    return mx.random.categorical(mx.log(probs), key=key).astype(mx.int32)
+    return _gumbel_max(mx.log(probs), key)
+
+
+def _gumbel_max(logits: mx.array, key: mx.array) -> mx.array:
+    # For a single row mx.random.categorical would search float32 sums, in which tokens below
+    # 1e-7 drown: a law that depends on the number of rows.
+    noise = mx.random.gumbel(logits.shape, key=key)
+    return mx.argmax(logits + noise, axis=-1).astype(mx.int32)
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:

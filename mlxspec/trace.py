@@ -129,7 +129,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-def _is_number(value: Any, kinds: type | UnionType) -> bool:
+def _is_number(value: Any, kinds: Any) -> bool:
     """Whether a value is a number to reckon with: not infinite, not NaN, not absurdly large."""
     return isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < _TOO_LARGE
 

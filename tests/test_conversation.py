@@ -1,9 +1,6 @@
 """A chat: the template, the turns, and what is read again."""
 
 import pytest
-from adversaries import RandomTrees
-from tiny import ToyTokenizer, emitted, make_engine, tiny_model
-from truth import Target
 
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
@@ -11,6 +8,9 @@ from mlxspec.errors import ContextLengthError, UnsupportedOperationError
 from mlxspec.events import PrefillProgress, TurnStarted
 from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
+from tests.adversaries import RandomTrees
+from tests.tiny import ToyTokenizer, emitted, make_engine, tiny_model
+from tests.truth import Target
 
 MODEL = tiny_model()
 TARGET = Target(MODEL)

@@ -4,9 +4,6 @@ import itertools
 
 import mlx.core as mx
 import pytest
-from adversaries import AlwaysRight, AlwaysWrong, RandomTrees
-from tiny import emitted, make_engine, tiny_model
-from truth import Target
 
 from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
@@ -15,6 +12,9 @@ from mlxspec.events import DraftProposed, DraftVerified, GenerationFinished, Pre
 from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
 from mlxspec.trace import event_from_json, event_to_json
+from tests.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
+from tests.tiny import emitted, make_engine, tiny_model
+from tests.truth import Target
 
 MODEL = tiny_model()
 TARGET = Target(MODEL)

@@ -11,9 +11,6 @@ import itertools
 import mlx.core as mx
 import numpy as np
 import pytest
-from adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
-from tiny import emitted, make_cache, make_engine, tiny_model
-from truth import Target
 
 import mlxspec.engine as engine_module
 from mlxspec.api import HOST_DRAFTERS
@@ -22,6 +19,9 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
+from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
+from tests.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.truth import Target
 
 FAMILIES = ("llama", "qwen2")
 CACHES = ("full", "rotating", "int8", "int4")

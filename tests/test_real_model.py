@@ -19,7 +19,6 @@ from mlx.utils import tree_flatten
 from mlx_lm.generate import stream_generate
 from mlx_lm.models import llama as mlx_lm_llama
 from mlx_lm.tokenizer_utils import TokenizerWrapper
-from tiny import emitted
 
 from mlxspec.api import HOST_DRAFTERS, make_cache
 from mlxspec.decoder import Decoder
@@ -27,6 +26,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine import Engine
 from mlxspec.loading import load_model
 from mlxspec.reply import GenerationParams
+from tests.tiny import emitted
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def mlx_lm_model():
     args = mlx_lm_llama.ModelArgs.from_dict({**fields, "rope_traditional": False})
     model = mlx_lm_llama.Model(args)
     model.load_weights(tree_flatten(target.model.parameters()))
-    return model, TokenizerWrapper(target.tokenizer._wrapped)
+    return model, TokenizerWrapper(target.tokenizer.wrapped)
 
 
 def mlx_lm_greedy(prompt: str, count: int, **options) -> list[int]:
@@ -181,8 +181,8 @@ def _disagreeing_copy(model):
 
 
 _BYTE_IDENTITY = """
-from tiny import emitted
-import test_real_model as real
+from tests.tiny import emitted
+from tests import test_real_model as real
 from mlxspec import backend
 assert backend.facts().is_stock_blas, backend.facts().blas
 for prompt in real.PROMPTS[:3]:
@@ -196,7 +196,7 @@ print("identical")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the wheel's own BLAS is a matter of Linux")
 def test_with_the_bundled_blas_replies_are_identical_to_those_of_mlx_lm():
-    root = Path(__file__).parent
+    root = Path(__file__).parent.parent
     environment = {**os.environ, "MLXSPEC_BLAS": "stock"}
     environment["PYTHONPATH"] = os.pathsep.join([str(root), *sys.path])
     done = subprocess.run(

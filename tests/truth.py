@@ -2,9 +2,9 @@
 
 import mlx.core as mx
 import numpy as np
-from reference import ConcatCache, reference_logits
 
 from mlxspec.sampling import Law
+from tests.reference import ConcatCache, reference_logits
 
 
 class Target:

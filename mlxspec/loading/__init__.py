@@ -1,1 +1,79 @@
-"""Finding, reading and checking what users have: folders, hub ids, GGUF files, tokenizers."""
+"""From a name to a model that can run: find the checkpoint, read it, check it, build it."""
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from mlxspec import backend
+from mlxspec.loading.checkpoint import Checkpoint
+from mlxspec.loading.default_model import fetch_default_model
+from mlxspec.loading.folder import read_folder
+from mlxspec.loading.gguf import read_gguf
+from mlxspec.loading.local import LocalModel, list_local_models
+from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.loading.sources import find_source
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.loading.weights import load_weights
+from mlxspec.models import Model, ModelConfig, build_model
+
+__all__ = [
+    "LoadedModel",
+    "LocalModel",
+    "ProgressCallback",
+    "Tokenizer",
+    "fetch_default_model",
+    "list_local_models",
+    "load_model",
+]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to run, and what belongs to it.
+
+    Attributes:
+        model: The network with its weights evaluated.
+        config: Its shape and settings.
+        tokenizer: Its tokenizer.
+        name: What to call it.
+        weights: Weight type in words, such as "4-bit" or "float32 from 4-bit".
+        revision: Commit of a hub model or SHA-256 of the default model; "" where unknown.
+    """
+
+    model: Model
+    config: ModelConfig
+    tokenizer: Tokenizer
+    name: str
+    weights: str
+    revision: str = ""
+
+
+def load_model(
+    source: str | PathLike[str] | None = None, *, on_progress: ProgressCallback | None = None
+) -> LoadedModel:
+    """Load a model of the Llama or Qwen2 family.
+
+    Call it in the thread that will run the model: MLX arrays belong to the thread that made them.
+
+    Args:
+        source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
+            is fetched the first time.
+        on_progress: Told the bytes done and in all while a model is fetched.
+
+    Raises:
+        ModelNotFoundError: There is no such model, here or in reach.
+        UnsupportedModelError: It is there but cannot be run.
+        MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is wrong.
+    """
+    backend.check()
+    found = find_source(source, on_progress)
+    checkpoint = _read(found.path)
+    config = ModelConfig.from_dict(checkpoint.config)
+    tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
+    model = build_model(config)
+    weights = load_weights(model, checkpoint.tensors, checkpoint.quantization)
+    return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
+
+
+def _read(path: Path) -> Checkpoint:
+    return read_folder(path) if path.is_dir() else read_gguf(path)

@@ -1,0 +1,56 @@
+# `make chat` sets everything up once and starts the chat; `make test` runs the whole test suite.
+# Both need Python 3.11 or later and nothing else, on macOS (Apple Silicon) or Linux (x86-64).
+
+CANDIDATES := python3.12 python3.13 python3.11 python3.14 python3 python
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+LINTERS := $(VENV)/linters
+SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
+HAS_FAST_BLAS := env -u MLXSPEC_BLAS $(BIN)/python -c \
+	'import sys; from mlxspec import backend; sys.exit(backend.facts().is_stock_blas)'
+
+.PHONY: chat test lint model openblas
+
+chat: $(INSTALLED) openblas model
+	@$(BIN)/mlxspec chat
+
+test: $(INSTALLED) openblas model
+	$(BIN)/python -m pytest
+
+lint: $(LINTERS)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Installs again whenever pyproject.toml has changed.
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { \
+		echo "Python 3.11 or later is needed, and none was found: install it from python.org" \
+			"or with your package manager, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+		rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make a virtual environment: install its venv module" \
+			"(apt install python3-venv), then run make again"; exit 1; }
+	@echo "installing mlxspec and what it needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(LINTERS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check ruff mypy
+	@touch $@
+
+# Fetched once into the user's cache folder.
+model: $(INSTALLED)
+	@$(BIN)/mlxspec models --fetch >/dev/null
+
+# Never asks for a password; without OpenBLAS everything works, only slower.
+openblas: $(INSTALLED)
+	@$(HAS_FAST_BLAS) || ! command -v apt-get >/dev/null || { \
+		echo "installing libopenblas0 ..."; \
+		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes libopenblas0; } \
+		>/dev/null 2>&1 || true; }
+	@$(HAS_FAST_BLAS) || echo "No OpenBLAS: verifying n tokens costs n times one, so drafting" \
+		"cannot make replies faster here. To change that: sudo apt install libopenblas0"

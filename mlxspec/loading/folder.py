@@ -1,0 +1,141 @@
+"""A Hugging Face or MLX folder as a checkpoint: config, safetensors files, tokenizer.
+
+Whatever is missing, cut short or not for MLX is refused by its name, shards one by one, before a
+model is built.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.checkpoint import Checkpoint, Quantization
+
+CONFIG = "config.json"
+_INDEX = "model.safetensors.index.json"
+_TOKENIZER = "tokenizer.json"
+
+
+def read_folder(folder: Path) -> Checkpoint:
+    """Return what a model folder holds.
+
+    Raises:
+        UnsupportedModelError: A file is missing or damaged, or of a kind that cannot be read.
+    """
+    config = read_config(folder)
+    quantization = _quantization(folder, config)
+    tokenizer = _read_tokenizer(folder)
+    tensors: dict[str, mx.array] = {}
+    for path in weight_files(folder):
+        tensors.update(_read_safetensors(path))
+    return Checkpoint(config, tensors, tokenizer, quantization)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return `config.json` with the end tokens of `generation_config.json` added to its own.
+
+    Raises:
+        UnsupportedModelError: There is none, or it is damaged.
+    """
+    if not (folder / CONFIG).is_file():
+        raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
+    config = _read_json(folder / CONFIG)
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        ends = [_as_list(source.get("eos_token_id")) for source in (config, _read_json(generation))]
+        config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files of a folder, all of them there.
+
+    Raises:
+        UnsupportedModelError: There are none, or shards of the index are missing.
+    """
+    if (folder / _INDEX).is_file():
+        return _shards(folder)
+    whole = folder / "model.safetensors"
+    paths = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise UnsupportedModelError(
+            f"{folder} holds no *.safetensors: other weight files, such as PyTorch's, must be "
+            "converted first"
+        )
+    return paths
+
+
+def _shards(folder: Path) -> list[Path]:
+    weight_map = _read_json(folder / _INDEX).get("weight_map")
+    names = weight_map.values() if isinstance(weight_map, dict) else [None]
+    own = {name for name in names if isinstance(name, str) and name == Path(name).name}
+    if not own or not own.issuperset(names):
+        raise UnsupportedModelError(f"{folder / _INDEX} does not list files of its own folder")
+    paths = [folder / name for name in sorted(own)]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise UnsupportedModelError(
+            f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
+            "files): fetch the model again"
+        )
+    return paths
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnsupportedModelError(f"{path} cannot be read ({error}): fetch it again") from error
+    if not isinstance(content, dict):
+        raise UnsupportedModelError(f"{path} holds {type(content).__name__}, not a JSON object")
+    return content
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _quantization(folder: Path, config: dict[str, Any]) -> Quantization | None:
+    own = config.get("quantization")
+    if isinstance(own, dict):
+        return own
+    other = config.get("quantization_config")
+    if other:
+        method = other.get("quant_method", "unknown") if isinstance(other, dict) else other
+        raise UnsupportedModelError(
+            f"{folder} is quantised by the method {method!r}; weights quantised by MLX can be "
+            "read, or plain ones: choose such a version of the model"
+        )
+    return None
+
+
+def _read_safetensors(path: Path) -> dict[str, mx.array]:
+    try:
+        return mx.load(str(path), format="safetensors")  # type: ignore[return-value]
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"{path} is damaged or cut short ({error}): fetch it again"
+        ) from error
+
+
+def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    if not (folder / _TOKENIZER).is_file():
+        raise UnsupportedModelError(
+            f"{folder} has no {_TOKENIZER}, the format of fast tokenizers: fetch the model again, "
+            "or convert its tokenizer with transformers"
+        )
+    for name in (_TOKENIZER, "tokenizer_config.json"):
+        if (folder / name).is_file():
+            _read_json(folder / name)
+    try:
+        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
+            folder, local_files_only=True
+        )
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
+    return tokenizer

@@ -1,0 +1,69 @@
+"""How a GGUF file states scaled rotary embeddings, as the `rope_scaling` of a Hugging Face config.
+
+Most files state their settings. Llama 3.x files carry only the result: a tensor with one factor
+per frequency. The settings are found again from its largest factor, and kept only if they
+reproduce the tensor.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.models.rope import inverse_frequencies
+
+_TOLERANCE = 1e-3
+
+
+def stated_scaling(metadata: dict[str, Any], architecture: str) -> dict[str, Any] | None:
+    """Return the scaling that the metadata states, or None where there is none."""
+    prefix = f"{architecture}.rope.scaling."
+    kind = metadata.get(prefix + "type", "none")
+    if kind == "none":
+        return None
+    scaling = {"rope_type": kind, "factor": metadata.get(prefix + "factor", 1.0)}
+    original = metadata.get(prefix + "original_context_length")
+    if original is not None:
+        scaling["original_max_position_embeddings"] = original
+    return scaling
+
+
+def llama3_scaling(
+    path: Path, theta: float, head_dim: int, factors: Sequence[float]
+) -> dict[str, Any]:
+    """Return the settings of Llama 3 that lead to the factors of a file.
+
+    Args:
+        path: The file, for messages.
+        theta: Base of the frequencies.
+        head_dim: Width of a head.
+        factors: By how much each of the head_dim / 2 frequencies is divided.
+
+    Raises:
+        UnsupportedModelError: No settings of Llama 3 do.
+    """
+    scaling = {
+        "rope_type": "llama3",
+        "factor": max(factors),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    if not all(factor >= 1 for factor in factors) or not _lead_to(
+        factors,
+        scaled=inverse_frequencies(head_dim, theta, scaling),
+        plain=inverse_frequencies(head_dim, theta, None),
+    ):
+        raise UnsupportedModelError(
+            f"{path} holds rope_freqs.weight with factors that are not those of Llama 3: "
+            "such a scaling cannot be run"
+        )
+    return scaling
+
+
+def _lead_to(factors: Sequence[float], scaled: Sequence[float], plain: Sequence[float]) -> bool:
+    return len(factors) == len(plain) and all(
+        math.isclose(before / after, factor, rel_tol=_TOLERANCE)
+        for before, after, factor in zip(plain, scaled, factors, strict=True)
+    )

@@ -1,0 +1,187 @@
+"""The tokenizer of a GGUF file, built from the vocabulary in its metadata.
+
+A byte-level BPE file ("gpt2") lists its merges and names the rule that splits text before them
+(`tokenizer.ggml.pre`) but does not hold it; the rules known here are those of the model families
+that can be run. A SentencePiece file ("llama") needs no rule.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.gguf_sentencepiece import sentencepiece_backend
+
+_PREFIX = "tokenizer.ggml."
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_END_TOKENS = {"<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"}
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,%d}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _gpt2() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _smollm() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+def _words(longest_number: int) -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_WORDS % longest_number), behavior="isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, to_bytes])
+
+
+def _llama3() -> pre_tokenizers.PreTokenizer:
+    return _words(3)
+
+
+def _qwen2() -> pre_tokenizers.PreTokenizer:
+    return _words(1)
+
+
+_SPLITTERS = {
+    "gpt-2": _gpt2,
+    "smollm": _smollm,
+    "llama-bpe": _llama3,
+    "llama3": _llama3,
+    "qwen2": _qwen2,
+    "deepseek-r1-qwen": _qwen2,
+}
+
+
+def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
+    """Return the tokens that end a text or a turn: those stated, and those known by their text."""
+    found = [metadata.get(_PREFIX + key) for key in ("eos_token_id", "eot_token_id")]
+    tokens, types = metadata.get(_PREFIX + "tokens", []), metadata.get(_PREFIX + "token_type", [])
+    for index, (token, kind) in enumerate(zip(tokens, types, strict=False)):
+        if kind == _CONTROL and token in _END_TOKENS:
+            found.append(index)
+    return sorted({token for token in found if isinstance(token, int)})
+
+
+def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedTokenizerFast:
+    """Return the tokenizer that a GGUF file describes.
+
+    Raises:
+        UnsupportedModelError: It is of a kind that cannot be built, or its parts do not fit.
+    """
+    kind = metadata.get(_PREFIX + "model")
+    splitter = str(metadata.get(_PREFIX + "pre"))
+    vocabulary = _Vocabulary(path, metadata)
+    if kind == "llama":
+        backend, starts = _sentencepiece(vocabulary, metadata), True
+    elif kind == "gpt2" and splitter in _SPLITTERS:
+        backend, starts = _byte_level(vocabulary, splitter), splitter in ("llama-bpe", "llama3")
+    else:
+        raise UnsupportedModelError(
+            f"{path} has a tokenizer of the kind {kind!r} that splits text by {splitter!r}; kind "
+            f"'llama', or 'gpt2' with {', '.join(_SPLITTERS)}, can be used: take the model as a "
+            "folder"
+        )
+    backend.add_special_tokens(vocabulary.added(_CONTROL))
+    backend.add_tokens(vocabulary.added(_USER_DEFINED))
+    start = vocabulary.token("bos_token_id")
+    if start is not None and metadata.get(_PREFIX + "add_bos_token", starts):
+        first = {"id": "start", "ids": [vocabulary.ids[start]], "tokens": [start]}
+        backend.post_processor = TemplateProcessing(single="start $A", special_tokens=[first])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=start,
+        eos_token=vocabulary.token("eos_token_id"),
+        pad_token=vocabulary.token("padding_token_id"),
+        chat_template=metadata.get("tokenizer.chat_template"),
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _byte_level(vocabulary: "_Vocabulary", splitter: str) -> Tokenizer:
+    keeps_words = _SPLITTERS[splitter] is _llama3  # a word of the vocabulary needs no merges there
+    backend = Tokenizer(BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=keeps_words))
+    backend.pre_tokenizer = _SPLITTERS[splitter]()
+    backend.decoder = decoders.ByteLevel()
+    if _SPLITTERS[splitter] is _qwen2:
+        backend.normalizer = normalizers.NFC()
+    return backend
+
+
+def _sentencepiece(vocabulary: "_Vocabulary", metadata: dict[str, Any]) -> Tokenizer:
+    return sentencepiece_backend(
+        vocabulary.ids,
+        vocabulary.scores(),
+        vocabulary.token("unknown_token_id"),
+        space_first=metadata.get(_PREFIX + "add_space_prefix", True),
+    )
+
+
+class _Vocabulary:
+    """The token table of a file's metadata.
+
+    Attributes:
+        ids: Id of every token; unused ones, which only fill up rows, are left out.
+    """
+
+    def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
+        self._path = path
+        self._metadata = metadata
+        self._tokens: list[str] = self._list("tokens", [], str)
+        self._types: list[int] = self._list("token_type", [_NORMAL] * len(self._tokens), int)
+        if not self._tokens:
+            raise UnsupportedModelError(f"{path} holds no tokens: take the model as a folder")
+        self._check_length("token_type", self._types)
+        self.ids = {token: index for index, token, kind in self._rows() if kind != _UNUSED}
+
+    def merges(self) -> list[tuple[str, str]]:
+        """Return the merges whose parts and result are tokens."""
+        pairs = (merge.partition(" ") for merge in self._list("merges", [], str))
+        known = self.ids
+        return [(a, b) for a, _, b in pairs if a in known and b in known and a + b in known]
+
+    def scores(self) -> dict[str, float]:
+        """Return the score of every token that is plain text."""
+        scores = self._list("scores", [], float)
+        self._check_length("scores", scores)
+        plain = (_NORMAL, _USER_DEFINED)
+        return {token: scores[index] for index, token, kind in self._rows() if kind in plain}
+
+    def added(self, token_type: int) -> list[AddedToken]:
+        """Return the tokens of a type that stand for themselves and are never split."""
+        return [
+            AddedToken(token, special=token_type == _CONTROL, normalized=False)
+            for _, token, kind in self._rows()
+            if kind == token_type
+        ]
+
+    def token(self, key: str) -> str | None:
+        """Return the token that a metadata key points to, or None."""
+        index = self._metadata.get(_PREFIX + key)
+        if not isinstance(index, int) or not 0 <= index < len(self._tokens):
+            return None
+        return self._tokens[index] if self._tokens[index] in self.ids else None
+
+    def _rows(self) -> Iterator[tuple[int, str, int]]:
+        for index, (token, kind) in enumerate(zip(self._tokens, self._types, strict=True)):
+            yield index, token, kind
+
+    def _list(self, key: str, default: list[Any], item: type) -> list[Any]:
+        values = self._metadata.get(_PREFIX + key, default)
+        if not isinstance(values, list) or not all(isinstance(value, item) for value in values):
+            raise UnsupportedModelError(
+                f"{self._path} has {_PREFIX}{key} of another kind than a list of {item.__name__}"
+            )
+        return values
+
+    def _check_length(self, key: str, values: list[Any]) -> None:
+        if len(values) != len(self._tokens):
+            raise UnsupportedModelError(
+                f"{self._path} has {len(self._tokens)} tokens and {len(values)} entries in "
+                f"{_PREFIX}{key}; one per token is needed"
+            )

@@ -1,0 +1,121 @@
+"""What a user calls a model, and where it lies: the default, a folder, a GGUF file, a hub id."""
+
+import io
+import re
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+from tqdm.auto import tqdm
+
+from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.loading import default_model
+from mlxspec.loading.default_model import fetch_default_model
+from mlxspec.loading.folder import read_config, weight_files
+from mlxspec.loading.pip_download import ProgressCallback
+
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_WANTED = ["*.json", "*.jinja", "*.safetensors"]
+_UNWANTED = ["*/*", "consolidated*"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model lies.
+
+    Attributes:
+        path: A folder or a GGUF file.
+        name: What to call it.
+        revision: Commit or SHA-256, "" where unknown.
+    """
+
+    path: Path
+    name: str
+    revision: str = ""
+
+
+def find_source(
+    source: str | PathLike[str] | None, on_progress: ProgressCallback | None = None
+) -> Source:
+    """Return where a model lies, fetching the default model or a hub model where needed.
+
+    Raises:
+        ModelNotFoundError: There is nothing of that name, here or in reach.
+    """
+    text = "default" if source is None else fspath(source)
+    if text == "default":
+        path = fetch_default_model(on_progress)
+        return Source(path, default_model.NAME, default_model.SHA256)
+    path = Path(text).expanduser()
+    if text and path.is_dir():
+        return Source(path, path.resolve().name)
+    if path.is_file():
+        return Source(path, path.stem)
+    if _HUB_ID.fullmatch(text) and path.suffix != ".gguf":
+        return _from_hub(text, on_progress)
+    raise ModelNotFoundError(
+        f"{text!r} is no model: give a folder, a GGUF file, a hub id such as "
+        "'mlx-community/Qwen2.5-0.5B-Instruct-4bit', or nothing for the default model"
+    )
+
+
+def _from_hub(repository: str, on_progress: ProgressCallback | None) -> Source:
+    try:
+        folder = _cached_snapshot(repository) or Path(
+            snapshot_download(
+                repository,
+                allow_patterns=_WANTED,
+                ignore_patterns=_UNWANTED,
+                tqdm_class=None if on_progress is None else _bar_that_reports(on_progress),
+            )
+        )
+    except GatedRepoError as error:
+        raise ModelNotFoundError(
+            f"{repository} is given only to accounts that accepted its terms: accept them on its "
+            "page, log in with `hf auth login`, or choose another model"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise ModelNotFoundError(
+            f"there is no folder {repository!r} here and no such model on the hub: check the name"
+        ) from error
+    except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
+        raise ModelNotFoundError(
+            f"{repository} is not cached and cannot be fetched ({_first_line(error)}): connect to "
+            "the network, or give a folder or a GGUF file"
+        ) from error
+    return Source(folder, repository, folder.name)
+
+
+def _cached_snapshot(repository: str) -> Path | None:
+    """Return the snapshot on this disk, or None where it is missing or incomplete."""
+    try:
+        folder = Path(snapshot_download(repository, local_files_only=True))
+        read_config(folder)
+        weight_files(folder)
+    except (LocalEntryNotFoundError, UnsupportedModelError):
+        return None
+    return folder
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
+    """Return a progress bar class that draws nothing and reports bytes."""
+    most = 0
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs | {"file": io.StringIO(), "disable": False})
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            nonlocal most
+            if self.unit == "B" and self.total and self.n > most:
+                most = int(self.n)
+                on_progress(most, int(self.total))
+
+    return Bar

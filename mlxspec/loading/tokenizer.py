@@ -1,0 +1,190 @@
+"""A model's tokenizer: text to ids, ids to bytes, messages to a prompt.
+
+The work is done by Hugging Face's `tokenizers` and by the chat template, which runs in Jinja's
+sandbox. The primitive for decoding is `token_bytes`: one token may be part of a character, so a
+reply is decoded as the bytes of its tokens joined. That holds for the two schemes in use,
+byte-level BPE, where every character of a token stands for a byte, and SentencePiece, where ▁ is
+a space and <0x41> a byte.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+
+_SPACE_MARK = "\u2581"
+
+
+class Tokenizer:
+    """A tokenizer and the tokens that end a reply.
+
+    Attributes:
+        wrapped: The tokenizer of transformers that does the work.
+        eos_token_ids: Tokens that end a text or a turn, in order.
+    """
+
+    def __init__(self, wrapped: PreTrainedTokenizerFast, eos_token_ids: Iterable[int] = ()) -> None:
+        """Wrap a fast tokenizer of transformers.
+
+        Args:
+            wrapped: The tokenizer.
+            eos_token_ids: What the model's configuration says; its own end token is added.
+
+        Raises:
+            UnsupportedModelError: Its tokens do not stand for bytes.
+        """
+        self.wrapped = wrapped
+        own = wrapped.eos_token_id
+        self.eos_token_ids = tuple(sorted({*eos_token_ids, *([] if own is None else [own])}))
+        self._is_byte_level = _is_byte_level(wrapped)
+        self._special = set(wrapped.all_special_ids) | {
+            token for token, added in wrapped.added_tokens_decoder.items() if added.special
+        }
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, special ones included; a model may have rows for more."""
+        return len(self._tokens)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether messages can be turned into a prompt."""
+        return self.wrapped.chat_template is not None
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the tokens of a text, after the start token where the model wants one."""
+        return list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
+
+    def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
+        """Return the text of tokens; broken characters are U+FFFD.
+
+        Args:
+            tokens: Token ids.
+            keep_special: Write special tokens by their names, as a chat template does, instead
+                of leaving them out.
+        """
+        pieces = (
+            self._tokens[token].encode()
+            if keep_special and token in self._special
+            else self.token_bytes(token)
+            for token in tokens
+        )
+        return b"".join(pieces).decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes a token adds to a text; b"" for special and for unknown tokens."""
+        if token in self._special or not 0 <= token < self.vocab_size:
+            return b""
+        text = self._tokens[token]
+        if self._is_byte_level:
+            if all(char in _BYTE_OF for char in text):
+                return bytes(_BYTE_OF[char] for char in text)
+            return text.encode()
+        if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+            return bytes([int(text[3:5], 16)])
+        return text.replace(_SPACE_MARK, " ").encode()
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Return the tokens of a conversation.
+
+        Args:
+            messages: `role` and `content` of each message.
+            add_generation_prompt: End with the opening of the model's reply.
+
+        Raises:
+            UnsupportedOperationError: The model has no template, or the template refuses.
+        """
+        return self.encode(
+            self.render_chat(messages, add_generation_prompt=add_generation_prompt),
+            add_special_tokens=False,
+        )
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """Return the text of a conversation; see `apply_chat_template`."""
+        if not self.has_chat_template:
+            raise UnsupportedOperationError(
+                "the model has no chat template, so it cannot chat: give it plain text to "
+                "continue, or choose an instruction-tuned model"
+            )
+        try:
+            text = self.wrapped.apply_chat_template(
+                [dict(message) for message in messages],
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            roles = ", ".join(message.get("role", "?") for message in messages)
+            raise UnsupportedOperationError(
+                f"the model's chat template refuses messages of the roles {roles}: {error}"
+            ) from error
+        return str(text)
+
+    def same_as(self, other: "Tokenizer") -> bool:
+        """Return whether ids mean the same in both, which a draft model and its target need.
+
+        One may know more tokens than the other at the end; rows that a model has beyond its
+        tokenizer do not count at all.
+        """
+        shared = min(len(self._tokens), len(other._tokens))
+        longer = max(self._tokens, other._tokens, key=len)
+        added = max(self, other, key=lambda tokenizer: tokenizer.vocab_size)._added
+        return self._tokens[:shared] == other._tokens[:shared] and all(
+            token in added or not text for token, text in enumerate(longer[shared:], shared)
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all tokens in order: equal where ids mean the same."""
+        return hashlib.sha256(json.dumps(self._tokens).encode()).hexdigest()
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        vocabulary: dict[str, int] = self.wrapped.get_vocab()
+        tokens = [""] * (max(vocabulary.values(), default=-1) + 1)
+        for text, token in vocabulary.items():
+            tokens[token] = text
+        return tokens
+
+    @cached_property
+    def _added(self) -> set[int]:
+        return set(self.wrapped.added_tokens_decoder)
+
+
+def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:
+    """Return True for byte-level BPE, False for SentencePiece.
+
+    Raises:
+        UnsupportedModelError: It is neither.
+    """
+    decoder = json.loads(wrapped.backend_tokenizer.to_str())["decoder"] or {}
+    steps = decoder.get("decoders", [decoder])
+    kinds = [step.get("type") for step in steps]
+    if "ByteLevel" in kinds:
+        return True
+    if "ByteFallback" in kinds or "Metaspace" in kinds:
+        return False
+    raise UnsupportedModelError(
+        f"the tokenizer decodes by {', '.join(map(str, kinds))}; byte-level BPE and SentencePiece "
+        "can be used"
+    )
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return GPT-2's table: printable bytes stand for themselves, the others lie above 255."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    table.update({chr(256 + index): byte for index, byte in enumerate(others)})
+    return table
+
+
+_BYTE_OF = _byte_alphabet()

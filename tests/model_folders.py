@@ -1,0 +1,73 @@
+"""Writes tiny model folders as Hugging Face and MLX lay them out."""
+
+import json
+
+import mlx.core as mx
+import numpy as np
+from gguf_files import VOCABULARY, tiny_config
+from mlx.utils import tree_flatten
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+from mlxspec.models import Model, ModelConfig, build_model
+
+__all__ = ["random_model", "random_weights", "save_folder", "save_json", "tiny_config"]
+
+
+def random_weights(config, seed=0) -> dict[str, np.ndarray]:
+    """A model's parameters by name, from a fixed seed."""
+    draw = np.random.default_rng(seed)
+    model = build_model(ModelConfig.from_dict(config))
+    return {
+        name: (draw.normal(size=array.shape) * 0.3).astype("f4")
+        for name, array in tree_flatten(model.parameters())
+    }
+
+
+def random_model(config, seed=0) -> Model:
+    """The model of `random_weights`."""
+    model = build_model(ModelConfig.from_dict(config))
+    weights = random_weights(config, seed)
+    model.load_weights([(name, mx.array(array)) for name, array in weights.items()])
+    return model
+
+
+def save_json(path, content) -> None:
+    path.write_text(json.dumps(content))
+
+
+def save_folder(folder, config=None, weights=None, *, shards=1, **extra):
+    """Write a folder with config, tokenizer and weights, in one file or in shards.
+
+    `extra` holds the content of further JSON files by their stem.
+    """
+    config = config or tiny_config()
+    weights = weights or {name: mx.array(array) for name, array in random_weights(config).items()}
+    folder.mkdir(exist_ok=True)
+    save_json(folder / "config.json", config)
+    for stem, content in extra.items():
+        save_json(folder / f"{stem}.json", content)
+    save_tokenizer(folder)
+    if shards == 1:
+        mx.save_safetensors(str(folder / "model.safetensors"), weights)
+        return folder
+    weight_map = {}
+    names = sorted(weights)
+    for index in range(shards):
+        file = f"model-{index + 1:05}-of-{shards:05}.safetensors"
+        part = {name: weights[name] for name in names[index::shards]}
+        mx.save_safetensors(str(folder / file), part)
+        weight_map |= dict.fromkeys(part, file)
+    save_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
+    return folder
+
+
+def save_tokenizer(folder) -> None:
+    """Write the tokenizer of the tiny GGUF files as a folder holds it."""
+    ids = {token: index for index, token in enumerate(VOCABULARY)}
+    backend = Tokenizer(BPE(ids, [("a", "b")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|end|>"])
+    backend.save(str(folder / "tokenizer.json"))
+    save_json(folder / "tokenizer_config.json", {"eos_token": "<|end|>"})

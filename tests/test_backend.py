@@ -1,0 +1,204 @@
+"""Which BLAS MLX reaches, told by the dynamic linker; and what the process is set up with."""
+
+import os
+import platform
+import subprocess
+import sys
+from ctypes.util import find_library
+
+import mlx.core as mx
+import pytest
+
+from mlxspec import backend
+from mlxspec.blas import STOCK_BLAS, loaded_blas
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the BLAS is chosen on Linux only")
+PRINT_BLAS = "from mlxspec import backend; print(backend.facts().blas)"
+PRINT_NOTES = "from mlxspec import backend; print(*backend.facts().notes)"
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter."""
+    clean = {name: value for name, value in os.environ.items() if name != "MLXSPEC_BLAS"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def printed(code: str, **environment: str) -> str:
+    result = run(code, **environment)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def bound_library(tmp_path, **environment: str) -> str:
+    """The file to which the dynamic linker bound MLX's matrix product."""
+    log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(tmp_path / "bindings")}
+    printed(PRINT_BLAS, **log, **environment)
+    for path in tmp_path.glob("bindings.*"):
+        for line in path.read_text(errors="replace").splitlines():
+            if "libmlx.so" in line and "`cblas_sgemm'" in line:
+                return line.split(" to ")[1].split(" [")[0]
+    raise AssertionError("the linker bound no cblas_sgemm for MLX")
+
+
+needs_openblas = pytest.mark.skipif(
+    sys.platform != "linux" or find_library("openblas") is None, reason="OpenBLAS is not installed"
+)
+
+
+@on_linux
+def test_stock_is_what_the_linker_binds_to(tmp_path):
+    assert "mlx" in bound_library(tmp_path, MLXSPEC_BLAS="stock")
+    assert printed(PRINT_BLAS, MLXSPEC_BLAS="stock") == STOCK_BLAS
+
+
+@needs_openblas
+def test_openblas_is_what_the_linker_binds_to(tmp_path):
+    assert "openblas" in bound_library(tmp_path)
+    assert printed(PRINT_BLAS).startswith("OpenBLAS")
+
+
+@needs_openblas
+def test_a_library_may_be_named(tmp_path):
+    library = bound_library(tmp_path)
+    assert printed(PRINT_BLAS, MLXSPEC_BLAS=library).startswith("OpenBLAS")
+
+
+@on_linux
+@pytest.mark.parametrize("choice", ["no/such/library.so", "fast", sys.executable])
+def test_a_wrong_choice_is_a_bad_value_at_first_use_and_not_before(choice):
+    result = run("from mlxspec import backend; backend.check()", MLXSPEC_BLAS=choice)
+    assert f"BlasChoiceError: MLXSPEC_BLAS={choice!r} cannot be used" in result.stderr
+    assert "set it to 'auto', to 'stock' or to the path" in result.stderr
+    assert choice in printed(PRINT_NOTES, MLXSPEC_BLAS=choice)
+    assert issubclass(backend.BlasChoiceError, ValueError)
+
+
+@on_linux
+def test_a_library_without_matrix_products_is_refused():
+    notes = printed(PRINT_NOTES, MLXSPEC_BLAS="libm.so.6")
+    assert "it has no cblas_sgemm" in notes
+
+
+@on_linux
+def test_mlx_imported_first_keeps_its_own_blas_and_that_is_said():
+    code = "import mlx.core; " + PRINT_BLAS + "; print(*backend.facts().notes)"
+    blas, notes = printed(code).split("\n")
+    assert blas == STOCK_BLAS
+    assert "import mlxspec first" in notes
+
+
+WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "
+
+
+def test_facts_need_no_mlx():
+    code = (
+        WITHOUT_MLX + "from mlxspec import backend; f = backend.facts(); print(f.backend, f.cores)"
+    )
+    assert printed(code) == f"none {backend.facts().cores}"
+
+
+def test_a_model_needs_mlx_and_that_is_said():
+    result = run(WITHOUT_MLX + "from mlxspec import backend; backend.check()")
+    assert "MlxspecError: MLX cannot be imported" in result.stderr
+
+
+def test_importing_mlxspec_imports_no_mlx():
+    assert printed("import sys, mlxspec; print('mlx.core' in sys.modules)") == "False"
+
+
+def test_facts_are_those_of_this_machine():
+    facts = backend.facts()
+    assert facts.mlx == mx.__version__
+    assert facts.python == platform.python_version()
+    assert facts.blas == (loaded_blas() if facts.backend == "cpu" else "")
+    assert 1 <= facts.cores <= os.cpu_count()
+    assert 0.5 < facts.memory_gb < 10_000
+
+
+# ---- Metal -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A backend that was not prepared yet, on a Mac."""
+    monkeypatch.setattr(backend, "_state", backend._State())
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for name in ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_command_buffers_are_made_larger_on_a_mac(fresh):
+    backend.prepare()
+    assert int(os.environ["MLX_MAX_OPS_PER_BUFFER"]) > 50
+    assert int(os.environ["MLX_MAX_MB_PER_BUFFER"]) > 50
+
+
+def test_a_user_s_own_command_buffers_stay(fresh, monkeypatch):
+    monkeypatch.setenv("MLX_MAX_OPS_PER_BUFFER", "7")
+    backend.prepare()
+    assert os.environ["MLX_MAX_OPS_PER_BUFFER"] == "7"
+
+
+@pytest.fixture
+def mac(monkeypatch):
+    """A Mac with 64 GB under macOS 15, of which 48 may be wired; returns the limits set."""
+    limits = [0]
+
+    def set_limit(limit):
+        limits.append(limit)
+        return limits[-2]
+
+    monkeypatch.setattr(platform, "mac_ver", lambda: ("15.1", ("", "", ""), "arm64"))
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+    monkeypatch.setattr(backend, "memory_gb", lambda: 64.0)
+    monkeypatch.setattr(mx, "set_wired_limit", set_limit)
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 48 * 10**9})
+    return limits
+
+
+def test_weights_are_wired_up_to_the_system_s_limit_and_let_go(mac):
+    with backend.wired_limit(10**9):
+        assert mac == [0, 48 * 10**9]
+    assert mac == [0, 48 * 10**9, 0]
+
+
+def test_the_limit_is_put_back_after_an_error(mac):
+    with pytest.raises(KeyError), backend.wired_limit(10**9):
+        raise KeyError
+    assert mac[-1] == 0
+
+
+def test_a_small_mac_wires_the_weights_and_a_little_more(mac, monkeypatch):
+    monkeypatch.setattr(backend, "memory_gb", lambda: 17.2)
+    with backend.wired_limit(5 * 10**9):
+        assert 2 * 10**9 <= mac[-1] - 5 * 10**9 <= 4 * 10**9
+
+
+@pytest.mark.parametrize("version", ["", "14.7"])
+def test_nothing_is_wired_elsewhere(mac, monkeypatch, version):
+    monkeypatch.setattr(platform, "mac_ver", lambda: (version, ("", "", ""), ""))
+    with backend.wired_limit(10**9):
+        assert mac == [0]
+
+
+# ---- counters ----------------------------------------------------------------------------------
+
+
+def test_every_wait_for_the_device_is_counted():
+    before = backend.host_syncs()
+    array = mx.arange(3) * 2
+    backend.sync(array)
+    backend.sync(array, array + 1)
+    assert backend.host_syncs() - before == 2
+
+
+def test_peak_memory_is_measured_from_the_last_reset():
+    mx.eval(mx.zeros((1 << 20,)))
+    assert backend.peak_memory_gb(reset=True) >= 0.004
+    assert backend.peak_memory_gb() < 0.004

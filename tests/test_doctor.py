@@ -1,0 +1,156 @@
+"""The doctor's report: what it measures, what it says, and what it advises."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mlxspec import backend, doctor
+from mlxspec.blas import STOCK_BLAS
+from mlxspec.cost import CostCurve, cost_curve, verify_forward
+from mlxspec.decoder import Decoder
+
+FACTS = backend.DeviceFacts(
+    device="A Chip",
+    backend="cpu",
+    blas="OpenBLAS 0.3",
+    is_stock_blas=False,
+    memory_gb=16.0,
+    cores=8,
+    system="Linux",
+    python="3.12",
+    mlx="0.32",
+)
+STOCK = {"blas": STOCK_BLAS, "is_stock_blas": True}
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Let the doctor see a machine with some of the facts changed, and no default model."""
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    monkeypatch.delenv("MLXSPEC_BLAS", raising=False)
+
+    def set_facts(**changes):
+        facts = backend.DeviceFacts(**{**vars(FACTS), **changes})
+        monkeypatch.setattr(backend, "facts", lambda: facts)
+
+    set_facts()
+    return set_facts
+
+
+@pytest.fixture
+def has_model(monkeypatch):
+    monkeypatch.setattr("mlxspec.loading.default_model.has_default_model", lambda: True)
+
+
+def advice() -> str:
+    return "\n".join(doctor.examine().findings)
+
+
+def test_a_sound_machine_with_the_model_has_no_findings(machine, has_model):
+    assert advice() == ""
+
+
+def test_a_missing_model_is_named_with_its_cost_and_remedy(machine, tmp_path):
+    assert f"not in {tmp_path}: it is fetched at the first use (93 MB)" in advice()
+    assert "`mlxspec models --fetch`" in advice()
+
+
+def test_the_stock_blas_is_named_with_its_cost_and_remedy(machine, has_model):
+    machine(**STOCK)
+    assert "verifying n rows costs n times one row" in advice()
+    assert "apt install libopenblas0" in advice()
+
+
+def test_a_stock_blas_that_was_asked_for_needs_no_installing(machine, has_model, monkeypatch):
+    machine(**STOCK)
+    monkeypatch.setenv("MLXSPEC_BLAS", "stock")
+    assert "Unset MLXSPEC_BLAS" in advice()
+    assert "apt" not in advice()
+
+
+def test_notes_of_the_backend_come_first(machine, has_model):
+    machine(**STOCK, notes=("the choice is bad",))
+    assert advice().startswith("the choice is bad\nMLX uses the reference BLAS")
+    assert "apt" not in advice()
+
+
+def test_without_mlx_the_facts_remain(machine):
+    machine(backend="none", mlx="", blas="")
+    assert "MLX cannot be imported" in advice()
+    text = doctor.examination_text(doctor.examine())
+    assert "mlx     not installed (none)" in text
+    assert "A Chip, 8 cores, 16.0 GB" in text
+    assert "model" not in text
+
+
+def test_every_fact_has_its_line(machine, tmp_path):
+    lines = doctor.examination_text(doctor.examine()).splitlines()
+    assert [line.split()[0] for line in lines] == ["device", "system", "mlx", "blas", "model"]
+    assert lines[4].endswith(".gguf (not here)")
+
+
+def test_it_prints_and_returns_1_where_something_is_to_be_done(machine, capsys):
+    assert doctor.run() == 1
+    assert "! The default model is not in" in capsys.readouterr().out
+
+
+def test_it_prints_the_cost_and_returns_0_where_all_is_well(
+    machine, has_model, monkeypatch, capsys
+):
+    monkeypatch.setattr(doctor, "measure", lambda: "the table")
+    assert doctor.run() == 0
+    assert capsys.readouterr().out.endswith("the table\n\nEverything is as it should be.\n")
+
+
+def test_a_bad_choice_is_reported_and_nothing_measured(machine, has_model, capsys):
+    machine(notes=("the choice is bad",))
+    assert doctor.run() == 1
+    assert "! the choice is bad" in capsys.readouterr().out
+
+
+# ---- the cost curve ----------------------------------------------------------------------------
+
+
+def test_ratios_are_against_one_row():
+    assert CostCurve((1, 2, 8), (20.0, 30.0, 50.0)).ratios == (1.0, 1.5, 2.5)
+
+
+def test_each_width_is_timed_by_its_median_after_a_warm_up(monkeypatch):
+    clock = [0.0]
+    seconds = {1: iter([9, 1, 5, 2]), 4: iter([9, 4, 3, 8])}
+    order = []
+
+    def forward(width):
+        order.append(width)
+        clock[0] += next(seconds[width])
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    curve = cost_curve(forward, (1, 4), repeats=3)
+    assert curve == CostCurve((1, 4), (2000.0, 4000.0))
+    assert order == [1, 4] * 4
+
+
+def test_verifying_leaves_the_decoder_as_it_was():
+    from tiny import tiny_model
+
+    decoder = Decoder(tiny_model())
+    decoder.observe([1, 2, 3])
+    forwards = decoder.num_forwards
+    verify_forward(decoder)(5)
+    assert (decoder.history, decoder.cache.num_staged) == ((1, 2, 3), 0)
+    assert decoder.num_forwards == forwards + 1
+
+
+@pytest.mark.slow
+def test_the_default_model_is_measured():
+    code = "from mlxspec import doctor; print(doctor.measure())"
+    path = os.pathsep.join(sys.path)
+    table = subprocess.check_output(  # in a process of its own, where MLX finds the fast BLAS
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, text=True
+    ).splitlines()
+    assert table[1].split() == ["rows", "1", "2", "4", "8", "16", "32"]
+    assert all(float(ms) > 0 for ms in table[2].split()[1:])
+    assert table[3].split()[1] == "1.00"

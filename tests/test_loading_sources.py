@@ -1,0 +1,156 @@
+"""From a name to a place: folders, files, hub ids, and the models that are already here."""
+
+from functools import partial
+from types import MappingProxyType
+
+import pytest
+from gguf_files import floats, gguf_bytes, tiny_metadata
+from huggingface_hub import scan_cache_dir, snapshot_download
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+from model_folders import save_folder, save_json, tiny_config
+
+from mlxspec.errors import ModelNotFoundError
+from mlxspec.loading import list_local_models, load_model, local, sources
+from mlxspec.loading.sources import find_source
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub cache in a temporary folder, and no network."""
+    cache = tmp_path / "hub"
+
+    def download(repository, *, local_files_only=False, **kwargs):
+        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
+
+    cache.mkdir()
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr(local, "scan_cache_dir", partial(scan_cache_dir, cache))
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    return cache
+
+
+def cached_folder(hub, repository="org/tiny"):
+    """Make the place where the hub's cache keeps a repository."""
+    place = hub / f"models--{repository.replace('/', '--')}"
+    snapshot = place / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    return snapshot
+
+
+def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
+    file = tmp_path / "some.Q4_0.gguf"
+    file.write_bytes(b"")
+    assert find_source(tmp_path).path == tmp_path
+    assert find_source(str(file)).name == "some.Q4_0"
+
+
+@pytest.mark.parametrize("name", ["no/such/place", "./here", "a b", "", "org/model.gguf"])
+def test_anything_else_is_refused_with_what_is_allowed(name):
+    with pytest.raises(ModelNotFoundError, match="give a folder, a GGUF file, a hub id"):
+        find_source(name)
+
+
+def test_a_cached_hub_model_needs_no_network(hub):
+    save_folder(cached_folder(hub))
+    loaded = load_model("org/tiny")
+    assert (loaded.name, loaded.revision) == ("org/tiny", COMMIT)
+
+
+def test_a_hub_model_that_is_not_cached_says_what_to_do_offline(hub):
+    with pytest.raises(ModelNotFoundError, match="org/tiny is not cached and cannot be fetched"):
+        find_source("org/tiny")
+
+
+def test_a_cached_model_without_weights_is_fetched_again(hub, monkeypatch):
+    folder = save_folder(cached_folder(hub))
+    (folder / "model.safetensors").unlink()
+    with_network = []
+
+    def download(repository, *, local_files_only=False, **kwargs):
+        if not local_files_only:
+            with_network.append(kwargs["allow_patterns"])
+        return str(folder)
+
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    assert find_source("org/tiny").path == folder
+    assert with_network == [["*.json", "*.jinja", "*.safetensors"]]
+
+
+class Response:
+    """As much of an HTTP response as the hub's errors look at."""
+
+    headers = MappingProxyType({})
+    request = None
+    status_code = 404
+
+
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (RepositoryNotFoundError("404", response=Response()), "no such model on the hub"),
+        (GatedRepoError("403", response=Response()), "accepted its terms"),
+        (LocalEntryNotFoundError("Got: ConnectError\nmore"), r"fetched \(Got: ConnectError\)"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_errors_of_the_hub_are_told_apart(hub, monkeypatch, error, part):
+    def download(repository, *, local_files_only=False, **kwargs):
+        if local_files_only:
+            raise LocalEntryNotFoundError("not here")
+        raise error
+
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    with pytest.raises(ModelNotFoundError, match=part):
+        find_source("org/tiny")
+
+
+def test_a_hub_download_reports_its_bytes_and_draws_nothing(hub, monkeypatch, capsys):
+    folder = save_folder(hub / "elsewhere")
+
+    def download(repository, *, local_files_only=False, tqdm_class=None, **kwargs):
+        if local_files_only:
+            raise LocalEntryNotFoundError("not here")
+        with tqdm_class(total=3, unit="it"), tqdm_class(total=100, unit="B") as bar:
+            for _ in range(4):
+                bar.update(25)
+                bar.refresh()
+        return str(folder)
+
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    seen = []
+    find_source("org/tiny", lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (100, 100)
+    assert seen == sorted(set(seen))
+    assert capsys.readouterr().err == ""
+
+
+# ---- what is here ------------------------------------------------------------------------------
+
+
+def test_lists_runnable_and_other_models_with_the_reason(hub):
+    save_folder(cached_folder(hub, "org/tiny"))
+    other = cached_folder(hub, "org/other")
+    save_json(other / "config.json", tiny_config() | {"model_type": "gemma3"})
+    models = {model.source: model for model in list_local_models()}
+    assert models["org/tiny"].problem == ""
+    assert models["org/tiny"].size_gb > 0
+    assert "gemma3" in models["org/other"].problem
+
+
+def test_lists_gguf_files_of_the_cache(hub):
+    folder = cached_folder(hub, "org/files")
+    metadata = tiny_metadata(tiny_config())
+    (folder / "good.gguf").write_bytes(gguf_bytes(metadata, {"x.weight": floats([1.0])}))
+    (folder / "torn.gguf").write_bytes(gguf_bytes(metadata, {})[:100])
+    good, torn = list_local_models()
+    assert (good.source, good.problem) == (str(folder / "good.gguf"), "")
+    assert "not a whole GGUF file" in torn.problem
+
+
+def test_nothing_here_is_an_empty_list(hub, monkeypatch):
+    monkeypatch.setattr(local, "scan_cache_dir", partial(scan_cache_dir, hub / "missing"))
+    assert list_local_models() == []

@@ -1,0 +1,199 @@
+"""Tokens to bytes against the tokenizers library, prompts against their templates."""
+
+import random
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, normalizers, pre_tokenizers, trainers
+from tokenizers.models import BPE, WordPiece
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.loading.tokenizer import Tokenizer
+
+TEXTS = [
+    "The cat sat on the mat, and the cat was fat.",
+    "naïve café, 漢字かな 🙂👍🏽 — ½ 2024\n\n\tend ",
+    "for i in range(10):\n    print(i)\n",
+    "  two  spaces   three",
+]
+SPECIAL = ["<|end|>", "<|user|>"]
+
+
+def byte_level(texts=TEXTS, size=320, special=SPECIAL, **settings):
+    backend = Backend(BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", **settings)
+
+
+def sentencepiece():
+    letters = sorted(set("".join(TEXTS).replace(" ", "")) - set("漢字👍"))
+    tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *letters, "▁t", "▁th"]
+    merges = [("▁", "t"), ("▁t", "h")]
+    ids = {token: index for index, token in enumerate(tokens)}
+    backend = Backend(BPE(ids, merges, unk_token="<unk>", byte_fallback=True))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+
+
+def random_text(draw):
+    alphabet = "ab the  \n\t.,09äß漢字🙂👍🏽\u200d\u0301▁<0x0A>"
+    return "".join(draw.choice(alphabet) for _ in range(draw.randrange(1, 40)))
+
+
+@pytest.mark.parametrize("make", [byte_level, sentencepiece])
+def test_bytes_of_tokens_join_to_what_the_library_decodes(make):
+    wrapped = make()
+    tokenizer = Tokenizer(wrapped)
+    draw = random.Random(0)
+    for text in TEXTS + [random_text(draw) for _ in range(300)]:
+        tokens = tokenizer.encode(text)
+        assert tokenizer.decode(tokens) == wrapped.backend_tokenizer.decode(tokens)
+
+
+def test_text_comes_back_as_it_was():
+    tokenizer = Tokenizer(byte_level())
+    draw = random.Random(1)
+    for text in TEXTS + [random_text(draw) for _ in range(300)]:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_character_may_be_split_over_tokens():
+    tokenizer = Tokenizer(byte_level(texts=["plain"], size=260))
+    pieces = [tokenizer.token_bytes(token) for token in tokenizer.encode("🙂")]
+    assert pieces == [b"\xf0", b"\x9f", b"\x99", b"\x82"]
+    assert tokenizer.decode(tokenizer.encode("🙂")[:3]) == "\ufffd"
+
+
+def test_every_byte_has_a_token_of_its_own():
+    tokenizer = Tokenizer(byte_level(texts=["plain"], size=258))
+    found = {tokenizer.token_bytes(token) for token in range(2, 258)}
+    assert found == {bytes([byte]) for byte in range(256)}
+
+
+def test_special_tokens_add_nothing_to_a_text_unless_kept():
+    tokenizer = Tokenizer(byte_level())
+    tokens = tokenizer.encode("a<|end|>b<|user|>")
+    assert tokenizer.decode(tokens) == "ab"
+    assert tokenizer.decode(tokens, keep_special=True) == "a<|end|>b<|user|>"
+
+
+def test_added_tokens_that_are_not_special_are_written_out():
+    wrapped = byte_level()
+    wrapped.add_tokens(["<tool call>"])
+    tokenizer = Tokenizer(wrapped)
+    token = wrapped.convert_tokens_to_ids("<tool call>")
+    assert tokenizer.token_bytes(token) == b"<tool call>"
+
+
+@pytest.mark.parametrize("token", [-1, 320, 10**9])
+def test_ids_without_a_token_add_nothing(token):
+    assert Tokenizer(byte_level()).token_bytes(token) == b""
+
+
+def test_refuses_a_tokenizer_that_does_not_spell_bytes():
+    backend = Backend(WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    backend.decoder = decoders.WordPiece()
+    with pytest.raises(UnsupportedModelError, match="decodes by WordPiece"):
+        Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend))
+
+
+def test_end_tokens_of_model_and_tokenizer_are_united():
+    assert Tokenizer(byte_level(), [7, 0, 5]).eos_token_ids == (0, 5, 7)
+
+
+# ---- chat --------------------------------------------------------------------------------------
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def test_a_conversation_becomes_the_tokens_of_its_text():
+    tokenizer = Tokenizer(byte_level(chat_template=TEMPLATE))
+    text = "user: hi<|end|>assistant: "
+    assert tokenizer.render_chat(MESSAGES) == text
+    assert tokenizer.apply_chat_template(MESSAGES) == tokenizer.encode(text)
+    assert 0 in tokenizer.apply_chat_template(MESSAGES)
+
+
+def test_the_opening_of_the_reply_can_be_left_out():
+    tokenizer = Tokenizer(byte_level(chat_template=TEMPLATE))
+    tokens = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=False)
+    assert tokenizer.decode(tokens, keep_special=True) == "user: hi<|end|>"
+
+
+def test_a_model_without_a_template_cannot_chat():
+    tokenizer = Tokenizer(byte_level())
+    assert not tokenizer.has_chat_template
+    with pytest.raises(UnsupportedOperationError, match="no chat template"):
+        tokenizer.apply_chat_template(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("template", "part"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].missing.part }}", "has no attribute"),
+        ("{% for %}", "Expected"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ messages[0]['content'] + 1 }}", "str"),
+        ("{{ 1 // 0 }}", "zero"),
+    ],
+)
+def test_what_a_template_refuses_is_said(template, part):
+    tokenizer = Tokenizer(byte_level(chat_template=template))
+    with pytest.raises(UnsupportedOperationError, match=f"refuses.* user.*{part}"):
+        tokenizer.apply_chat_template(MESSAGES)
+
+
+# ---- same tokenizer ----------------------------------------------------------------------------
+
+
+def test_a_tokenizer_is_the_same_as_itself_built_twice():
+    one, two = Tokenizer(byte_level()), Tokenizer(byte_level())
+    assert one.same_as(two)
+    assert one.fingerprint == two.fingerprint
+
+
+def test_tokens_added_at_the_end_leave_it_the_same():
+    longer = byte_level()
+    longer.add_tokens(["<tool>"], special_tokens=True)
+    one, two = Tokenizer(byte_level()), Tokenizer(longer)
+    assert one.same_as(two)
+    assert two.same_as(one)
+    assert one.fingerprint != two.fingerprint
+
+
+def test_another_vocabulary_is_not_the_same():
+    one, two = Tokenizer(byte_level()), Tokenizer(byte_level(texts=["other words here"]))
+    assert not one.same_as(two)
+
+
+def test_a_vocabulary_that_only_begins_alike_is_not_the_same():
+    one, two = Tokenizer(byte_level(size=300)), Tokenizer(byte_level(size=320))
+    assert two.vocab_size > one.vocab_size
+    assert not one.same_as(two)
+    assert not two.same_as(one)
+
+
+def test_ids_of_added_tokens_count():
+    one, two = byte_level(), byte_level()
+    one.add_tokens(["<a>", "<b>"])
+    two.add_tokens(["<b>", "<a>"])
+    assert not Tokenizer(one).same_as(Tokenizer(two))

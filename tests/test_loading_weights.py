@@ -1,0 +1,189 @@
+"""Tensors into a model: every name is accounted for, and quantised ones mean what MLX means."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx import nn
+from mlx.utils import tree_flatten
+from model_folders import random_model, random_weights, tiny_config
+
+from mlxspec import backend
+from mlxspec.decoder import Decoder
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.weights import load_weights
+from mlxspec.models import ModelConfig, build_model
+
+TOKENS = [1, 5, 3, 20, 0, 7]
+
+
+def empty_model(config=None):
+    return build_model(ModelConfig.from_dict(config or tiny_config()))
+
+
+def arrays(config=None, seed=0):
+    weights = random_weights(config or tiny_config(), seed)
+    return {name: mx.array(array) for name, array in weights.items()}
+
+
+def logits_of(model):
+    decoder = Decoder(model)
+    decoder.observe(TOKENS[:1])
+    return decoder.batched_logits(TOKENS[1:])
+
+
+def refusal_of(tensors, model=None, quantization=None) -> str:
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_weights(model or empty_model(), tensors, quantization)
+    return str(caught.value)
+
+
+def quantized(settings, skip=()):
+    """The tensors of a model quantised by MLX itself, and that model."""
+    model = random_model(tiny_config())
+
+    def choose(path, module):
+        if path in skip or not hasattr(module, "to_quantized"):
+            return False
+        own = settings.get(path)
+        return own or {
+            key: settings[key] for key in ("group_size", "bits", "mode") if key in settings
+        }
+
+    nn.quantize(model, class_predicate=choose)
+    return dict(tree_flatten(model.parameters())), model
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Make the loader believe that MLX computes on a GPU."""
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+
+
+def test_a_complete_checkpoint_is_put_in(tmp_path):
+    model = empty_model()
+    assert load_weights(model, arrays()) == "float32"
+    assert mx.array_equal(logits_of(model), logits_of(random_model(tiny_config())))
+
+
+def test_names_a_missing_tensor():
+    tensors = arrays()
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    assert "lacks model.layers.1.mlp.up_proj.weight:" in refusal_of(tensors)
+
+
+def test_names_a_tensor_too_many():
+    tensors = arrays() | {"model.layers.0.self_attn.q_norm.weight": mx.zeros(8)}
+    assert "holds model.layers.0.self_attn.q_norm.weight, which" in refusal_of(tensors)
+
+
+def test_names_a_misshapen_tensor():
+    tensors = arrays() | {"model.norm.weight": mx.zeros(31)}
+    assert "holds model.norm.weight (31,), not (32,)" in refusal_of(tensors)
+
+
+def test_counts_what_it_does_not_name():
+    message = refusal_of({})
+    assert message.count("model.") == 3
+    assert "and 17 more" in message
+
+
+def test_tables_of_frequencies_are_ignored():
+    table = {"model.layers.0.self_attn.rotary_emb.inv_freq": mx.zeros(4)}
+    assert load_weights(empty_model(), arrays() | table) == "float32"
+
+
+def test_a_head_beside_a_tied_embedding_is_ignored():
+    config = tiny_config(tie_word_embeddings=True)
+    head = {"lm_head.weight": mx.zeros((24, 32))}
+    assert load_weights(empty_model(config), arrays(config) | head) == "float32"
+
+
+def test_a_missing_head_is_named_where_it_is_not_tied():
+    tensors = arrays()
+    del tensors["lm_head.weight"]
+    assert "lacks lm_head.weight" in refusal_of(tensors)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_half_precision_becomes_float32_on_a_cpu(dtype):
+    model = empty_model()
+    halves = {name: array.astype(dtype) for name, array in arrays().items()}
+    words = load_weights(model, halves)
+    assert words == f"float32 from {str(dtype).removeprefix('mlx.core.')}"
+    assert {array.dtype for _, array in tree_flatten(model.parameters())} == {mx.float32}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_tensors_become_float32_on_a_cpu(bits):
+    settings = {"group_size": 32, "bits": bits}
+    tensors, original = quantized(settings)
+    model = empty_model()
+    assert load_weights(model, tensors, settings) == f"float32 from {bits}-bit"
+    assert isinstance(model.lm_head, nn.Linear)
+    np.testing.assert_allclose(logits_of(model), logits_of(original), atol=1e-4)
+
+
+MXFP4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+
+
+def test_other_modes_of_quantising_are_passed_on():
+    tensors, original = quantized(MXFP4)
+    model = empty_model()
+    load_weights(model, tensors, MXFP4)
+    np.testing.assert_allclose(logits_of(model), logits_of(original), atol=0.05)
+
+
+def test_integer_scales_leave_the_floats_alone_on_a_gpu(gpu):
+    tensors, original = quantized(MXFP4)
+    model = empty_model()
+    load_weights(model, tensors, MXFP4)
+    assert mx.array_equal(logits_of(model), logits_of(original))
+
+
+def test_a_module_may_have_its_own_width_or_none():
+    settings = {
+        "group_size": 32,
+        "bits": 4,
+        "lm_head": {"group_size": 32, "bits": 8},
+        "model.embed_tokens": False,
+    }
+    tensors, original = quantized(settings, skip=["model.embed_tokens"])
+    model = empty_model()
+    load_weights(model, tensors, settings)
+    np.testing.assert_allclose(logits_of(model), logits_of(original), atol=1e-4)
+
+
+def test_quantised_tensors_stay_so_on_a_gpu(gpu):
+    settings = {"group_size": 32, "bits": 4, "lm_head": {"group_size": 32, "bits": 8}}
+    tensors, original = quantized(settings, skip=["model.layers.0.self_attn.q_proj"])
+    model = empty_model()
+    assert load_weights(model, tensors, settings) == "4-bit"
+    assert (model.lm_head.bits, model.model.embed_tokens.bits) == (8, 4)
+    assert isinstance(model.layers[0].self_attn.q_proj, nn.Linear)
+    assert mx.array_equal(logits_of(model), logits_of(original))
+
+
+def test_floats_take_the_type_of_the_embedding_on_a_gpu(gpu):
+    tensors = arrays()
+    name = "model.embed_tokens.weight"
+    model = empty_model()
+    load_weights(model, tensors | {name: tensors[name].astype(mx.bfloat16)})
+    assert {array.dtype for _, array in tree_flatten(model.parameters())} == {mx.bfloat16}
+
+
+def test_scales_without_a_word_in_the_config_are_refused():
+    tensors, _ = quantized({"group_size": 32, "bits": 4})
+    assert "its config.json has no 'quantization'" in refusal_of(tensors)
+
+
+@pytest.mark.parametrize("wrong", [{"bits": 8}, {"group_size": 64}, {"bits": "four"}])
+def test_settings_that_do_not_fit_the_tensors_are_named(wrong):
+    settings = {"group_size": 32, "bits": 4}
+    tensors, _ = quantized(settings)
+    message = refusal_of(tensors, quantization=settings | wrong)
+    assert "is not quantised as its config.json states" in message
+
+
+def test_a_model_larger_than_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(backend, "memory_gb", lambda: 1e-5)
+    assert "GB as float32, which a CPU needs; this machine has" in refusal_of(arrays())
