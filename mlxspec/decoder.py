@@ -35,9 +35,8 @@ class Decoder:
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._history: list[int] = []
         self._tree: tuple[DraftTree, mx.array] | None = None  # staged nodes, their hidden states
+        self._is_chain_staged = False
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
-
-    # ---- facts -----------------------------------------------------------------------------
 
     @property
     def vocab_size(self) -> int:
@@ -70,8 +69,9 @@ class Decoder:
     def reset(self) -> None:
         """Forget the history and release the cache."""
         self.cache.reset()
+        self._drop_staged()
         self._history.clear()
-        self._tree = self._last_hidden = None
+        self._last_hidden = None
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Append tokens to the history, in chunks; what a failed chunk leaves stays valid.
@@ -120,7 +120,7 @@ class Decoder:
         """
         self._drop_staged()
         positions = self.cache.offset + tree.depths
-        masks = self._tree_masks(tree, positions)
+        masks = tree_masks(self.cache, positions, tree.ancestors, self._windows)
         hidden = self._forward(tree.tokens, positions, masks)
         self._tree = (tree, hidden)
         return hidden
@@ -131,9 +131,11 @@ class Decoder:
         Returns:
             (L, D) lazy hidden states.
         """
-        if self._tree is not None:
+        if not self._is_chain_staged:
             self._drop_staged()
-        return self._stage_chain(tokens)
+        hidden = self._stage_chain(tokens)
+        self._is_chain_staged = True
+        return hidden
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
         """Append the first rows of a staged chain, which hold `tokens`; forget the others.
@@ -141,10 +143,9 @@ class Decoder:
         Raises:
             ValueError: Fewer rows are staged.
         """
-        if len(tokens) > self.cache.num_staged:
-            raise ValueError(
-                f"cannot commit {len(tokens)} tokens of a chain of {self.cache.num_staged}"
-            )
+        staged = self.cache.num_staged if self._is_chain_staged else 0
+        if len(tokens) > staged:
+            raise ValueError(f"cannot commit {len(tokens)} tokens of a chain of {staged}")
         self._commit_rows(range(len(tokens)), list(tokens), None)
 
     def commit(self, path: Sequence[int]) -> None:
@@ -163,11 +164,9 @@ class Decoder:
         if self._tree is None:
             raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
         tree, hidden = self._tree
-        parents: list[int] = values(tree.parents)
-        check_branch(path, parents)
+        check_branch(path, values(tree.parents))
         tokens: list[int] = values(tree.tokens)
-        kept = [tokens[index] for index in path]
-        self._commit_rows(path, kept, hidden[path[-1] : path[-1] + 1])
+        self._commit_rows(path, [tokens[i] for i in path], hidden[path[-1] : path[-1] + 1])
 
     def tree_logits(self, tree: DraftTree) -> mx.array:
         """Return (n_nodes, V) logits of a tree and leave the decoder as it was."""
@@ -209,10 +208,8 @@ class Decoder:
         Raises:
             ValueError: The history is empty.
         """
-        if not self._history:
-            raise ValueError("the history is empty: observe at least one token first")
+        self._check_history()
         if self._last_hidden is None:
-            self._drop_staged()
             self._last_hidden = self._read_last_again()
         return self._last_hidden[0]
 
@@ -224,15 +221,19 @@ class Decoder:
 
         Returns:
             (L, D) final-norm output and one (L, D) array per layer. The decoder is unchanged.
+
+        Raises:
+            ValueError: The history is empty, or there is no such layer.
         """
-        if any(not 0 <= layer < self.num_hidden_layers for layer in layers):
-            raise ValueError(
-                f"layers {list(layers)} are not all between 0 and {self.num_hidden_layers - 1}"
-            )
+        self._check_history()
+        most = self.num_hidden_layers - 1
+        if any(not 0 <= layer <= most for layer in layers):
+            raise ValueError(f"layers {list(layers)} are not all between 0 and {most}")
         scratch = self.cache.empty_like()
         tokens = mx.array(self._history, mx.int32)[None]
         masks = chain_masks(scratch, len(self), self._windows)
         final, captured = self.model.hidden_states(tokens, scratch, 0, masks, capture=layers)
+        self.num_forwards += 1
         return final[0], [state[0] for state in captured]
 
     def logits(self, hidden: mx.array) -> mx.array:
@@ -250,11 +251,6 @@ class Decoder:
         masks = chain_masks(self.cache, tokens.shape[0], self._windows)
         return self._forward(tokens, self.cache.offset + self.cache.num_staged, masks)
 
-    def _tree_masks(self, tree: DraftTree, positions: mx.array) -> Masks:
-        if tree.n_nodes == 1:
-            return chain_masks(self.cache, 1, self._windows)
-        return tree_masks(self.cache, positions, tree.ancestors, self._windows)
-
     def _forward(self, tokens: mx.array, positions: int | mx.array, masks: Masks) -> mx.array:
         try:
             hidden, _ = self.model.hidden_states(tokens[None], self.cache, positions, masks)
@@ -268,14 +264,15 @@ class Decoder:
         self.cache.commit(rows)
         self._history.extend(tokens)
         self._last_hidden = last
-        self._tree = None
+        self._tree, self._is_chain_staged = None, False
 
     def _drop_staged(self) -> None:
         self.cache.rollback()
-        self._tree = None
+        self._tree, self._is_chain_staged = None, False
 
     def _read_last_again(self) -> mx.array:
         """Return (1, D) for the last token, computed beside its committed row."""
+        self._drop_staged()
         masks = last_row_masks(self.cache, self._windows)
         hidden = self._forward(mx.array(self._history[-1:]), len(self) - 1, masks)
         mx.eval(hidden)
@@ -292,8 +289,11 @@ class Decoder:
             raise
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            if not 0 <= token < self.vocab_size:
-                raise ValueError(
-                    f"token {token} is not in the vocabulary of 0 to {self.vocab_size - 1}"
-                )
+        most = self.vocab_size - 1
+        bad = [token for token in tokens if not 0 <= token <= most]
+        if bad:
+            raise ValueError(f"token {bad[0]} is not in the vocabulary of 0 to {most}")
+
+    def _check_history(self) -> None:
+        if not self._history:
+            raise ValueError("the history is empty: observe at least one token first")

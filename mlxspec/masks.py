@@ -29,6 +29,8 @@ def tree_masks(
     """
     rows = on_path.shape[0]
     if cache.max_size is None and set(windows) == {None}:
+        if on_path.shape == (1, 1):
+            return {None: None}
         committed = mx.ones((rows, cache.num_committed), mx.bool_)
         return {None: mx.concatenate([committed, on_path], axis=1)}
     past = mx.array(cache.committed_positions())

@@ -16,6 +16,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxspec.draws import draw, draw_from_logits
 from mlxspec.tree import DraftTree
 
 _MIN_TEMPERATURE = 1e-5
@@ -156,7 +157,7 @@ class NodeLaws:
             return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
         if law.has_filters:
             return draw(self.probs, key)
-        return _gumbel_max(self.adjusted / law.temperature, key)
+        return draw_from_logits(self.adjusted / law.temperature, key)
 
     def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
         """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.
@@ -183,18 +184,6 @@ class NodeLaws:
     @cached_property
     def _log_total(self) -> mx.array:
         return mx.logsumexp(self.logits, axis=-1)  # a pass of exp: on a CPU worth sharing
-
-
-def draw(probs: mx.array, key: mx.array) -> mx.array:
-    """Return (n,) int32: one draw per row of (n, V) probabilities; zero mass is never drawn."""
-    return _gumbel_max(mx.log(probs), key)
-
-
-def _gumbel_max(logits: mx.array, key: mx.array) -> mx.array:
-    # For a single row mx.random.categorical would search float32 sums, in which tokens below
-    # 1e-7 drown: a law that depends on the number of rows.
-    noise = mx.random.gumbel(logits.shape, key=key)
-    return mx.argmax(logits + noise, axis=-1).astype(mx.int32)
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:

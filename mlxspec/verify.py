@@ -22,7 +22,8 @@ from typing import Literal
 import mlx.core as mx
 
 from mlxspec.draft import Draft
-from mlxspec.sampling import NodeLaws, draw
+from mlxspec.draws import draw
+from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 
 ChainRule = Literal["block", "token"]

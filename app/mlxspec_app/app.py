@@ -1,0 +1,92 @@
+"""The app: themes, the first screen, and the two ways to run it.
+
+`run_chat` talks to a session that the caller makes; `run_replay` plays a recorded trace and
+needs no MLX. Both return a process exit code.
+"""
+
+import os
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+from textual.app import App
+from textual.screen import Screen
+
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.session import Session
+from mlxspec_app.themes import THEMES, fallback_colours
+
+THEME_NAMES = tuple(theme.name for theme in THEMES)
+
+
+class MlxspecApp(App[None]):
+    """A Textual app around one screen."""
+
+    TITLE = "mlxspec"
+    CSS_PATH = "app.tcss"
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-narrow"),
+        (100, "-wide"),
+        (140, "-xwide"),
+    ]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (26, "-tall")]  # noqa: RUF012
+
+    def __init__(self, make_screen: Callable[[], Screen[None]], theme: str | None = None) -> None:
+        """Make the app.
+
+        Args:
+            make_screen: Returns the screen to show.
+            theme: Name of the theme; without one, TEXTUAL_THEME decides, else the first theme.
+        """
+        super().__init__()
+        for known in THEMES:
+            self.register_theme(known)
+        wanted = theme or os.environ.get("TEXTUAL_THEME", "")
+        self.theme = wanted if wanted in self.available_themes else THEME_NAMES[0]
+        self._make_screen = make_screen
+
+    def get_default_screen(self) -> Screen[Any]:
+        return self._make_screen()
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return fallback_colours(dark=self.current_theme.dark)
+
+
+def run_chat(make_session: Callable[[], Session], *, theme: str | None = None) -> int:
+    """Run the chat until the user quits and return the exit code.
+
+    Args:
+        make_session: Returns a session that has not been started.
+        theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
+    """
+    session = make_session()
+    return _run(session, lambda: ChatScreen(session), theme)
+
+
+def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | None = None) -> int:
+    """Play a trace file until the user quits and return the exit code.
+
+    Args:
+        path: The trace.
+        speed: Recorded seconds that pass in a second.
+        theme: Name of the theme.
+
+    Raises:
+        TraceError: The trace cannot be read.
+        ValueError: The speed is not above 0.
+    """
+    if not speed > 0:
+        raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
+    session = ReplaySession.from_file(path, speed)
+    return _run(session, lambda: ReplayScreen(session), theme)
+
+
+def _run(session: Session, make_screen: Callable[[], Screen[None]], theme: str | None) -> int:
+    app = MlxspecApp(make_screen, theme)
+    try:
+        app.run()
+    finally:
+        session.close()
+    return app.return_code or 0

@@ -1,0 +1,63 @@
+"""Bars and sparklines of eighth blocks: shares in, characters out."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+_LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LOWER_EIGHTHS = "▁▂▃▄▅▆▇█"
+
+
+def bar(share: float, width: int) -> str:
+    """Return a horizontal bar of `width` cells, filled from the left to an eighth of a cell."""
+    eighths = round(min(1.0, max(0.0, share)) * width * 8)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_LEFT_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def meter(share: float, width: int) -> str:
+    """Return a bar whose empty part is visible; a share above 0 fills at least a cell."""
+    full = min(width, max(1, round(share * width))) if share > 0 else 0
+    return "▓" * full + "░" * (width - full)
+
+
+def block(share: float) -> str:
+    """Return one cell filled from the left; a share above 0 is never drawn as nothing."""
+    if share <= 0:
+        return " "
+    return _LEFT_EIGHTHS[min(8, max(1, round(share * 8)))]
+
+
+def spark(values: Sequence[float], width: int, top: float) -> str:
+    """Return a sparkline of the values, at most `width` cells; `top` fills a cell.
+
+    More values than cells are averaged in groups, so that the whole series is seen.
+    """
+    heights = resample(values, width)
+    scale = 7 / top if top > 0 else 0.0
+    return "".join(_LOWER_EIGHTHS[min(7, max(0, round(height * scale)))] for height in heights)
+
+
+def resample(values: Sequence[float], width: int) -> list[float]:
+    """Return at most `width` values: the values themselves, or means of neighbouring ones."""
+    count = len(values)
+    if count <= width:
+        return list(values)
+    edges = [count * place // width for place in range(width + 1)]
+    groups = [values[start:end] for start, end in pairwise(edges)]
+    return [sum(group) / len(group) for group in groups]
+
+
+def split_cells(shares: Sequence[float], width: int) -> list[int]:
+    """Return how many of `width` cells each share gets; the cells of all add up to `width`.
+
+    Shares are cut at their running total, so no rounding is lost; without any share, all is 0.
+    """
+    total = sum(shares)
+    if total <= 0:
+        return [0] * len(shares)
+    edges = [0]
+    running = 0.0
+    for share in shares:
+        running += share
+        edges.append(round(width * running / total))
+    return [end - start for start, end in pairwise(edges)]

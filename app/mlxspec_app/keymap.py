@@ -1,0 +1,120 @@
+"""Every key of the app in one table; the footer, the help screen and the bindings read it.
+
+The ids let a user's key map rebind an action without naming its default key.
+"""
+
+from textual.binding import Binding
+
+COMMON = (
+    Binding("f1", "help", "Help", id="app.help", tooltip="this page"),
+    Binding("f2", "next_ink", "Ink", id="view.ink", tooltip="colour by another property"),
+    Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
+    Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
+    Binding(
+        "pageup",
+        "scroll('up')",
+        "Page up",
+        show=False,
+        priority=True,
+        id="view.up",
+        tooltip="read back",
+    ),
+    Binding(
+        "pagedown",
+        "scroll('down')",
+        "Page down",
+        show=False,
+        priority=True,
+        id="view.down",
+        tooltip="read on",
+    ),
+    Binding(
+        "ctrl+end",
+        "scroll('end')",
+        "Follow",
+        show=False,
+        priority=True,
+        id="view.follow",
+        tooltip="follow the newest text again",
+    ),
+    Binding(
+        "ctrl+c,super+c",
+        "copy_or_quit",
+        "Copy or quit",
+        show=False,
+        priority=True,
+        id="app.copy",
+        tooltip="copy the selected text; without a selection, quit",
+    ),
+    Binding("ctrl+q", "app.quit", "Quit", show=False, priority=True, id="app.quit", tooltip="quit"),
+)
+
+CHAT = (
+    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="end the reply after this round"),
+    Binding(
+        "ctrl+r",
+        "regenerate",
+        "Again",
+        priority=True,
+        id="chat.regenerate",
+        tooltip="write the last reply again",
+    ),
+    Binding(
+        "ctrl+n",
+        "new_chat",
+        "New",
+        priority=True,
+        id="chat.new",
+        tooltip="forget the conversation",
+    ),
+    *COMMON,
+)
+
+REPLAY = (
+    Binding("space", "pause", "Pause", id="replay.pause", tooltip="pause or go on"),
+    Binding(
+        "full_stop",
+        "step",
+        "Step",
+        key_display=".",
+        id="replay.step",
+        tooltip="pause and show the next round",
+    ),
+    Binding(
+        "plus,equals_sign",
+        "faster",
+        "Faster",
+        show=False,
+        key_display="+",
+        id="replay.faster",
+        tooltip="double the speed",
+    ),
+    Binding(
+        "minus",
+        "slower",
+        "Slower",
+        show=False,
+        key_display="-",
+        id="replay.slower",
+        tooltip="halve the speed",
+    ),
+    Binding("q", "app.quit", "Quit", id="replay.quit", tooltip="quit"),
+    *COMMON,
+)
+
+PROMPT_KEYS = (
+    ("Enter", "send the message; while a reply is being written it waits its turn"),
+    ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
+    ("Up", "on the first line: the message sent before"),
+)
+
+
+def key_list(bindings: tuple[Binding, ...]) -> list[tuple[str, str]]:
+    """Return each key with what it does, for the help page."""
+    return [(b.key_display or key_name(b.key.split(",")[0]), b.tooltip) for b in bindings]
+
+
+def key_name(key: str) -> str:
+    """Return a key as people write it, such as Ctrl+R."""
+    short = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
+    return "+".join(short.get(part, part.capitalize()) for part in key.split("+"))

@@ -1,0 +1,79 @@
+"""The messages of a conversation: text in spans, each of which knows its origin."""
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from mlxspec.events import FinishReason, GenerationStarted, PrefillProgress, TokenKind
+from mlxspec.stats import GenerationStats
+from mlxspec_app.rounds import Round
+
+_NUMBERS = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Text that one emitted token released.
+
+    Attributes:
+        text: The exact characters.
+        kind: Who wrote the token; None outside of replies.
+        round: Number of the target forward.
+        target_prob: p, where it is known.
+        draft_prob: q, where it is known.
+    """
+
+    text: str
+    kind: TokenKind | None = None
+    round: int = 0
+    target_prob: float | None = None
+    draft_prob: float | None = None
+
+
+@dataclass(eq=False)
+class Message:
+    """Something said. Spans are only ever added at the end.
+
+    Attributes:
+        role: Who said it: "user", "system" or "assistant".
+        spans: Its text in pieces.
+        number: Distinguishes it from every other message of the process.
+    """
+
+    role: str
+    spans: list[Span] = field(default_factory=list)
+    number: int = field(default_factory=lambda: next(_NUMBERS))
+
+    @property
+    def text(self) -> str:
+        """The exact text, nothing replaced."""
+        return "".join(span.text for span in self.spans)
+
+
+@dataclass(eq=False)
+class Reply(Message):
+    """What the model said, and how it came about.
+
+    Attributes:
+        started: Models and settings, once they are known.
+        prefill: The last word on how much of the prompt was read.
+        stats: Its figures so far.
+        rounds: Every finished target forward.
+        reason: Why it ended; None while it is being written and after a failure.
+        error: What broke it off, or "".
+        traceback: Where that happened.
+        peak_memory: Most memory in use, in GB, where the engine states it.
+    """
+
+    role: str = "assistant"
+    started: GenerationStarted | None = None
+    prefill: PrefillProgress | None = None
+    stats: GenerationStats = field(default_factory=GenerationStats)
+    rounds: list[Round] = field(default_factory=list)
+    reason: FinishReason | None = None
+    error: str = ""
+    traceback: str = ""
+    peak_memory: float | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.reason is not None or bool(self.error)

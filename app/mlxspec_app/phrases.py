@@ -1,0 +1,92 @@
+"""Figures as the screen words them, and lines of parts that fit a width."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from mlxspec_app.messages import Reply
+
+_REASONS = {
+    "length": "length limit",
+    "cancelled": "stopped",
+    "context": "context full, Ctrl+N starts anew",
+}
+
+
+def count(number: int) -> str:
+    """Return a count of tokens in at most four or five characters, such as 1.9k or 32k."""
+    if number < 1000:
+        return str(number)
+    thousands = number / 1000
+    return f"{thousands:.1f}k" if thousands < 10 else f"{thousands:.0f}k"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in MB."""
+    return f"{number / 1e6:.0f} MB"
+
+
+def prob(value: float | None) -> str:
+    """Return a probability as .71, or nothing where it is not known."""
+    if value is None:
+        return ""
+    text = f"{value:.2f}"
+    return text[1:] if text.startswith("0") else text[:4]
+
+
+def seconds(value: float) -> str:
+    """Return a time with as many digits as it deserves."""
+    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a line.
+
+    Attributes:
+        text: What it says.
+        rank: Parts with the highest rank are left out first; 0 stays.
+    """
+
+    text: str
+    rank: int = 0
+
+
+def fitting(parts: Sequence[Part], width: int, gap: int) -> list[Part]:
+    """Return the parts that fit `width` cells with `gap` cells between them, in their order."""
+    kept = list(parts)
+    while len(kept) > 1 and _cells(kept, gap) > width:
+        worst = max(kept, key=lambda part: part.rank)
+        if worst.rank == 0:
+            break
+        kept.remove(worst)
+    return kept
+
+
+def _cells(parts: Sequence[Part], gap: int) -> int:
+    return sum(cell_len(part.text) for part in parts) + gap * (len(parts) - 1)
+
+
+def reply_figures(reply: Reply) -> list[Part]:
+    """Return the figures below a reply, the most telling ones with the lowest rank."""
+    stats = reply.stats
+    if not stats.generated_tokens:
+        return []
+    parts = [
+        Part(f"{stats.generation_tps:.1f} tok/s"),
+        Part(f"TTFT {seconds(stats.ttft_s)}", 4),
+        Part(f"{stats.generated_tokens} tok", 2),
+    ]
+    if stats.rounds:
+        depths = sum(stats.drafted_at_depth)
+        share = stats.accepted / depths if depths else 0.0
+        parts.append(Part(f"{stats.accepted / stats.rounds:.1f} acc/round", 3))
+        parts.append(Part(f"{share:.0%} accepted".replace("%", " %"), 1))
+    else:
+        parts.append(Part("no drafts", 1))
+    if reply.started is not None:
+        parts.append(Part(f"seed {reply.started.seed}", 5))
+    if reply.reason in _REASONS:
+        parts.append(Part(_REASONS[reply.reason]))
+    return parts

@@ -1,0 +1,50 @@
+"""Text from a model or a file, made harmless before it is drawn.
+
+A model can emit escape sequences, and a trace can hold anything. What would move the cursor,
+change colours, reverse the direction of writing or hide text is shown as a visible stand-in:
+the Unicode control pictures for ASCII controls, U+FFFD for the rest. A tab becomes spaces.
+Copying takes the text before this step, so what is copied is what was said.
+"""
+
+TAB = "    "
+_REPLACEMENT = "\ufffd"
+_LABEL_LENGTH = 24
+
+_HARMFUL = (
+    *range(0x7F, 0xA0),  # DEL and the C1 controls, among them a one-character CSI
+    0xAD,  # soft hyphen: terminals disagree about its width
+    0x61C,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),  # line separators and bidirectional overrides
+    *range(0x2066, 0x206A),
+    *range(0xD800, 0xE000),  # lone surrogates cannot be written to a terminal
+    0xFEFF,
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),  # tags: invisible text
+)
+_TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
+_TABLE |= dict.fromkeys(_HARMFUL, _REPLACEMENT)
+_TABLE |= {0x7F: "\u2421", ord("\t"): TAB}
+
+
+def safe_text(text: str) -> str:
+    """Return the text with every harmful character made visible; line breaks stay."""
+    return text.replace("\r\n", "\n").translate(_TABLE)
+
+
+def safe_line(text: str) -> str:
+    """Return the text on one line: harmful characters made visible, line breaks as spaces."""
+    return " ".join(safe_text(text).split("\n"))
+
+
+def token_label(text: str) -> str:
+    """Return a short name for a token in a table or a tree: no surrounding space, never empty.
+
+    A token of white space alone is named by a sign for each of its characters.
+    """
+    if not text:
+        return "…"
+    if not text.strip(" \n\t"):
+        return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")[:4]
+    return safe_line(text.strip(" ").replace("\n", "↵"))[:_LABEL_LENGTH]

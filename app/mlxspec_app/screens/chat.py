@@ -1,0 +1,96 @@
+"""The chat: a conversation screen with a prompt."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from mlxspec_app.keymap import CHAT, PROMPT_KEYS, key_list
+from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.help import Key
+from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.welcome import Welcome
+
+
+class ChatScreen(ConversationScreen):
+    """Talk to a model. What is typed while it cannot listen waits in a queue."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
+    AUTO_FOCUS = "Prompt"
+
+    def compose_controls(self) -> ComposeResult:
+        yield Prompt()
+
+    def active_keys(self) -> list[Key]:
+        return [Key(*row) for row in (*PROMPT_KEYS, *key_list(CHAT))]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop":
+            return self.state.phase == "busy" or bool(self.state.queue)
+        if action == "regenerate":
+            return self.state.phase == "ready" and self.state.reply is not None
+        if action == "new_chat":
+            return bool(self.state.messages)
+        return True
+
+    def on_phase_changed(self) -> None:
+        if self.state.phase != "ready" or not self.state.queue:
+            return
+        reply = self.state.reply
+        if reply is not None and (reply.reason == "cancelled" or reply.error):
+            self._unqueue()
+        else:
+            self._say(self.state.queue.pop(0))
+
+    def selected_text(self) -> str:
+        return super().selected_text() or self.query_one(Prompt).selected_text
+
+    @on(Prompt.Submitted)
+    def _submit(self, event: Prompt.Submitted) -> None:
+        if self.state.phase == "ready":
+            self._say(event.text)
+        else:
+            self.state.queue.append(event.text)
+        self._after_order()
+
+    @on(Welcome.Chosen)
+    def _choose(self, event: Welcome.Chosen) -> None:
+        self.query_one(Prompt).focus()
+        if self.state.phase == "ready":
+            self._say(event.prompt)
+        self._after_order()
+
+    def action_stop(self) -> None:
+        if self.state.phase == "busy":
+            self.session.stop()
+        else:
+            self._unqueue()
+        self._after_order()
+
+    def action_regenerate(self) -> None:
+        self.state.phase = "busy"
+        self.session.regenerate()
+        self._after_order()
+
+    def action_new_chat(self) -> None:
+        self.session.stop()
+        self.session.new_chat()
+        self._after_order()
+
+    def _say(self, text: str) -> None:
+        self.state.phase = "busy"  # until the session says so itself, no second message goes out
+        self.session.send(text)
+        self.query_one(Transcript).follow()
+
+    def _unqueue(self) -> None:
+        """Give waiting messages back to be edited: the reply they followed is not what it was."""
+        self.query_one(Prompt).restore("\n".join(self.state.queue))
+        self.state.queue.clear()
+
+    def _after_order(self) -> None:
+        self.wake()
+        self.tick()
+        self.refresh_bindings()
+        self.update_panels()

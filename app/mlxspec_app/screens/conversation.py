@@ -1,0 +1,191 @@
+"""What the chat and the replay have in common: one session, one state, and the views of it.
+
+A timer drains the session, folds what happened into the state and appends new text to the
+transcript; a slower timer renews everything around it. Nothing here waits for the session.
+"""
+
+import os
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Footer, Static
+
+from mlxspec_app.clipboard import copy_text
+from mlxspec_app.inks import INKS, next_ink
+from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.session import Session
+from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.draft_lane import DraftLane
+from mlxspec_app.widgets.notice_rows import NoticeRows
+from mlxspec_app.widgets.stats_panel import StatsPanel
+from mlxspec_app.widgets.status_bar import StatusBar
+from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.welcome import Welcome
+
+FRAMES_PER_S = 30
+FRAMES_PER_S_OVER_SSH = 15
+PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
+STATS_FROM_WIDTH = 100
+STATS_BY_DEFAULT_FROM_WIDTH = 140
+
+
+class ConversationScreen(Screen[None]):
+    """Shows a session. Subclasses add what stands below the draft lane, and their keys."""
+
+    NOTE: ClassVar[str] = ""
+
+    def __init__(self, session: Session) -> None:
+        """Make a screen for a session that has not been started."""
+        super().__init__()
+        self.session = session
+        self.state = ChatState()
+        self.ink = INKS[0]
+        self._stats_wanted: bool | None = None
+        self._frames: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield StatusBar(self.NOTE)
+        with Horizontal(id="body"):
+            with Vertical(id="conversation"):
+                yield self.make_welcome()
+                yield Transcript(id="transcript")
+                yield Static(id="pill")
+            yield StatsPanel()
+        yield TreePanel()
+        yield DraftLane()
+        yield NoticeRows()
+        yield from self.compose_controls()
+        yield Footer(show_command_palette=False)
+
+    def compose_controls(self) -> ComposeResult:
+        """Yield the widgets below the draft lane."""
+        yield from ()
+
+    def make_welcome(self) -> Welcome:
+        """Return the page shown until there is a message."""
+        return Welcome()
+
+    def active_keys(self) -> list[Key]:
+        """Return the keys of the screen, for the help page."""
+        return []
+
+    def on_mount(self) -> None:
+        self.session.start()
+        rate = FRAMES_PER_S_OVER_SSH if "SSH_CONNECTION" in os.environ else FRAMES_PER_S
+        self._frames = self.set_interval(1 / rate, self.tick)
+        self.set_interval(1 / PANELS_PER_S, self.update_panels)
+        self.update_views()
+
+    def tick(self) -> None:
+        """Take in what happened since the last frame and show it."""
+        was_idle = not self.session.busy
+        news = self.session.drain()
+        phase, was_empty = self.state.phase, not self.state.messages
+        for event in news:
+            self.state.apply(event)
+        if news:
+            self.query_one(Transcript).sync(self.state.messages)
+        if self.state.phase != phase:
+            self.on_phase_changed()
+        if self.state.phase != phase or was_empty == bool(self.state.messages):
+            self.refresh_bindings()
+            self.update_views()
+        if was_idle and not news and self.state.phase != "loading" and self._frames is not None:
+            self._frames.pause()
+
+    def wake(self) -> None:
+        """Look for news again: an order was given."""
+        if self._frames is not None:
+            self._frames.resume()
+
+    def on_phase_changed(self) -> None:
+        """Act on a new phase of the session."""
+
+    def update_views(self) -> None:
+        """Show the state everywhere at once."""
+        empty = not self.state.messages
+        self.set_class(empty, "-empty")
+        if empty:
+            self.query_one(Welcome).show(self.state)
+        self.query_one(Transcript).sync(self.state.messages)
+        self.update_panels()
+
+    def update_panels(self) -> None:
+        """Renew what stands around the transcript."""
+        if not self.is_current:
+            return
+        transcript = self.query_one(Transcript)
+        self.set_class(not self.state.messages, "-empty")
+        if not self.state.messages:
+            self.query_one(Welcome).show(self.state)
+        transcript.update_footers()
+        self.query_one(StatusBar).show(self.state)
+        self.query_one(NoticeRows).show(self.state)
+        self.query_one(DraftLane).show(self.state.last_round)
+        for panel in self.query(StatsPanel).filter(".-shown"):
+            panel.show(self.state.reply)
+        for tree in self.query(TreePanel).filter(".-shown"):
+            tree.show(self.state.last_round)
+        self._update_pill(transcript.unseen)
+
+    def on_resize(self) -> None:
+        self._place_stats()
+
+    def action_next_ink(self) -> None:
+        self.ink = next_ink(self.ink)
+        self.query_one(Transcript).set_ink(self.ink)
+        self.notify(self.ink.meaning, title=f"ink: {self.ink.name}", timeout=2)
+
+    def action_toggle_stats(self) -> None:
+        if self.size.width < STATS_FROM_WIDTH:
+            self.notify(f"the statistics need {STATS_FROM_WIDTH} columns", timeout=3)
+            return
+        self._stats_wanted = not self.query_one(StatsPanel).has_class("-shown")
+        self._place_stats()
+
+    def action_toggle_tree(self) -> None:
+        self.query_one(TreePanel).toggle_class("-shown")
+        self.update_panels()
+
+    def action_help(self) -> None:
+        self.app.push_screen(HelpScreen(self.active_keys()))
+
+    def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
+        transcript = self.query_one(Transcript)
+        if where == "up":
+            transcript.scroll_page_up(animate=False)
+        elif where == "down":
+            transcript.scroll_page_down(animate=False)
+        else:
+            transcript.follow()
+        self.call_after_refresh(self.update_panels)
+
+    def action_copy_or_quit(self) -> None:
+        text = self.selected_text()
+        if not text:
+            self.app.exit()
+            return
+        route = copy_text(self.app, text)
+        self.notify(f"{len(text)} characters, by {route}", title="Copied", timeout=2)
+
+    def selected_text(self) -> str:
+        return self.get_selected_text() or ""
+
+    def _place_stats(self) -> None:
+        wanted = self._stats_wanted
+        if wanted is None:
+            wanted = self.size.width >= STATS_BY_DEFAULT_FROM_WIDTH
+        self.query_one(StatsPanel).set_class(
+            wanted and self.size.width >= STATS_FROM_WIDTH, "-shown"
+        )
+        self.call_after_refresh(self.update_panels)
+
+    def _update_pill(self, unseen: int) -> None:
+        pill = self.query_one("#pill", Static)
+        pill.set_class(unseen > 0, "-shown")
+        if unseen:
+            pill.update(f" ↓ {unseen} new tokens · Ctrl+End ")

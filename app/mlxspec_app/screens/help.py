@@ -1,0 +1,71 @@
+"""The help page: the legend and every key of the screen below it."""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from mlxspec_app.inks import INKS
+from mlxspec_app.widgets.legend import legend
+
+_MUTED = "$spec-muted"
+_HEADING = "$foreground bold"
+_KEY_CELLS = 12
+
+
+class Key(NamedTuple):
+    """A key and what it does."""
+
+    key: str
+    meaning: str
+
+
+class HelpScreen(ModalScreen[None]):
+    """Explains the screen below; closes on Escape, F1 or q."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f1,q", "dismiss", "Close"),
+        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        """Make the page for a screen with these keys."""
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="help"):
+            yield Static(Content("\n").join(help_rows(self._keys)))
+
+
+def help_rows(keys: Sequence[Key]) -> list[Content]:
+    """Return the page row by row."""
+    rows = [Content.styled("What the colours and signs mean", _HEADING), *legend()]
+    rows.append(
+        Content.styled(
+            "The block at the left edge of a row is the share of it that was drafted; a change of "
+            "background is a new round.",
+            _MUTED,
+        )
+    )
+    rows += [Content(""), Content.styled("Inks (F2)", _HEADING)]
+    rows += [_entry(ink.name, ink.meaning) for ink in INKS]
+    rows += [Content(""), Content.styled("Keys", _HEADING)]
+    rows += [_entry(key.key, key.meaning) for key in keys]
+    rows += [Content(""), Content.styled("Figures", _HEADING)]
+    rows += [
+        _entry("acc/round", "drafted tokens kept per round; the target adds one of its own"),
+        _entry("accepted", "kept tokens by drafted depth; siblings in a tree do not count"),
+        _entry("TTFT", "time to the first token; tok/s leaves it out"),
+        _entry("p, q", "probability under the target, and under the drafter"),
+    ]
+    return rows
+
+
+def _entry(name: str, meaning: str) -> Content:
+    return Content.assemble((name.ljust(_KEY_CELLS), "$foreground"), (f" {meaning}", _MUTED))

@@ -1,0 +1,224 @@
+"""What the screen shows, folded from events: plain data, no Textual, no MLX.
+
+`ChatState.apply` is the only thing that changes a state. The same events give the same state
+whether a model makes them now or a trace holds them, which is why a replay looks like the chat
+that it recorded, and why the app can be tested without a model.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mlxspec.events import (
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    TurnStarted,
+)
+from mlxspec_app.messages import Message, Reply, Span
+from mlxspec_app.rounds import Round
+from mlxspec_app.session import (
+    ChatCleared,
+    LoadProgress,
+    ReplyDiscarded,
+    SessionEvent,
+    SessionFailed,
+    SessionNotice,
+    SessionOpening,
+    SessionReady,
+)
+
+Phase = Literal["loading", "ready", "busy", "failed"]
+"""`loading`: the models are not there yet; `ready`: a message can be sent; `busy`: a reply is
+being written; `failed`: the session is over."""
+
+
+@dataclass
+class ChatState:
+    """All that is known about a session.
+
+    Attributes:
+        phase: What the session is doing.
+        target: Name of the target model, or "".
+        drafter: Name of the drafter, or "".
+        loading: The last progress of loading, while it loads.
+        messages: The conversation.
+        notices: Things to tell the user, oldest first.
+        error: Why the session failed, or "".
+        queue: Messages typed while the session could not take them.
+        context: Tokens in the cache.
+        context_length: Tokens the model can hold, or 0 while that is not known.
+    """
+
+    phase: Phase = "loading"
+    target: str = ""
+    drafter: str = ""
+    loading: LoadProgress | None = None
+    messages: list[Message] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    error: str = ""
+    queue: list[str] = field(default_factory=list)
+    context: int = 0
+    context_length: int = 0
+    _draft: DraftProposed | None = field(default=None, repr=False)
+    _repeats_turn: bool = field(default=False, repr=False)
+
+    @property
+    def reply(self) -> Reply | None:
+        """The last reply, finished or not."""
+        return next((m for m in reversed(self.messages) if isinstance(m, Reply)), None)
+
+    @property
+    def last_round(self) -> Round | None:
+        """The last finished round of the last reply."""
+        reply = self.reply
+        return reply.rounds[-1] if reply is not None and reply.rounds else None
+
+    def apply(self, event: Event | SessionEvent) -> None:
+        """Change the state as the event says; an event out of place changes what it can."""
+        _APPLY[type(event)](self, event)
+
+    def _open_reply(self) -> Reply:
+        last = self.messages[-1] if self.messages else None
+        if isinstance(last, Reply) and not last.is_finished:
+            return last
+        reply = Reply()
+        self.messages.append(reply)
+        return reply
+
+
+def fold(events: Iterable[Event | SessionEvent], state: ChatState | None = None) -> ChatState:
+    """Return the state after the events, starting from `state`, which is changed, or afresh."""
+    state = ChatState() if state is None else state
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def _open(state: ChatState, event: SessionOpening) -> None:
+    state.phase = "loading"
+    state.target, state.drafter = event.target, event.drafter
+
+
+def _progress(state: ChatState, event: LoadProgress) -> None:
+    state.loading = event
+
+
+def _ready(state: ChatState, event: SessionReady) -> None:
+    state.phase, state.loading = "ready", None
+
+
+def _fail_session(state: ChatState, event: SessionFailed) -> None:
+    state.phase, state.loading, state.error = "failed", None, event.message
+
+
+def _notice(state: ChatState, event: SessionNotice) -> None:
+    state.notices.append(event.message)
+
+
+def _discard(state: ChatState, event: ReplyDiscarded) -> None:
+    if state.messages and isinstance(state.messages[-1], Reply):
+        state.messages.pop()
+    state._repeats_turn = True
+    state.phase = "busy"
+
+
+def _clear(state: ChatState, event: ChatCleared) -> None:
+    state.messages.clear()
+    state.notices.clear()
+    state.context = 0
+    state.phase = "ready"
+    state._draft, state._repeats_turn = None, False
+
+
+def _turn(state: ChatState, event: TurnStarted) -> None:
+    if event.role == "user":
+        state.phase = "busy"
+    last = state.messages[-1] if state.messages else None
+    if state._repeats_turn and last is not None and last.role == event.role:
+        return  # a regenerated turn may say again what is on the screen
+    state.messages.append(Message(event.role, [Span(event.text)]))
+
+
+def _started(state: ChatState, event: GenerationStarted) -> None:
+    state.phase, state._repeats_turn, state._draft = "busy", False, None
+    state.target, state.drafter = event.target, event.drafter
+    state.context_length = event.context_length
+    reply = state._open_reply()
+    if reply.started is not None:  # the reply before never ended; leave it as it stands
+        reply = Reply()
+        state.messages.append(reply)
+    reply.started = event
+    reply.stats.add(event)
+
+
+def _prefill(state: ChatState, event: PrefillProgress) -> None:
+    reply = state._open_reply()
+    reply.prefill = event
+    reply.stats.add(event)
+    state.context = event.done
+
+
+def _draft(state: ChatState, event: DraftProposed) -> None:
+    state._open_reply().stats.add(event)
+    state._draft = event
+
+
+def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
+    reply, draft = state._open_reply(), state._draft
+    state._draft = None
+    reply.stats.add(event)
+    fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
+    reply.rounds.append(Round(draft if fits else None, event))
+    reply.spans.extend(_span(token, event.r) for token in event.emit if token.text)
+    state.context = event.context
+
+
+def _span(token: EmittedToken, r: int) -> Span:
+    return Span(token.text, token.kind, r, token.target_prob, token.draft_prob)
+
+
+def _finished(state: ChatState, event: GenerationFinished) -> None:
+    reply = state._open_reply()
+    reply.stats.add(event)
+    reply.reason = event.reason
+    if event.text:
+        last = reply.rounds[-1].verdict if reply.rounds else None
+        kind = last.emit[-1].kind if last is not None and last.emit else "plain"
+        reply.spans.append(Span(event.text, kind, last.r if last is not None else 0))
+    memory = event.stats.get("peak_memory_gb")
+    if isinstance(memory, int | float) and 0 < memory < 1e6:
+        reply.peak_memory = float(memory)
+    state.phase = "ready"
+
+
+def _failed(state: ChatState, event: GenerationFailed) -> None:
+    reply = state._open_reply()
+    reply.stats.add(event)
+    reply.error, reply.traceback = event.message or "the reply broke off", event.traceback
+    state.phase, state._repeats_turn = "ready", False
+
+
+_APPLY: dict[type, Callable[[ChatState, Any], None]] = {
+    SessionOpening: _open,
+    LoadProgress: _progress,
+    SessionReady: _ready,
+    SessionFailed: _fail_session,
+    SessionNotice: _notice,
+    ReplyDiscarded: _discard,
+    ChatCleared: _clear,
+    TurnStarted: _turn,
+    GenerationStarted: _started,
+    PrefillProgress: _prefill,
+    DraftProposed: _draft,
+    DraftVerified: _verdict,
+    PlainDecoded: _verdict,
+    GenerationFinished: _finished,
+    GenerationFailed: _failed,
+}

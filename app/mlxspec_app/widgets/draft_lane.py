@@ -1,0 +1,71 @@
+"""The draft lane: two rows above the prompt with the verdicts of the last finished round.
+
+Its height never changes, so nothing jumps while text streams. It is told of a round at most a
+few times a second: rounds pass faster than eyes can follow, and the trace keeps every one.
+"""
+
+from textual.content import Content
+from textual.widget import Widget
+
+from mlxspec_app.rounds import Round
+from mlxspec_app.widgets.lane_rows import MUTED, outcome, timing, token_row
+
+PROBS_FROM_WIDTH = 90
+_LABEL_CELLS = 7
+
+
+class DraftLane(Widget):
+    """Shows one round: wide with q/p below each token, narrow with the figures below."""
+
+    DEFAULT_CSS = """
+    DraftLane {
+        height: 3;
+        padding: 0 1;
+        border-top: solid $spec-line;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+    ALLOW_SELECT = False
+
+    def __init__(self) -> None:
+        """Make an empty lane."""
+        super().__init__()
+        self._round: Round | None = None
+
+    @property
+    def shown(self) -> Round | None:
+        """The round on display."""
+        return self._round
+
+    def show(self, round_: Round | None) -> None:
+        if round_ is not self._round:
+            self._round = round_
+            self.refresh()
+
+    def render(self) -> Content:
+        if self._round is None:
+            return Content.styled("draft  the verdicts of the last round appear here", MUTED)
+        width = self.size.width
+        if width < PROBS_FROM_WIDTH:
+            return self._narrow(self._round, width)
+        return self._wide(self._round, width)
+
+    def _narrow(self, round_: Round, width: int) -> Content:
+        tokens, _ = token_row(round_, width - _LABEL_CELLS, probs=False)
+        first = Content.styled("draft  ", MUTED) + tokens.truncate(width - _LABEL_CELLS)
+        figures = Content.assemble(outcome(round_), "  ", timing(round_))
+        second = Content.styled(f"#{round_.verdict.r}".ljust(_LABEL_CELLS)[:_LABEL_CELLS], MUTED)
+        return Content("\n").join([first, second + figures])
+
+    def _wide(self, round_: Round, width: int) -> Content:
+        right = (outcome(round_), timing(round_))
+        room = width - _LABEL_CELLS - max(part.cell_length for part in right) - 2
+        tokens, probs = token_row(round_, room, probs=True)
+        below = "q/p" if round_.nodes else "p"
+        labels = ("draft  ", (below if probs.plain.strip() else "").ljust(_LABEL_CELLS))
+        rows = []
+        for label, left, part in zip(labels, (tokens, probs), right, strict=True):
+            row = Content.styled(label, MUTED) + left.truncate(room)
+            rows.append(row.pad_right(width - row.cell_length - part.cell_length) + part)
+        return Content("\n").join(rows)

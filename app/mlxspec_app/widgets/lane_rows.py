@@ -1,0 +1,89 @@
+"""The two rows of the draft lane: what the last round drafted and what became of it."""
+
+from textual.content import Content
+
+from mlxspec.events import DraftVerified
+from mlxspec_app.phrases import prob
+from mlxspec_app.rounds import Judged, Mark, Place, Round, places
+
+SIGNS: dict[Mark, str] = {
+    "accepted": "✓",
+    "rejected": "✗",
+    "skipped": "·",
+    "corrected": "→",
+    "bonus": "+",
+    "plain": "",
+}
+MARK_STYLES: dict[Mark, str] = {
+    "accepted": "$spec-accepted bold",
+    "rejected": "$spec-rejected strike",
+    "skipped": "$spec-pending strike",
+    "corrected": "$spec-corrected bold underline",
+    "bonus": "$spec-bonus italic",
+    "plain": "$spec-plain",
+}
+MUTED = "$spec-muted"
+_MOST_SIBLINGS = 2
+
+
+def marked(token: Judged) -> Content:
+    """Return a token with the sign of its verdict; the sign itself is not struck or underlined."""
+    style = MARK_STYLES[token.mark]
+    return Content.assemble(
+        (SIGNS[token.mark], style.replace(" strike", "").replace(" underline", "")),
+        (token.label, style),
+    )
+
+
+def token_row(round_: Round, width: int, *, probs: bool) -> tuple[Content, Content]:
+    """Return the tokens of a round and, aligned below them, q/p where `probs` asks for it."""
+    tokens, figures = Content(""), Content("")
+    for place in places(round_):
+        shown = _place(place)
+        below = Content.styled(_probs(place) if probs else "", MUTED)
+        cells = max(shown.cell_length, below.cell_length)
+        if tokens.cell_length + cells > width:
+            tokens += Content.styled("…", MUTED)
+            break
+        tokens += shown.pad_right(cells - shown.cell_length + 2)
+        figures += below.pad_right(cells - below.cell_length + 2)
+    return tokens, figures
+
+
+def outcome(round_: Round) -> Content:
+    """Return how many nodes were drafted and how many tokens that gave."""
+    drafted = len(round_.nodes)
+    own = len(round_.verdict.emit) - round_.accepted
+    if not drafted:
+        return Content.styled("no draft", MUTED)
+    shape = f"{drafted} nodes, depth {round_.depth}" if round_.is_tree else f"k={drafted}"
+    kept = f"kept {round_.accepted}" + (f" +{own}" if own > 0 else "")
+    return Content.assemble((f"{shape}  ", MUTED), (kept, "$foreground bold"))
+
+
+def timing(round_: Round) -> Content:
+    """Return the milliseconds of both halves of the round."""
+    verdict = round_.verdict
+    if not isinstance(verdict, DraftVerified) or round_.draft is None:
+        return Content.styled(f"target {verdict.ms:.1f} ms", MUTED)
+    return Content.styled(f"draft {round_.draft.ms:.1f} ms │ verify {verdict.ms:.1f} ms", MUTED)
+
+
+def _place(place: Place) -> Content:
+    losers = [marked(token) for token in place.tokens if token.mark == "rejected"]
+    hidden = len(losers) - _MOST_SIBLINGS
+    if hidden > 0:
+        losers[_MOST_SIBLINGS:] = [Content.styled(f"+{hidden}", MUTED)]
+    winners = [marked(token) for token in place.tokens if token.mark != "rejected"]
+    in_order = winners + losers if place.tokens[0].mark == "accepted" else losers + winners
+    return Content(" ").join(in_order)
+
+
+def _probs(place: Place) -> str:
+    """Return q/p of an accepted token; q of a rejected one and p of the one put in its place."""
+    first, last = place.tokens[0], place.tokens[-1]
+    if first.mark == "accepted":
+        return f"{prob(first.draft_prob)}/{prob(first.target_prob)}".strip("/")
+    if first.mark == "rejected" and last.mark in ("corrected", "bonus"):
+        return f"{prob(first.draft_prob)} → {prob(last.target_prob)}"
+    return prob(first.draft_prob) or prob(first.target_prob)

@@ -1,0 +1,32 @@
+"""What the colours and signs mean: on the first screen and one key away from every other."""
+
+from textual.content import Content
+
+from mlxspec_app.rounds import Mark
+from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
+
+_MEANINGS: tuple[tuple[Mark, str], ...] = (
+    ("accepted", "drafted, and the target agreed"),
+    ("corrected", "the target's word where the draft was wrong"),
+    ("bonus", "the target's word after a fully kept draft"),
+    ("plain", "decoded without a draft"),
+    ("rejected", "drafted, and not what the target says"),
+    ("skipped", "drafted behind a rejected token, not judged"),
+)
+_STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
+_NAME_CELLS = 12
+
+
+def legend(*, kept_only: bool = False) -> list[Content]:
+    """Return a row for each verdict; `kept_only` leaves out tokens that never become text."""
+    meanings = _MEANINGS[:4] if kept_only else _MEANINGS
+    return [_row(mark, meaning) for mark, meaning in meanings]
+
+
+def _row(mark: Mark, meaning: str) -> Content:
+    style = _STYLES.get(mark, MARK_STYLES[mark])
+    return Content.assemble(
+        (f"{SIGNS[mark] or ' '} ", style.split(" ")[0]),
+        (mark, style),
+        (" " * (_NAME_CELLS - len(mark)) + meaning, "$spec-muted"),
+    )

@@ -1,0 +1,50 @@
+"""The rows above the prompt: what went wrong, and what is waiting to be sent."""
+
+from textual.content import Content
+from textual.widgets import Static
+
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.state import ChatState
+
+_MOST_QUEUED = 3
+
+
+class NoticeRows(Static):
+    """Shows the last notice and the queue; takes no room while there is neither."""
+
+    DEFAULT_CSS = """
+    NoticeRows { height: auto; max-height: 6; padding: 0 1; display: none; }
+    """
+
+    def __init__(self) -> None:
+        """Make rows that show nothing."""
+        super().__init__()
+        self._rows: list[Content] = []
+
+    def show(self, state: ChatState) -> None:
+        rows = [*_troubles(state), *_queued(state.queue)]
+        if rows != self._rows:
+            self._rows = rows
+            self.display = bool(rows)
+            self.update(Content("\n").join(rows))
+
+
+def _troubles(state: ChatState) -> list[Content]:
+    rows = [
+        Content.assemble(("! ", "$spec-corrected bold"), (safe_line(notice), "$spec-corrected"))
+        for notice in state.notices[-1:]
+    ]
+    if state.error and state.messages:
+        error = (safe_line(state.error), "$spec-rejected")
+        rows.append(Content.assemble(("✗ ", "$spec-rejected bold"), error))
+    return rows
+
+
+def _queued(queue: list[str]) -> list[Content]:
+    rows = [
+        Content.assemble(("⋯ waits  ", "$spec-muted"), (safe_line(text), "$foreground")).first_line
+        for text in queue[:_MOST_QUEUED]
+    ]
+    if len(queue) > _MOST_QUEUED:
+        rows.append(Content.styled(f"  and {len(queue) - _MOST_QUEUED} more", "$spec-muted"))
+    return rows

@@ -1,0 +1,83 @@
+"""The prompt: a text area that grows with its text, sends on Enter and remembers what was sent."""
+
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+_NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
+
+
+class Prompt(TextArea):
+    """Where the user types; `Submitted` carries what is to be said."""
+
+    DEFAULT_CSS = """
+    Prompt {
+        height: auto;
+        min-height: 3;
+        max-height: 12;
+        border: round $border-blurred;
+        background: $background;
+        padding: 0 1;
+        scrollbar-size-vertical: 1;
+        &:focus { border: round $border; }
+        & .text-area--placeholder { color: $spec-muted; }
+    }
+    """
+
+    @dataclass
+    class Submitted(Message):
+        """The user sent a message."""
+
+        text: str
+
+    def __init__(self, *, id: str | None = None) -> None:
+        """Make an empty prompt."""
+        super().__init__(
+            id=id,
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            tab_behavior="focus",
+            placeholder="Message …   Enter sends · Ctrl+J new line · F1 help",
+        )
+        self._sent: list[str] = []
+        self._recalled = 0
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the keys that mean something else in a chat than in an editor."""
+        if event.key == "enter":
+            self._submit()
+        elif event.key in _NEW_LINE_KEYS:
+            self.insert("\n")
+        elif event.key == "up" and self.cursor_location[0] == 0 and self._may_recall():
+            self._recall(1)
+        elif event.key == "down" and self.cursor_at_last_line and self._recalled:
+            self._recall(-1)
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+
+    def restore(self, text: str) -> None:
+        """Put text back that was to be sent, before what has been typed since."""
+        self.text = "\n".join(part for part in (text, self.text) if part)
+        self.move_cursor(self.document.end)
+
+    def _submit(self) -> None:
+        text = self.text.strip()
+        if not text:
+            return
+        self._sent.append(text)
+        self._recalled = 0
+        self.clear()
+        self.post_message(self.Submitted(text))
+
+    def _may_recall(self) -> bool:
+        """Whether the text is not the user's own unsent work."""
+        return not self.text or (self._recalled > 0 and self.text == self._sent[-self._recalled])
+
+    def _recall(self, step: int) -> None:
+        self._recalled = min(len(self._sent), max(0, self._recalled + step))
+        self.text = self._sent[-self._recalled] if self._recalled else ""
+        self.move_cursor(self.document.end)

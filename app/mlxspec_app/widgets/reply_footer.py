@@ -1,0 +1,73 @@
+"""The rows below a reply: how its prompt is being read, its figures, and what went wrong."""
+
+from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
+
+from mlxspec_app.bars import meter
+from mlxspec_app.messages import Reply
+from mlxspec_app.phrases import Part, count, fitting, reply_figures
+from mlxspec_app.safe_text import safe_text
+
+_METER_CELLS = 16
+_SEPARATOR = " · "
+
+
+class ReplyFooter(Widget):
+    """Shows the figures of one reply in a row, and an error below them when there is one."""
+
+    DEFAULT_CSS = """
+    ReplyFooter { height: auto; padding: 0 1 0 2; color: $spec-muted; }
+    """
+    ALLOW_SELECT = True
+
+    def __init__(self, reply: Reply) -> None:
+        """Make the footer of a reply."""
+        super().__init__()
+        self._reply = reply
+        self._shown: tuple[list[Part], str] = ([], "")
+        self._height = 0
+
+    def update(self) -> None:
+        """Draw anew if what the footer says has changed."""
+        news = (self._parts(), self._reply.error)
+        if news == self._shown:
+            return
+        self._shown = news
+        self.refresh(layout=self._count_rows(self.size.width) != self._height)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        self._height = self._count_rows(width)
+        return self._height
+
+    def render(self) -> Content:
+        return self._content(self.size.width)
+
+    def _count_rows(self, width: int) -> int:
+        return len(self._content(width).wrap(max(1, width)))
+
+    def _content(self, width: int) -> Content:
+        parts = fitting(self._parts(), width, len(_SEPARATOR))
+        row = Content.styled(_SEPARATOR.join(part.text for part in parts), "$spec-muted")
+        if not self._reply.error:
+            return row
+        error = Content.assemble(
+            ("✗ ", "$spec-rejected bold"),
+            (safe_text(self._reply.error), "$spec-rejected"),
+            ("  Ctrl+R tries again", "$spec-muted"),
+        )
+        return Content("\n").join([row, error]) if parts else error
+
+    def _parts(self) -> list[Part]:
+        reply = self._reply
+        figures = reply_figures(reply)
+        if figures or reply.is_finished or reply.prefill is None:
+            return figures
+        done, total = reply.prefill.done, reply.prefill.total
+        share = done / total if total > 0 else 0.0
+        reused = f", {count(reply.prefill.reused)} still cached" if reply.prefill.reused else ""
+        return [
+            Part("reading the prompt"),
+            Part(meter(share, _METER_CELLS), 2),
+            Part(f"{count(done)} of {count(total)} tokens{reused}", 1),
+        ]

@@ -1,0 +1,62 @@
+"""Drawing one row of a message: a run of tokens of one style, and how much of it was drafted."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.selection import Selection
+
+from mlxspec_app.messages import Span
+from mlxspec_app.wrap import Row, Run, WrappedText
+
+_NO_UNDERLINE = Style(underline=False)
+
+
+def draw_run(
+    text: str, run: Run, chosen: range, style: Style, selection_style: Style
+) -> list[Segment]:
+    """Return a run in pieces: its leading space, its word, and what is selected of both.
+
+    Args:
+        text: The logical line that the run lies in.
+        run: Which characters to draw.
+        chosen: Which characters of the line are selected.
+        style: Style of the word; the space before it is not underlined.
+        selection_style: Laid over `style` where characters are selected.
+    """
+    word = run.start
+    if style.underline:
+        word = run.end - len(text[run.start : run.end].lstrip(" "))
+    inside = {edge for edge in (word, chosen.start, chosen.stop) if run.start < edge < run.end}
+    pieces = []
+    for start, end in pairwise(sorted({run.start, run.end} | inside)):
+        piece_style = style if start >= word else style + _NO_UNDERLINE
+        if start in chosen:
+            piece_style += selection_style
+        pieces.append(Segment(text[start:end], piece_style))
+    return pieces
+
+
+def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:
+    """Return which share of the characters of a row came from accepted drafts."""
+    total = sum(run.end - run.start for run in runs)
+    kept = sum(run.end - run.start for run in runs if spans[run.tag].kind == "accepted")
+    return kept / total if total else 0.0
+
+
+def cells_to_draw(text: WrappedText, row: Row) -> int:
+    """Return the cells of a row; the spaces that it was broken after hang over its end."""
+    characters = text.row_text(row)
+    is_broken = row.end < len(text.lines[row.line].text)
+    return min(text.width, cell_len(characters.rstrip(" ") if is_broken else characters))
+
+
+def selected_in(row: Row, selection: Selection | None) -> range:
+    """Return the characters of a row's line that are selected."""
+    span = selection.get_span(row.line) if selection is not None else None
+    if span is None:
+        return range(0)
+    start, end = span
+    return range(start, row.end if end == -1 else end)

@@ -1,0 +1,31 @@
+"""The figures of a reply beside the chat: acceptance, lengths, and where the time went."""
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from mlxspec_app.messages import Reply
+from mlxspec_app.widgets.stats_rows import stats_rows
+
+
+class StatsPanel(VerticalScroll, can_focus=False):
+    """Shows the figures of one reply, the running one included."""
+
+    DEFAULT_CSS = """
+    StatsPanel {
+        width: 42;
+        padding: 1 1 0 2;
+        border-left: solid $spec-line;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="figures")
+
+    def show(self, reply: Reply | None) -> None:
+        width = max(20, self.scrollable_content_region.width)
+        rows = stats_rows(reply, width)
+        self.query_one("#figures", Static).update(Content("\n").join(rows))

@@ -1,0 +1,84 @@
+"""The top row: which models run, under which guarantee, and how full and how fast it is."""
+
+from textual.content import Content
+from textual.widget import Widget
+
+from mlxspec_app.bars import meter
+from mlxspec_app.phrases import Part, count, fitting
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.state import ChatState
+
+_METER_CELLS = 10
+_GAP = 3
+_NAME_CELLS = 40
+_NAME = " mlxspec "
+
+
+class StatusBar(Widget):
+    """Shows the state of the session in one row; what does not fit is left out, least first."""
+
+    DEFAULT_CSS = """
+    StatusBar {
+        height: 1;
+        background: $panel;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+    ALLOW_SELECT = False
+
+    def __init__(self, note: str = "") -> None:
+        """Make a bar that shows nothing yet; `note` follows the name of the app."""
+        super().__init__()
+        self._note = note
+        self._parts: list[Part] = []
+
+    def show(self, state: ChatState) -> None:
+        parts = status_parts(state)
+        if parts != self._parts:
+            self._parts = parts
+            self.refresh()
+
+    def render(self) -> Content:
+        name = Content.styled(_NAME, "bold $background on $foreground")
+        if self._note:
+            name += Content.styled(f" {self._note} ", "$foreground on $spec-line")
+        width = self.size.width - name.cell_length - _GAP
+        kept = fitting(self._parts, width, _GAP)
+        row = Content(" " * _GAP).join(_styled(part) for part in kept)
+        return name + Content("  ") + row
+
+
+def status_parts(state: ChatState) -> list[Part]:
+    """Return what the bar says, in order; the rank says what to leave out first."""
+    reply = state.reply
+    parts = [_models(state)]
+    if reply is not None and reply.started is not None:
+        parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 5))
+    if state.context_length:
+        parts.append(Part(_meter(state.context, state.context_length), 4))
+    if reply is not None and reply.stats.generated_tokens:
+        parts.append(Part(f"{reply.stats.generation_tps:.1f} tok/s", 1))
+    if reply is not None and reply.peak_memory is not None:
+        parts.append(Part(f"{reply.peak_memory:.1f} GB", 6))
+    return parts
+
+
+def _models(state: ChatState) -> Part:
+    if not state.target:
+        return Part({"loading": "loading …", "failed": "no model"}.get(state.phase, "ready"))
+    target, drafter = (safe_line(name)[:_NAME_CELLS] for name in (state.target, state.drafter))
+    return Part(f"{target} ◂ {drafter}" if drafter else target)
+
+
+def _meter(used: int, length: int) -> str:
+    return f"ctx {meter(used / length, _METER_CELLS)} {count(used)}/{count(length)}"
+
+
+def _styled(part: Part) -> Content:
+    if "tok/s" in part.text:
+        return Content.styled(part.text, "$foreground bold")
+    if " ◂ " in part.text:
+        target, _, drafter = part.text.partition(" ◂ ")
+        return Content.assemble((target, "$foreground"), (f" ◂ {drafter}", "$spec-accepted"))
+    return Content.styled(part.text, "$spec-muted")

@@ -1,0 +1,44 @@
+"""The draft tree panel: the last finished round as a tree, in a fixed number of rows."""
+
+from textual.content import Content
+from textual.widget import Widget
+
+from mlxspec_app.rounds import Round
+from mlxspec_app.widgets.lane_rows import MUTED, outcome
+from mlxspec_app.widgets.tree_rows import tree_rows
+
+
+class TreePanel(Widget):
+    """Shows what was drafted, branch by branch, and how far the target followed."""
+
+    DEFAULT_CSS = """
+    TreePanel {
+        height: 9;
+        padding: 0 1;
+        border-top: solid $spec-line;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+    ALLOW_SELECT = False
+
+    def __init__(self) -> None:
+        """Make an empty panel."""
+        super().__init__()
+        self._round: Round | None = None
+
+    def show(self, round_: Round | None) -> None:
+        if round_ is not self._round:
+            self._round = round_
+            self.refresh()
+
+    def render(self) -> Content:
+        if self._round is None:
+            return Content.styled("draft tree  appears with the first round", MUTED)
+        width, height = self.size
+        rows, hidden = tree_rows(self._round, height - 1)
+        title = Content.styled(f"draft tree, round {self._round.verdict.r}  ", MUTED)
+        title += outcome(self._round)
+        if hidden:
+            title += Content.styled(f"  {hidden} not shown", MUTED)
+        return Content("\n").join(row.truncate(width, ellipsis=True) for row in (title, *rows))

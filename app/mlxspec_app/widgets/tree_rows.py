@@ -1,0 +1,149 @@
+"""A draft tree in rows: a column for each depth, a row for each leaf, the kept path on top.
+
+The target's own token stands where the kept path ends. A tree with more leaves than rows loses
+its least probable branches; the path, and what competed with it, stay.
+
+    ●━━ ✓produced .71 ━┳━ ✓on .64 ━┳━ →its .88
+                       │           └─ ✗his .33 ─── ·own .52
+                       └─ ✗by .19
+"""
+
+from dataclasses import dataclass, field
+
+from textual.content import Content
+
+from mlxspec_app.phrases import prob
+from mlxspec_app.rounds import Judged, Mark, Round, children_by_parent, judge_emitted
+from mlxspec_app.safe_text import token_label
+from mlxspec_app.widgets.lane_rows import MUTED, marked
+
+_MOST_LABEL_CELLS = 14
+_MOST_NODES, _MOST_DEPTH = 256, 32  # what no screen can hold need not be laid out
+_LINES = {
+    # (kept, first child, more siblings below): what leads to a node
+    (True, True, True): "━┳━",
+    (True, True, False): "━━━",
+    (True, False, True): " ┣━",
+    (True, False, False): " ┗━",
+    (False, True, True): "─┬─",
+    (False, True, False): "───",
+    (False, False, True): " ├─",
+    (False, False, False): " └─",
+}
+
+
+@dataclass(eq=False)
+class Branch:
+    """A node as it is drawn.
+
+    Attributes:
+        token: Its label and verdict.
+        weight: Product of the draft probabilities down to it, which decides what is left out.
+        children: What follows it, the kept one first.
+    """
+
+    token: Judged
+    weight: float = 1.0
+    children: list["Branch"] = field(default_factory=list)
+
+    @property
+    def num_leaves(self) -> int:
+        return sum(child.num_leaves for child in self.children) or 1
+
+    @property
+    def num_drafted(self) -> int:
+        own = self.token.mark in ("accepted", "rejected", "skipped")
+        return own + sum(child.num_drafted for child in self.children)
+
+
+def branches(round_: Round) -> list[Branch]:
+    """Return the tree of a round: the branches below the root."""
+    verdict = round_.verdict
+    path = getattr(verdict, "path", ())
+    kept_tokens = [token for token in verdict.emit if token.kind == "accepted"]
+    below = children_by_parent(round_.nodes[:_MOST_NODES])
+    probs = dict(zip(path, (token.target_prob for token in kept_tokens), strict=False))
+
+    def grow(parent: int, weight: float, depth: int) -> list[Branch]:
+        on_path = parent == 0 or parent in path
+        grown = []
+        for node in below.get(parent, []) if depth < _MOST_DEPTH else []:
+            mark: Mark = "rejected" if on_path else "skipped"
+            mark = "accepted" if node.index in path else mark
+            q = 0.5 if node.prob is None else node.prob
+            token = Judged(token_label(node.text), mark, probs.get(node.index), node.prob)
+            grown.append(Branch(token, weight * q, grow(node.index, weight * q, depth + 1)))
+        if parent == (path[-1] if path else 0):
+            own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
+            grown = [Branch(token) for token in own] + grown
+        return sorted(grown, key=lambda branch: branch.token.mark in ("rejected", "skipped"))
+
+    return grow(0, 1.0, 0)
+
+
+def prune(tree: list[Branch], num_rows: int) -> None:
+    """Leave out the least probable branches until `num_rows` are enough."""
+    while sum(branch.num_leaves for branch in tree) > num_rows:
+        twigs = _twigs(tree)
+        if not twigs:
+            return
+        siblings, twig = min(twigs, key=lambda found: found[1].weight)
+        siblings.remove(twig)
+
+
+def tree_rows(round_: Round, num_rows: int) -> tuple[list[Content], int]:
+    """Return the tree of a round in at most `num_rows` rows, and how many nodes had no room."""
+    tree = branches(round_)
+    prune(tree, num_rows)
+    shown = sum(branch.num_drafted for branch in tree)
+    gone = len(round_.nodes) - shown
+    grid: list[list[Content]] = []
+    _fill(grid, tree, 0)
+    widths = [max(cell.cell_length for cell in column) for column in zip(*_even(grid), strict=True)]
+    rows = []
+    for number, cells in enumerate(_even(grid)):
+        start = Content.styled("●" if number == 0 else " ", "$foreground")
+        padded = [c.pad_right(w - c.cell_length) for c, w in zip(cells, widths, strict=True)]
+        rows.append(Content("").join([start, *padded]))
+    return rows, gone
+
+
+def _twigs(siblings: list[Branch]) -> list[tuple[list[Branch], Branch]]:
+    """Return the branches that can go, each taking one row with it, and the list it is in."""
+    found = []
+    for branch in siblings:
+        kept = branch.token.mark not in ("rejected", "skipped")
+        if not kept and len(siblings) > 1 and branch.num_leaves == 1:
+            found.append((siblings, branch))
+        else:
+            found += _twigs(branch.children)
+    return found
+
+
+def _fill(grid: list[list[Content]], siblings: list[Branch], depth: int) -> None:
+    """Add the rows of siblings at a depth; the first of them continues the last row."""
+    for place, branch in enumerate(siblings):
+        more = place + 1 < len(siblings)
+        if place or not grid:
+            grid.append([Content("")] * depth)
+        top = len(grid)
+        grid[-1].append(_cell(branch, first=place == 0, more=more))
+        _fill(grid, branch.children, depth + 1)
+        for row in grid[top:] if more else []:
+            row[depth] = Content.styled(" │ ", MUTED)
+
+
+def _cell(branch: Branch, *, first: bool, more: bool) -> Content:
+    kept = branch.token.mark not in ("rejected", "skipped")
+    line = _LINES[kept, first, more]
+    shown = marked(branch.token).truncate(_MOST_LABEL_CELLS, ellipsis=True)
+    p = branch.token.draft_prob if branch.token.draft_prob is not None else branch.token.target_prob
+    figure = Content.styled(f" {prob(p)}" if p is not None else "", MUTED)
+    style = "$foreground" if kept else MUTED
+    return Content.assemble((line, style), " ", shown, figure, " ")
+
+
+def _even(grid: list[list[Content]]) -> list[list[Content]]:
+    """Return the grid with rows of equal length."""
+    longest = max((len(row) for row in grid), default=0)
+    return [row + [Content("")] * (longest - len(row)) for row in grid]

@@ -1,0 +1,82 @@
+"""Turn what drafters expect into how often it comes true, learned online from every verdict.
+
+A drafter's probability is not the probability that the target agrees: the gap differs by target,
+text and temperature, and drafters that agree are right more often than each of them alone. A
+`HitRate` learns one such rate. A `Mixer` weighs several estimates of one event: the log-odds of
+the mixture are a weighted sum of theirs, and every verdict moves the weights a little down the
+gradient of its log-loss, as in data compression (logistic mixing, Mahoney 2005,
+https://cs.fit.edu/~mmahoney/compression/cs200516.pdf).
+"""
+
+from collections.abc import Mapping
+from math import exp, log
+from operator import mul
+
+_DECAY = 0.99
+_PRIOR_TRIES = 6.0
+_LEARNING_RATE = 0.02
+_SHARED_WEIGHT = 0.6  # where several drafters agree: they have read the same text
+_MAX_LOG_ODDS = 6.0
+_MIN_PROB = 1.0 / (1.0 + exp(_MAX_LOG_ODDS))
+
+
+def log_odds(prob: float) -> float:
+    """Return the log-odds of a probability, 6 either way at most."""
+    if prob < _MIN_PROB:
+        return -_MAX_LOG_ODDS
+    if prob > 1.0 - _MIN_PROB:
+        return _MAX_LOG_ODDS
+    return log(prob / (1.0 - prob))
+
+
+class HitRate:
+    """Hits among tries, the older ones counting less.
+
+    Attributes:
+        value: The share of hits; near its first value while tries are few.
+    """
+
+    __slots__ = ("_hits", "_tries", "value")
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self._hits = value * _PRIOR_TRIES
+        self._tries = _PRIOR_TRIES
+
+    def record(self, is_hit: bool) -> None:
+        """Count one try."""
+        self._hits = self._hits * _DECAY + is_hit
+        self._tries = self._tries * _DECAY + 1
+        self.value = self._hits / self._tries
+
+
+class Mixer:
+    """Weighs the estimates of several sources, anew for every set of sources that give one."""
+
+    def __init__(self) -> None:
+        self._weights: dict[tuple[int, ...], list[float]] = {}  # one per source, then the bias
+
+    def prob(self, estimates: Mapping[int, float]) -> float:
+        """Return the probability of an event.
+
+        Args:
+            estimates: Log-odds of the event by source, at least one.
+        """
+        weights = self._weights_for(tuple(estimates))
+        mixed = sum(map(mul, weights, estimates.values()), weights[-1])
+        return 1.0 / (1.0 + exp(-mixed))
+
+    def learn(self, estimates: Mapping[int, float], happened: bool) -> None:
+        """Move the weights towards what would have told that an event happened, or did not."""
+        weights = self._weights_for(tuple(estimates))
+        rate = _LEARNING_RATE * (happened - self.prob(estimates))
+        for index, estimate in enumerate(estimates.values()):
+            weights[index] += rate * estimate
+        weights[-1] += rate
+
+    def _weights_for(self, sources: tuple[int, ...]) -> list[float]:
+        weights = self._weights.get(sources)
+        if weights is None:
+            weight = _SHARED_WEIGHT if len(sources) > 1 else 1.0
+            weights = self._weights[sources] = [weight] * len(sources) + [0.0]
+        return weights

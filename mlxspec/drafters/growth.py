@@ -1,0 +1,99 @@
+"""Grow a draft tree best-first from next-token probabilities known on the host.
+
+A host drafter answers one question, "what follows here?", through a `Cursor`: a place in the
+text, the history and some path below the root. The probability of a path is the product of its
+edges, a child is never likelier than its parent, and so the most probable paths found one after
+the other form a tree, the best one of its size: the nodes of a draft grown here stand in order
+of falling path probability, and its first n nodes are the best tree of n nodes.
+(OPT-Tree, Wang et al. 2024, https://arxiv.org/abs/2406.17276)
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol, runtime_checkable
+
+from mlxspec.draft import Draft
+from mlxspec.drafters.base import Drafter
+
+MAX_DEPTH = 16
+MIN_PATH_PROB = 1e-3
+"""A path less probable than this is not proposed: it would cost a row and never be accepted."""
+
+
+class Cursor(Protocol):
+    """A place in the text as a drafter sees it; immutable."""
+
+    def next_probs(self) -> Mapping[int, float]:
+        """Return the tokens that may follow here, with the probability of each."""
+
+    def source_of(self, token: int) -> str:
+        """Return the name of the drafter that speaks for `token`, one of `next_probs`."""
+
+    def child(self, token: int) -> "Cursor":
+        """Return the place after `token`, any token at all."""
+
+
+@runtime_checkable
+class HostDrafter(Drafter, Protocol):
+    """A drafter that knows its next-token probabilities without a device."""
+
+    def cursor(self, root: int) -> Cursor:
+        """Return the place after the history and `root`, the last token emitted."""
+
+
+class _Growth:
+    """A tree while it grows: its nodes, and a heap of the children it could take next."""
+
+    def __init__(self, root: int, cursor: Cursor) -> None:
+        self.tokens, self.parents = [root], [-1]
+        self.sources: list[str] = []
+        self.probs: list[float] = []
+        self._cursors = [cursor]
+        self._path_probs = [1.0]
+        self._depths = [0]
+        self._heap: list[tuple[float, int, int, int, float]] = []
+        self._order: Iterator[int] = count()  # ties go to the child that was found first
+
+    def expand(self, parent: int) -> None:
+        """Offer the children of a node of the tree."""
+        if self._depths[parent] == MAX_DEPTH:
+            return
+        reached = self._path_probs[parent]
+        for token, prob in self._cursors[parent].next_probs().items():
+            prob = min(prob, 1.0)
+            if reached * prob >= MIN_PATH_PROB:
+                entry = (-reached * prob, next(self._order), parent, token, prob)
+                heappush(self._heap, entry)
+
+    def take(self) -> bool:
+        """Add the most probable child on offer; return False when there is none."""
+        if not self._heap:
+            return False
+        negative, _, parent, token, prob = heappop(self._heap)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.sources.append(self._cursors[parent].source_of(token))
+        self.probs.append(prob)
+        self._cursors.append(self._cursors[parent].child(token))
+        self._path_probs.append(-negative)
+        self._depths.append(self._depths[parent] + 1)
+        return True
+
+
+def grow(root: int, cursor: Cursor, budget: int) -> Draft:
+    """Return the tree of the `budget` most probable paths below `root`.
+
+    Args:
+        root: Token at the root.
+        cursor: The place after `root`.
+        budget: Most nodes to propose, the root not counted.
+    """
+    growth = _Growth(root, cursor)
+    node = 0
+    while node < budget:  # the last node needs no children
+        growth.expand(node)
+        if not growth.take():
+            break
+        node += 1
+    return Draft.from_lists(growth.tokens, growth.parents, growth.sources, growth.probs)

@@ -1,0 +1,171 @@
+"""Merge several drafters into one best-first tree.
+
+Every drafter says what it expects to follow at a place, and how surely. What is expected by
+several is one node, and how much each estimate weighs, alone or beside others, is learned while
+verifying: at every visited node whatever was expected came true or not, proposed or not. The
+mixed probabilities compete for the budget in one heap, and a node bears the name of the drafter
+that was surest. (SAM decoding falls back from one drafter to another, Hu et al. 2024,
+https://arxiv.org/abs/2411.10666; here they share every tree.)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.calibration import Mixer, log_odds
+from mlxspec.drafters.growth import Cursor, HostDrafter, grow
+from mlxspec.sampling import Law
+
+_UNSTATED_PROB = 0.5  # of a node whose drafter gives no estimate; the mixer learns the bias
+
+
+class PoolDrafter:
+    """Proposes the likeliest paths that any of its drafters knows."""
+
+    name = "pool"
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        """Take over some drafters, which must not be used elsewhere.
+
+        Args:
+            drafters: Those that know their next-token probabilities on the host (`HostDrafter`)
+                cost nothing but their time; the draft of any other is waited for and read.
+
+        Raises:
+            ValueError: There is none, or two share a name.
+        """
+        names = [drafter.name for drafter in drafters]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"a pool needs drafters of different names, at least one; got {names}")
+        self.num_top_tokens = max(drafter.num_top_tokens for drafter in drafters)
+        self._drafters = tuple(drafters)
+        self._names = tuple(names)
+        self._mixer = Mixer()
+        self._cursor: _PoolCursor | None = None
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        """Begin a reply with every drafter; each gets a random key of its own."""
+        self._cursor = None
+        keys = mx.random.split(key, len(self._drafters))
+        for drafter, own_key in zip(self._drafters, keys, strict=True):
+            drafter.start(prompt, law, own_key)
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return the tree of the likeliest paths.
+
+        Raises:
+            ValueError: A drafter drew its tokens at random: only its own draft keeps their law.
+        """
+        cursors = tuple(_cursor(drafter, root, budget) for drafter in self._drafters)
+        self._cursor = _PoolCursor(self._names, self._mixer, cursors)
+        return grow(root, self._cursor, budget)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Learn which expectations came true, and tell every drafter."""
+        cursor, self._cursor = self._cursor, None
+        for token in (*outcome.accepted, outcome.bonus_token):
+            if cursor is not None:
+                cursor.learn(token)
+                cursor = cursor.below.get(token)
+        for drafter in self._drafters:
+            drafter.update(outcome)
+
+
+@dataclass(slots=True)
+class _PoolCursor:
+    """A place as all drafters see it; remembers what was expected there.
+
+    Attributes:
+        names: Names of the drafters.
+        mixer: Weighs their estimates.
+        cursors: The place as each of them sees it.
+        below: The places that were reached from here, by token.
+        expected: Per token, the log-odds by number of the drafter; filled by `next_probs`.
+    """
+
+    names: tuple[str, ...]
+    mixer: Mixer
+    cursors: tuple[Cursor, ...]
+    below: dict[int, "_PoolCursor"] = field(default_factory=dict)
+    expected: dict[int, dict[int, float]] = field(default_factory=dict)
+
+    def next_probs(self) -> dict[int, float]:
+        expected: dict[int, dict[int, float]] = {}
+        for source, cursor in enumerate(self.cursors):
+            for token, prob in cursor.next_probs().items():
+                expected.setdefault(token, {})[source] = log_odds(prob)
+        self.expected = expected
+        return {token: self.mixer.prob(estimates) for token, estimates in expected.items()}
+
+    def source_of(self, token: int) -> str:
+        estimates = self.expected[token]
+        return self.names[max(estimates, key=estimates.__getitem__)]
+
+    def child(self, token: int) -> "_PoolCursor":
+        cursors = tuple(cursor.child(token) for cursor in self.cursors)
+        self.below[token] = _PoolCursor(self.names, self.mixer, cursors)
+        return self.below[token]
+
+    def learn(self, token: int) -> None:
+        """Learn from the token that followed here."""
+        for candidate, estimates in self.expected.items():
+            self.mixer.learn(estimates, candidate == token)
+
+
+@dataclass(frozen=True)
+class _DraftCursor:
+    """A place in a draft that was read on the host.
+
+    Attributes:
+        name: Name of its drafter.
+        children: Per node, the index of each child by its token.
+        probs: Per node, the drafter's estimate that it follows its parent.
+        node: The place; None beside the tree.
+    """
+
+    name: str
+    children: Sequence[dict[int, int]]
+    probs: Sequence[float]
+    node: int | None = 0
+
+    def next_probs(self) -> dict[int, float]:
+        if self.node is None:
+            return {}
+        return {token: self.probs[child] for token, child in self.children[self.node].items()}
+
+    def source_of(self, token: int) -> str:
+        return self.name
+
+    def child(self, token: int) -> "_DraftCursor":
+        node = None if self.node is None else self.children[self.node].get(token)
+        return _DraftCursor(self.name, self.children, self.probs, node)
+
+
+def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
+    if isinstance(drafter, HostDrafter):
+        return drafter.cursor(root)
+    draft = drafter.propose(root, budget)
+    if draft.sampled_from is not None:
+        raise ValueError(
+            f"the drafter {drafter.name!r} draws its tokens at random; a pool takes drafters that "
+            "choose theirs: use it alone, or at temperature 0"
+        )
+    return _read(drafter.name, draft)
+
+
+def _read(name: str, draft: Draft) -> _DraftCursor:
+    """Wait for a draft and return the place at its root."""
+    tree, stated = draft.tree, draft.node_probs
+    backend.sync(tree.tokens, tree.parents, *([] if stated is None else [stated]))
+    n_nodes = tree.n_nodes
+    probs = [_UNSTATED_PROB] * (n_nodes - 1) if stated is None else backend.values(stated)
+    children: list[dict[int, int]] = [{} for _ in range(n_nodes)]
+    edges = zip(backend.values(tree.parents), backend.values(tree.tokens), strict=True)
+    for node, (parent, token) in enumerate(edges):
+        if node:
+            children[parent][token] = node
+    return _DraftCursor(name, children, [1.0, *probs])

@@ -1,0 +1,164 @@
+"""Copy what followed the last time: the longest match of the latest tokens, anywhere earlier.
+
+A suffix automaton over prompt, reply and earlier turns knows the longest suffix of the text that
+was read before and everything that ever followed it. The tokens that followed share, by their
+counts, the probability that a match of this length comes true again, which is learned while
+verifying; what is left goes to the next shorter match. Long matches are trusted and drawn out
+to long chains, short ones branch early or yield nothing.
+(Prompt lookup, Saxena 2023, https://github.com/apoorvumang/prompt-lookup-decoding, is the case
+of one fixed match length; SAM decoding, Hu et al. 2024, https://arxiv.org/abs/2411.10666;
+SuffixDecoding, Oliaro et al. 2024, https://arxiv.org/abs/2411.04975)
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import mlx.core as mx
+
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
+from mlxspec.drafters.calibration import HitRate
+from mlxspec.drafters.growth import grow
+from mlxspec.sampling import Law
+
+_NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
+_MAX_FAN = 128  # a match that so much followed says nothing
+_NUM_RANKED = 8
+_LENGTH_BOUNDS = (1, 2, 3, 4, 6, 9, 15)
+_PRIOR_RATES = (
+    (0.33, 0.45, 0.55, 0.62, 0.70, 0.80, 0.86, 0.94),  # per length bin: one token followed
+    (0.40, 0.43, 0.45, 0.47, 0.46, 0.53, 0.56, 0.60),  # several did: one of them
+)
+
+
+class SuffixDrafter:
+    """Proposes what followed the longest earlier matches of the latest tokens.
+
+    Everything read in a session is kept, replies that were edited away too, until `max_tokens`
+    is passed; the next reply then starts from its own conversation alone.
+    """
+
+    name = "suffix"
+    num_top_tokens = 0
+
+    def __init__(self, max_tokens: int = 100_000) -> None:
+        """Begin with nothing read.
+
+        Args:
+            max_tokens: Tokens to remember beyond the conversation; about 0.5 kB each.
+
+        Raises:
+            ValueError: `max_tokens` is negative.
+        """
+        if max_tokens < 0:
+            raise ValueError(f"max_tokens is a number of tokens, 0 or more, not {max_tokens}")
+        self._max_tokens = max_tokens
+        self._rates = [[HitRate(prior) for prior in priors] for priors in _PRIOR_RATES]
+        self._forget()
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        """Read what of the prompt is new since the last reply."""
+        if self._is_torn or self._num_read > self._max_tokens + len(prompt):
+            self._forget()
+        pairs = zip(prompt, self._tokens, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        del self._tokens[shared:], self._states[shared + 1 :]
+        self._read(prompt[shared:])
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return the tree of the likeliest continuations; empty where nothing matches."""
+        return grow(root, self.cursor(root), budget)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Read the accepted tokens and the bonus token, and learn which matches came true."""
+        for token in (*outcome.accepted, outcome.bonus_token):
+            self._learn(token)
+            self._read((token,))
+
+    def cursor(self, root: int) -> "SuffixCursor":
+        """Return the place after `root`, which is read unless it is the last token known."""
+        if self._tokens[-1:] != [root]:
+            self._read((root,))
+        state = self._states[-1]
+        return SuffixCursor(self, state, self._automaton.lengths[state])
+
+    def _forget(self) -> None:
+        self._automaton = SuffixAutomaton()
+        self._tokens: list[int] = []
+        self._states = [ROOT]  # of every prefix of the conversation, to go on from after an edit
+        self._num_read = 0
+        self._is_torn = False
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        self._is_torn = True  # an interrupt would leave the automaton half linked
+        for token in tokens:
+            self._states.append(self._automaton.read(self._states[-1], token))
+            self._tokens.append(token)
+        self._num_read += len(tokens)
+        self._is_torn = False
+
+    def _matches(self, state: int, length: int) -> Iterator[tuple[HitRate, dict[int, int]]]:
+        """Yield rate and children of the longest suffixes of a match that something followed."""
+        lengths, links = self._automaton.lengths, self._automaton.links
+        for _ in range(_NUM_MATCHES):
+            while state > ROOT and not self._automaton.children[state]:
+                state, length = links[state], lengths[links[state]]
+            children = self._automaton.children[state]
+            if state <= ROOT or len(children) > _MAX_FAN:
+                return
+            rates = self._rates[len(children) > 1]
+            yield rates[bisect_left(_LENGTH_BOUNDS, length)], children
+            state, length = links[state], lengths[links[state]]
+
+    def _learn(self, token: int) -> None:
+        """Tell the matches at the end of the text which token followed."""
+        state = self._states[-1]
+        for rate, children in self._matches(state, self._automaton.lengths[state]):
+            rate.record(token in children)
+            if token in children:
+                return
+
+    def next_probs(self, state: int, length: int) -> dict[int, float]:
+        """Return the probabilities of the tokens that followed a match, and shorter ones."""
+        counts = self._automaton.counts
+        probs: dict[int, float] = {}
+        left = 1.0  # probability that no longer match comes true
+        for rate, children in self._matches(state, length):
+            followed = [(counts[child], token) for token, child in children.items()]
+            share = left * rate.value / sum(count for count, _ in followed)
+            if len(followed) > _NUM_RANKED:
+                followed = sorted(followed, reverse=True)[:_NUM_RANKED]
+            for count, token in followed:
+                probs[token] = probs.get(token, 0.0) + share * count
+            left *= 1 - rate.value
+        return probs
+
+    def after(self, state: int, length: int, token: int) -> "SuffixCursor":
+        """Return the place after `token`, which may be one that never followed the match."""
+        return SuffixCursor(self, *self._automaton.follow(state, length, token))
+
+
+@dataclass(slots=True)
+class SuffixCursor:
+    """A place in the text: the longest suffix there that was read before.
+
+    Attributes:
+        drafter: The drafter that read it.
+        state: Its state in the automaton.
+        length: Its length; the state may hold longer ones.
+    """
+
+    drafter: SuffixDrafter
+    state: int
+    length: int
+
+    def next_probs(self) -> dict[int, float]:
+        return self.drafter.next_probs(self.state, self.length)
+
+    def source_of(self, token: int) -> str:
+        return self.drafter.name
+
+    def child(self, token: int) -> "SuffixCursor":
+        return self.drafter.after(self.state, self.length, token)

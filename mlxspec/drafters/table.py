@@ -1,0 +1,167 @@
+"""Remember what the target said last time: its own probabilities after one, two, three tokens.
+
+Every verified node shows the target's most probable next tokens, those of rejected nodes too.
+They are kept per context of one, two and three tokens, as means over all occurrences; a
+prediction takes the longest context as seriously as it was often seen, and leaves the rest to
+shorter ones. Means can be kept over conversations and stored in a file, where a latest-wins rule
+would grow stale. (With contexts of one token and the latest row only, this is Token Recycling,
+Luo et al. 2024, https://arxiv.org/abs/2408.08696.)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+
+import mlx.core as mx
+
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.growth import grow
+from mlxspec.drafters.table_file import load_table, save_table
+from mlxspec.drafters.table_rows import (
+    MAX_ORDER,
+    LearnedRows,
+    Row,
+    Rows,
+    StoredRows,
+    extend,
+    shorten,
+)
+from mlxspec.sampling import Law
+
+_MAX_ROWS = 30_000  # per length of context, about 1 kB each
+_SHORTER_OCCURRENCES = 1.0  # what the prediction from shorter contexts counts beside a row's own
+_MIN_PROB = 0.005
+
+
+class TableDrafter:
+    """Proposes what the target found probable after the same few tokens before."""
+
+    name = "table"
+    num_top_tokens = 8
+
+    def __init__(self, stored: Sequence[StoredRows] = (), max_rows: int = _MAX_ROWS) -> None:
+        """Begin with the rows of a file, or with none.
+
+        Args:
+            stored: Rows for contexts of one, two and three tokens; see `load`.
+            max_rows: Rows to learn for each length of context before old ones are dropped.
+
+        Raises:
+            ValueError: `max_rows` is less than 1.
+        """
+        if max_rows < 1:
+            raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
+        self._learned = [LearnedRows(max_rows) for _ in range(MAX_ORDER)]
+        self._rows: list[list[Rows]] = [[rows] for rows in self._learned]
+        for rows_of_order, more in zip(self._rows, stored, strict=False):
+            rows_of_order.append(more)
+        self._context = 0
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], vocab_size: int) -> "TableDrafter":
+        """Return a drafter that begins with the rows of a file.
+
+        Raises:
+            VocabularyMismatchError: The file was made for a vocabulary of another size.
+            MlxspecError: The file cannot be read, is damaged or is not a table.
+        """
+        return cls(load_table(path, vocab_size))
+
+    def save(self, path: str | PathLike[str], vocab_size: int) -> None:
+        """Write all rows, those of a file and those learned since, to one file.
+
+        Raises:
+            MlxspecError: The file cannot be written.
+        """
+        save_table(path, [_merge(rows_of_order) for rows_of_order in self._rows], vocab_size)
+
+    def learn_text(
+        self,
+        tokens: Sequence[int],
+        top_tokens: Sequence[Sequence[int]],
+        top_probs: Sequence[Sequence[float]],
+    ) -> None:
+        """Learn from a text that the target has read, to make a file.
+
+        Args:
+            tokens: (n,) tokens from the beginning of the text.
+            top_tokens: Per token, the target's most probable next tokens.
+            top_probs: Their probabilities.
+        """
+        context = 0
+        for token, next_tokens, probs in zip(tokens, top_tokens, top_probs, strict=True):
+            context = extend(context, token)
+            self._learn(context, next_tokens, probs)
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        """Take the end of the prompt as the context; nothing learned is lost."""
+        self._context = extend(0, *prompt[-MAX_ORDER:])
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return the tree of the likeliest continuations; empty where no context is known."""
+        return grow(root, self.cursor(root), budget)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Learn a row from every verified node, rejected ones included."""
+        contexts = [self._context_of(outcome.tokens[0])]
+        for token, parent in zip(outcome.tokens[1:], outcome.parents[1:], strict=True):
+            contexts.append(extend(contexts[parent], token))
+        self._context = extend(contexts[outcome.path[-1]], outcome.bonus_token)
+        for row in zip(contexts, outcome.top_tokens, outcome.top_probs, strict=True):
+            self._learn(*row)
+
+    def cursor(self, root: int) -> "TableCursor":
+        """Return the place after `root`."""
+        return TableCursor(self, self._context_of(root))
+
+    def next_probs(self, context: int) -> dict[int, float]:
+        """Return the probabilities of the tokens known to follow a context."""
+        probs: dict[int, float] = {}
+        left = 1.0  # probability that is left to shorter contexts
+        for order in range(MAX_ORDER, 0, -1):
+            found = [rows.get(shorten(context, order)) for rows in self._rows[order - 1]]
+            known = [row for row in found if row is not None]
+            share = left / (sum(row.occurrences for row in known) + _SHORTER_OCCURRENCES)
+            for row in known:
+                for token, mass in row.masses.items():
+                    probs[token] = probs.get(token, 0.0) + share * mass
+            left = share * _SHORTER_OCCURRENCES
+        return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
+
+    def _context_of(self, root: int) -> int:
+        """Return the context that ends in `root`, which is the last token told by contract."""
+        if shorten(self._context, 1) == extend(0, root):
+            return self._context
+        return extend(self._context, root)
+
+    def _learn(self, context: int, tokens: Sequence[int], probs: Sequence[float]) -> None:
+        for order, rows in enumerate(self._learned, 1):
+            rows.learn(shorten(context, order), tokens, probs)
+
+
+@dataclass(slots=True)
+class TableCursor:
+    """A place in the text: the last tokens before it."""
+
+    drafter: TableDrafter
+    context: int
+
+    def next_probs(self) -> dict[int, float]:
+        return self.drafter.next_probs(self.context)
+
+    def source_of(self, token: int) -> str:
+        return self.drafter.name
+
+    def child(self, token: int) -> "TableCursor":
+        return TableCursor(self.drafter, extend(self.context, token))
+
+
+def _merge(rows_of_order: Sequence[Rows]) -> dict[int, Row]:
+    """Return the sum of the rows for each context."""
+    merged: dict[int, Row] = {}
+    for rows in rows_of_order:
+        for context in rows:
+            row, more = merged.get(context), rows.get(context)
+            assert more is not None
+            merged[context] = more if row is None else row.plus(more)
+    return merged

@@ -1,0 +1,162 @@
+"""Rows of next-token probabilities by context: a dict that learns, sorted arrays that do not.
+
+A row sums the target's own probabilities over the occurrences of a context, so that mass divided
+by occurrences is their mean, and rows learned at different times add up. `LearnedRows` grows while
+verifying; `StoredRows` holds what a file held, in a tenth of the memory.
+
+A context is one integer that packs the last three tokens, the latest in the lowest bits, so that
+masking it gives the shorter contexts:
+
+    ... The cat sat  ->  The+1 | cat+1 | sat+1      (21 bits each; 0 where the text has not begun)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from operator import itemgetter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_ORDER = 3
+"""Tokens in the longest context."""
+
+_TOKEN_BITS = 21  # three tokens fill a positive int64
+_MASKS = tuple((1 << _TOKEN_BITS * order) - 1 for order in range(MAX_ORDER + 1))
+_MAX_WIDTH = 32  # tokens that a learned row may grow to, before it is cut to half of that
+
+
+def extend(context: int, *tokens: int) -> int:
+    """Return the context after some more tokens; 0 is the context of nothing."""
+    for token in tokens:
+        context = (context << _TOKEN_BITS | token + 1) & _MASKS[MAX_ORDER]
+    return context
+
+
+def shorten(context: int, order: int) -> int:
+    """Return the context of the last `order` tokens alone."""
+    return context & _MASKS[order]
+
+
+def pack(contexts: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
+    """Return (n,) contexts of (n, order) tokens."""
+    packed = np.zeros(len(contexts), np.int64)
+    for column in contexts.T:
+        packed = packed << _TOKEN_BITS | column.astype(np.int64) + 1
+    return packed
+
+
+def unpack(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
+    """Return the (n, order) tokens of (n,) contexts; -1 where the text had not begun."""
+    shifts = _TOKEN_BITS * np.arange(order - 1, -1, -1)
+    return (contexts[:, None] >> shifts & _MASKS[1]) - 1
+
+
+class Row(NamedTuple):
+    """What followed one context.
+
+    Attributes:
+        occurrences: How often the context was seen.
+        masses: Per token, the sum of its probabilities over the occurrences.
+    """
+
+    occurrences: float
+    masses: Mapping[int, float]
+
+    def plus(self, other: "Row") -> "Row":
+        """Return the row of the occurrences of both."""
+        masses = dict(self.masses)
+        for token, mass in other.masses.items():
+            masses[token] = masses.get(token, 0.0) + mass
+        return Row(self.occurrences + other.occurrences, masses)
+
+
+class Rows(Protocol):
+    """The rows of all contexts of one length."""
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the contexts."""
+
+    def get(self, context: int) -> Row | None:
+        """Return the row of a context, or None."""
+
+
+class LearnedRows:
+    """The rows of one order, learned while verifying."""
+
+    def __init__(self, max_rows: int) -> None:
+        """Begin empty; when there are more than `max_rows` rows, half of them is dropped."""
+        self._max_rows = max_rows
+        self._rows: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the contexts."""
+        return iter(self._rows)
+
+    def get(self, context: int) -> Row | None:
+        """Return the row of a context, or None."""
+        return self._rows.get(context)
+
+    def learn(self, context: int, tokens: Sequence[int], probs: Sequence[float]) -> None:
+        """Add one occurrence of a context: the target's most probable tokens after it."""
+        row = self._rows.get(context)
+        if row is None:
+            self._rows[context] = Row(1.0, dict(zip(tokens, probs, strict=True)))
+            if len(self._rows) > self._max_rows:
+                self._halve()
+            return
+        masses = {token: mass * _KEPT for token, mass in row.masses.items()}
+        for token, prob in zip(tokens, probs, strict=True):
+            masses[token] = masses.get(token, 0.0) + prob
+        if len(masses) > _MAX_WIDTH:
+            masses = dict(nlargest(_MAX_WIDTH // 2, masses.items(), key=itemgetter(1)))
+        self._rows[context] = Row(row.occurrences * _KEPT + 1.0, masses)
+
+    def _halve(self) -> None:
+        """Drop half of the rows: those seen once first, and of equals the older."""
+        by_worth = sorted(self._rows, key=lambda context: self._rows[context].occurrences > 1)
+        for context in by_worth[: len(by_worth) // 2 + 1]:
+            del self._rows[context]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of one order as arrays.
+
+    Attributes:
+        contexts: (n,) int64, rising.
+        counts: (n,) uint8 occurrences, 255 for more.
+        starts: (n + 1,) int64; row i owns the entries from `starts[i]` to `starts[i + 1]`.
+        tokens: (entries,) token ids.
+        roots: (entries,) uint8 square roots of the mean probabilities, 255 for 1.
+    """
+
+    contexts: NDArray[np.int64]
+    counts: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    tokens: NDArray[np.unsignedinteger]
+    roots: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the contexts."""
+        return iter(self.contexts.tolist())
+
+    def get(self, context: int) -> Row | None:
+        """Return the row of a context, or None."""
+        index = int(self.contexts.searchsorted(context))
+        if index == len(self.contexts) or self.contexts[index] != context:
+            return None
+        count = int(self.counts[index])
+        entries = slice(self.starts[index], self.starts[index + 1])
+        masses = count * np.square(self.roots[entries] / 255.0)
+        return Row(count, dict(zip(self.tokens[entries].tolist(), masses.tolist(), strict=True)))
+
+
+_KEPT = 0.7

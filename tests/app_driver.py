@@ -1,0 +1,166 @@
+"""Drives the app in tests: a clock that is moved by hand, and what the screen shows as text."""
+
+import math
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.screen import Screen
+from traces import make_fake
+
+from mlxspec.events import Event
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.session import Session
+from mlxspec_app.widgets.prompt import Prompt
+
+TRACES = Path(__file__).parent / "traces"
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Driver:
+    """A running app, its session and its clock."""
+
+    def __init__(self, pilot: Pilot[None], session: Session, clock: Clock) -> None:
+        self.pilot = pilot
+        self.session = session
+        self.clock = clock
+
+    @property
+    def app(self) -> MlxspecApp:
+        app = self.pilot.app
+        assert isinstance(app, MlxspecApp)
+        return app
+
+    @property
+    def screen(self) -> ConversationScreen:
+        screen = self.app.screen
+        assert isinstance(screen, ConversationScreen)
+        return screen
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def say(self, text: str) -> None:
+        self.screen.query_one(Prompt).text = text
+        await self.press("enter")
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass for the session, and the screen take it in."""
+        self.clock.now += seconds
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let the screen take in what happened, lay itself out, and show the outcome."""
+        screen = self.app.screen
+        if isinstance(screen, ConversationScreen):
+            screen.tick()
+            await self.pilot.pause(0)
+            screen.update_panels()
+        await self.pilot.pause(0)
+
+    @property
+    def shown(self) -> str:
+        """All characters on the screen, row by row."""
+        return "\n".join(rows(self.app.screen))
+
+
+def rows(screen: Screen[None]) -> list[str]:
+    """Return the characters of each row of a screen, as the terminal would get them."""
+    strips = screen._compositor.render_strips()
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+@asynccontextmanager
+async def chat(
+    events: Iterable[Event] | None = None,
+    *,
+    speed: float = math.inf,
+    size: tuple[int, int] = (100, 30),
+    theme: str | None = None,
+) -> AsyncIterator[Driver]:
+    """Run the chat over a recording that answers each message with its next reply."""
+    clock = Clock()
+    recorded = make_fake.chat() if events is None else events
+    session = ReplaySession(recorded, speed=speed, clock=clock)
+    async with running(session, clock, size, theme) as driver:
+        yield driver
+
+
+@asynccontextmanager
+async def running(
+    session: Session,
+    clock: Clock | None = None,
+    size: tuple[int, int] = (100, 30),
+    theme: str | None = None,
+) -> AsyncIterator[Driver]:
+    """Run the chat over any session."""
+    app = MlxspecApp(lambda: ChatScreen(session), theme)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        driver = Driver(pilot, session, clock or Clock())
+        await driver.settle()
+        yield driver
+
+
+@asynccontextmanager
+async def replay(
+    events: Iterable[Event], *, size: tuple[int, int] = (100, 30)
+) -> AsyncIterator[Driver]:
+    """Run the replay screen over a recording."""
+    clock = Clock()
+    session = ReplaySession(events, autoplay=True, clock=clock)
+    app = MlxspecApp(lambda: ReplayScreen(session))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        driver = Driver(pilot, session, clock)
+        await driver.settle()
+        yield driver
+
+
+class ScriptedSession:
+    """A session that says what the test puts into `news`, and notes its orders."""
+
+    def __init__(self, *news):
+        self.news = list(news)
+        self.orders = []
+        self.busy = True
+
+    def start(self):
+        self.orders.append("start")
+
+    def send(self, text):
+        self.orders.append(("send", text))
+
+    def regenerate(self):
+        self.orders.append("regenerate")
+
+    def new_chat(self):
+        self.orders.append("new_chat")
+
+    def stop(self):
+        self.orders.append("stop")
+
+    def close(self):
+        self.orders.append("close")
+
+    def drain(self):
+        news, self.news = self.news, []
+        return news
+
+
+def texts(driver: Driver) -> list[str]:
+    """Return the text of every message of the conversation."""
+    return [message.text for message in driver.screen.state.messages]

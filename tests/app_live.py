@@ -1,0 +1,75 @@
+"""A live session over a made-up conversation, for tests of the engine thread."""
+
+import threading
+import time
+
+from traces import make_fake
+
+from mlxspec.events import GenerationFinished
+from mlxspec_app.bridge import EngineSession
+
+PATIENCE_S = 10
+
+
+class FakeConversation:
+    """Answers each message with a recorded reply, one event at a time."""
+
+    def __init__(self, on_progress):
+        self.threads = {threading.get_ident()}
+        self.gate = threading.Semaphore(1_000_000)
+        self.said = []
+        self.error = None
+        on_progress(49, 98)
+
+    def reply(self, text, params, *, should_stop=lambda: False):
+        self.threads.add(threading.get_ident())
+        self.said.append((text, params))
+        if self.error is not None:
+            raise self.error
+        return self._events(text, should_stop)
+
+    def regenerate(self, params, *, should_stop=lambda: False):
+        self.said.append(("again", params))
+        return self._events(self.said[0][0], should_stop)
+
+    def reset(self):
+        self.said.clear()
+
+    def _events(self, text, should_stop):
+        for event in make_fake.FakeEngine().reply(text, make_fake.PROSE):
+            self.gate.acquire()
+            if should_stop():
+                yield GenerationFinished(getattr(event, "ts", 0.0), "cancelled")
+                return
+            yield event
+
+
+class Live:
+    """A started session and the conversation inside it."""
+
+    def __init__(self, trace=None, open_conversation=None):
+        self.conversation = None
+        self.session = EngineSession(open_conversation or self._open, "params", trace, target="t")
+        self.news = []
+        self.session.start()
+
+    def _open(self, on_progress):
+        self.conversation = FakeConversation(on_progress)
+        return self.conversation
+
+    def until(self, condition):
+        """Drain until an event is found and return it."""
+        deadline = time.monotonic() + PATIENCE_S
+        checked = 0
+        while time.monotonic() < deadline:
+            self.news += self.session.drain()
+            for event in self.news[checked:]:
+                checked += 1
+                if condition(event):
+                    return event
+            time.sleep(0.001)
+        raise AssertionError(f"waited in vain; got {self.news[-3:]}")
+
+    def until_a(self, *kinds):
+        self.news = []
+        return self.until(lambda event: isinstance(event, kinds))

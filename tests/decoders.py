@@ -1,0 +1,82 @@
+"""Decoders of both families with every kind of cache, and what their target says."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.decoder import Decoder
+from mlxspec.tree import DraftTree
+from tests.tiny import make_cache, tiny_model
+from tests.truth import Target
+
+KINDS = ("full", "rotating", "int8")
+FAMILIES = ("llama", "qwen2")
+MODELS = {family: tiny_model(family) for family in FAMILIES}
+
+
+class Truth:
+    """What a target says after a text, and the rows of a cache that has read it by tokens."""
+
+    def __init__(self, family, kind):
+        self.family, self.kind = family, kind
+        self._target = Target(MODELS[family], kind)
+        self._rows = {}
+
+    def __call__(self, tokens):
+        return self._target.logits(tuple(tokens))
+
+    def rows(self, tokens):
+        if tuple(tokens) not in self._rows:
+            fresh = self.decoder()
+            for token in tokens:
+                fresh.observe([token])
+            self._rows[tuple(tokens)] = rows_of(fresh)
+        return self._rows[tuple(tokens)]
+
+    def decoder(self):
+        return Decoder(MODELS[self.family], make_cache(MODELS[self.family], self.kind))
+
+
+TRUTHS = {(family, kind): Truth(family, kind) for family in FAMILIES for kind in KINDS}
+EACH = pytest.mark.parametrize(("family", "kind"), TRUTHS)
+
+TEXT = [int(token) for token in np.random.default_rng(3).integers(0, 24, 40)]
+# 0 -> (1 -> (3 -> 5, 4), 2): branches whose rows do not lie side by side.
+TREE = DraftTree.from_lists([9, 4, 7, 1, 3, 2], [-1, 0, 0, 1, 1, 3])
+PATH, PATH_TOKENS = [0, 1, 3, 5], [9, 4, 1, 2]
+
+
+def make(family, kind):
+    """Return a decoder and the truth about it."""
+    truth = TRUTHS[family, kind]
+    return truth.decoder(), truth
+
+
+def assert_close(logits, expected, atol=2e-4):
+    np.testing.assert_allclose(np.array(logits), expected, atol=atol)
+
+
+def rows_of(decoder):
+    """{position: (n_layers, 2, heads, D)} of the committed rows, read as attention reads them."""
+    cache, config = decoder.cache, decoder.model.config
+    probe = mx.zeros((1, config.num_key_value_heads, 1, config.head_dim))
+    layers = [
+        mx.stack(cache.stage(layer, probe, probe)) for layer in range(len(decoder.model.layers))
+    ]
+    cache.rollback()
+    rows = np.array(mx.stack(layers))[:, :, 0, :, :-1]
+    positions = cache.committed_positions().tolist()
+    return {position: rows[:, :, :, slot] for slot, position in enumerate(positions)}
+
+
+def assert_is_as_if_read_from_nothing(decoder, tokens, truth):
+    """History, rows of every layer and next logits are those of `tokens` read token by token."""
+    assert decoder.history == tuple(tokens)
+    assert len(decoder) == decoder.cache.offset == len(tokens)
+    assert decoder.cache.num_staged == 0
+    rows, expected = rows_of(decoder), truth.rows(tokens)
+    assert sorted(rows) == sorted(expected)
+    for position, row in expected.items():
+        np.testing.assert_allclose(rows[position], row, atol=1e-4)
+    if tokens:
+        assert_close(decoder.next_logits(), truth(tokens))

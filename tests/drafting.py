@@ -1,0 +1,81 @@
+"""Helpers for the tests of host drafters: rounds without a target, and what makes a tree valid."""
+
+import mlx.core as mx
+
+from mlxspec.draft import RoundOutcome
+from mlxspec.sampling import Law
+
+LAW, KEY = Law(temperature=0.0), mx.random.key(0)
+
+
+def shape_of(draft):
+    """Tokens, parents and rounded probabilities of a draft, ready to compare."""
+    probs = [] if draft.node_probs is None else draft.node_probs.tolist()
+    return draft.tree.tokens.tolist(), draft.tree.parents.tolist(), [round(p, 5) for p in probs]
+
+
+def assert_valid(draft, root, budget):
+    tokens, parents, probs = shape_of(draft)
+    edges = list(zip(parents[1:], tokens[1:], strict=True))
+    assert tokens[0] == root
+    assert parents[0] == -1
+    assert len(edges) <= budget
+    assert all(0 <= parent < node for node, (parent, _) in enumerate(edges, 1))
+    assert len(set(edges)) == len(edges)
+    assert len(draft.sources) == len(edges)
+    assert all(0 < prob <= 1 for prob in probs)
+
+
+def path_probs(draft):
+    """Probability of each node's path, in the order of the nodes, root left out."""
+    _, parents, probs = shape_of(draft)
+    products = [1.0]
+    for parent, prob in zip(parents[1:], probs, strict=True):
+        products.append(products[parent] * prob)
+    return products[1:]
+
+
+def outcome_of(draft, continuation, next_rows):
+    """The verdict of a target that says `continuation`.
+
+    Args:
+        draft: What was proposed.
+        continuation: Tokens that the target says after the root, enough of them.
+        next_rows: Function from the tokens of a path, root first, to the target's most probable
+            next tokens and their probabilities.
+    """
+    tokens, parents, _ = shape_of(draft)
+    path = [0]
+    for token in continuation:
+        below = [n for n in range(len(tokens)) if parents[n] == path[-1] and tokens[n] == token]
+        if not below:
+            break
+        path += below
+    rows = [next_rows(path_to(node, tokens, parents)) for node in range(len(tokens))]
+    top_tokens, top_probs = zip(*rows, strict=True)
+    return RoundOutcome(tokens, parents, path, continuation[len(path) - 1], top_tokens, top_probs)
+
+
+def path_to(node, tokens, parents):
+    above = path_to(parents[node], tokens, parents) if node else []
+    return [*above, tokens[node]]
+
+
+def fixed_row(path):
+    """A target that finds the same three tokens probable everywhere."""
+    return [1, 2, 0], [0.5, 0.25, 0.125]
+
+
+def reply(drafter, prompt, text, *, budget=8, next_rows=fixed_row):
+    """Run the rounds of a reply `text` to `prompt`; returns the drafts."""
+    drafter.start(prompt, LAW, KEY)
+    drafts, said, root = [], 0, prompt[-1]
+    padded = [*text, *[0] * (budget + 2)]
+    while said < len(text):
+        drafts.append(drafter.propose(root, budget))
+        assert_valid(drafts[-1], root, budget)
+        outcome = outcome_of(drafts[-1], padded[said:], next_rows)
+        drafter.update(outcome)
+        said += len(outcome.path)
+        root = outcome.bonus_token
+    return drafts

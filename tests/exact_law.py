@@ -1,0 +1,50 @@
+"""The joint law of the next tokens, summed exactly: what a round emits, then plain decoding.
+
+A rule is lossless when that sum is the product of the target's own probabilities, for every
+sequence.
+"""
+
+import random
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+
+class ContextLaws:
+    """A law in fractions for every context, drawn when it is first asked for.
+
+    With `zeros`, some tokens have no mass, so supports of two such laws differ.
+    """
+
+    def __init__(self, seed: int, vocab_size: int = 3, *, zeros: bool = False):
+        self.vocab_size = vocab_size
+        self._random = random.Random(seed)
+        self._least = 0 if zeros else 1
+        self._laws: dict[tuple[int, ...], list[Fraction]] = {}
+
+    def __call__(self, context: tuple[int, ...]) -> list[Fraction]:
+        if context not in self._laws:
+            weights = [self._random.randint(self._least, 6) for _ in range(self.vocab_size)]
+            weights = weights if sum(weights) else [1] * self.vocab_size
+            self._laws[context] = [Fraction(weight, sum(weights)) for weight in weights]
+        return self._laws[context]
+
+    def prob(self, tokens: tuple[int, ...]) -> Fraction:
+        """The probability that plain decoding says these tokens first."""
+        return prod((self(tokens[:i])[token] for i, token in enumerate(tokens)), start=Fraction(1))
+
+    def joint(self, length: int) -> dict[tuple[int, ...], Fraction]:
+        return {tokens: self.prob(tokens) for tokens in self.sequences(length)}
+
+    def sequences(self, length: int):
+        return product(range(self.vocab_size), repeat=length)
+
+    def continued(self, emitted, length: int) -> dict[tuple[int, ...], float]:
+        """Sum {emitted tokens: probability} up to `length` tokens by plain decoding."""
+        law = dict.fromkeys(self.sequences(length), 0)
+        for said, weight in emitted.items():
+            for rest in self.sequences(length - len(said)):
+                whole = said + rest
+                steps = (self(whole[:i])[whole[i]] for i in range(len(said), length))
+                law[whole] += weight * prod(steps, start=Fraction(1))
+        return law

@@ -1,0 +1,180 @@
+"""Talking: orders, keys and the prompt, over recorded replies."""
+
+import math
+
+import pytest
+from app_driver import Clock, ScriptedSession, chat, running, texts
+from traces import make_fake
+
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.session import SessionReady
+from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.token_message import TokenMessage
+
+
+async def test_a_message_is_answered():
+    async with chat() as driver:
+        await driver.say("Explain it.")
+        assert texts(driver) == ["Explain it.", make_fake.PROSE]
+        assert "\u276f Explain it." in driver.shown
+        assert "tokens takes hardly longer" in driver.shown
+
+
+async def test_text_streams_in_as_time_passes():
+    async with chat(speed=1.0) as driver:
+        await driver.say("Explain it.")
+        await driver.wait(0.5)
+        some = driver.screen.state.reply.text
+        await driver.wait(0.3)
+        more = driver.screen.state.reply.text
+        assert 0 < len(some) < len(more) < len(make_fake.PROSE)
+        assert more.startswith(some)
+
+
+async def test_an_example_can_be_chosen():
+    async with chat() as driver:
+        await driver.press("shift+tab", "down", "enter")
+        assert texts(driver)[0] == "List the planets of the solar system as JSON."
+        assert isinstance(driver.app.focused, Prompt)
+
+
+async def test_escape_stops_the_reply():
+    async with chat(speed=1.0) as driver:
+        await driver.say("Explain it.")
+        await driver.wait(0.5)
+        await driver.press("escape")
+        assert driver.screen.state.reply.reason == "cancelled"
+        assert "stopped" in driver.shown
+        assert driver.screen.state.phase == "ready"
+
+
+async def test_what_is_typed_while_busy_waits_its_turn():
+    async with chat(speed=1.0) as driver:
+        await driver.say("one")
+        await driver.wait(0.2)
+        await driver.say("two")
+        assert driver.screen.state.queue == ["two"]
+        assert "waits  two" in driver.shown
+        await driver.wait(60)
+        assert driver.screen.state.queue == []
+        await driver.wait(60)
+        assert texts(driver) == ["one", make_fake.PROSE, "two", make_fake.CODE]
+
+
+async def test_stopping_gives_waiting_messages_back():
+    async with chat(speed=1.0) as driver:
+        await driver.say("one")
+        await driver.say("two")
+        await driver.press("escape")
+        await driver.settle()
+        assert driver.screen.query_one(Prompt).text == "two"
+        assert texts(driver)[0] == "one"
+        assert "two" not in texts(driver)
+
+
+async def test_one_message_is_on_its_way_at_a_time():
+    session = ScriptedSession(SessionReady())
+    async with running(session) as driver:
+        await driver.say("one")
+        await driver.say("two")
+        assert [order for order in session.orders if order[0] == "send"] == [("send", "one")]
+
+
+async def test_regenerating_replaces_the_reply():
+    async with chat() as driver:
+        await driver.say("Explain it.")
+        first = driver.screen.state.reply
+        await driver.press("ctrl+r")
+        assert texts(driver) == ["Explain it.", make_fake.PROSE]
+        assert driver.screen.state.reply is not first
+        assert len(driver.screen.query(TokenMessage)) == 2
+
+
+@pytest.mark.parametrize("key", ["ctrl+r", "ctrl+n", "escape"])
+async def test_keys_without_an_object_do_nothing(key):
+    session = ScriptedSession(SessionReady())
+    async with running(session) as driver:
+        await driver.press(key)
+        assert session.orders == ["start"]
+
+
+async def test_a_new_chat_is_empty():
+    async with chat() as driver:
+        await driver.say("Explain it.")
+        await driver.press("ctrl+n")
+        assert texts(driver) == []
+        assert len(driver.screen.query(TokenMessage)) == 0
+        assert "Write a short poem" in driver.shown
+
+
+async def test_a_new_chat_can_begin_while_a_reply_is_being_written():
+    async with chat(speed=1.0) as driver:
+        await driver.say("Explain it.")
+        await driver.wait(0.5)
+        await driver.press("ctrl+n")
+        await driver.say("Again.")
+        await driver.wait(60)
+        assert texts(driver) == ["Again.", make_fake.PROSE]
+
+
+async def test_the_prompt_grows_with_its_text():
+    async with chat() as driver:
+        await driver.press("a", "ctrl+j", "b", "ctrl+j", "c")
+        prompt = driver.screen.query_one(Prompt)
+        assert prompt.text == "a\nb\nc"
+        assert prompt.size.height == 3
+        await driver.press("enter")
+        assert texts(driver)[0] == "a\nb\nc"
+        assert prompt.text == ""
+
+
+async def test_an_empty_message_is_not_sent():
+    session = ScriptedSession(SessionReady())
+    async with running(session) as driver:
+        await driver.press("space", "enter")
+        assert session.orders == ["start"]
+
+
+async def test_up_brings_sent_messages_back():
+    async with chat() as driver:
+        await driver.say("one")
+        await driver.say("two")
+        prompt = driver.screen.query_one(Prompt)
+        seen = []
+        for key in ("up", "up", "up", "down", "down"):
+            await driver.press(key)
+            seen.append(prompt.text)
+        assert seen == ["two", "one", "one", "two", ""]
+
+
+async def test_up_does_not_overwrite_what_is_being_typed():
+    async with chat() as driver:
+        await driver.say("one")
+        await driver.press("x", "up")
+        assert driver.screen.query_one(Prompt).text == "x"
+
+
+@pytest.mark.parametrize("key", ["ctrl+c", "ctrl+q"])
+async def test_quits_cleanly(key):
+    async with chat() as driver:
+        await driver.pilot.press(key)
+        await driver.pilot.pause()
+        assert driver.app.return_code == 0
+
+
+async def test_ctrl_c_copies_a_selection_instead_of_quitting(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    async with chat() as driver:
+        await driver.say("Explain it.")
+        driver.screen.query(TokenMessage).first().text_select_all()
+        await driver.press("ctrl+c")
+        assert driver.app.clipboard == "Explain it."
+        assert "Copied" in driver.shown
+        assert driver.app.return_code is None
+
+
+async def test_runs_over_a_session_at_infinite_speed_too():
+    session = ReplaySession(make_fake.chat(), speed=math.inf, clock=Clock())
+    async with running(session) as driver:
+        await driver.say("one")
+        assert driver.screen.state.reply.is_finished

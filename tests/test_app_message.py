@@ -1,0 +1,251 @@
+"""The message widget: styles, selection, widths, and how little it draws again."""
+
+import pytest
+from rich.cells import cell_len
+from textual.geometry import Offset
+from textual.screen import Screen
+from textual.selection import Selection
+from traces import make_fake
+
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.inks import INKS
+from mlxspec_app.messages import Span
+from mlxspec_app.widgets.token_message import GUTTER, MEASURE, TokenMessage
+from mlxspec_app.widgets.transcript import Transcript
+
+PROVENANCE, EXCEPTIONS, OFF = INKS
+SPANS = [
+    Span("Every", "plain", 1),
+    Span(" token", "accepted", 2),
+    Span(" is", "accepted", 2),
+    Span(" checked", "corrected", 2),
+    Span(" by", "accepted", 3),
+    Span(" the", "bonus", 3),
+]
+
+
+class Page(Screen):
+    """Nothing but a transcript to put messages into."""
+
+    def compose(self):
+        yield Transcript()
+
+
+@pytest.fixture
+async def pilot():
+    app = MlxspecApp(Page)
+    async with app.run_test(size=(60, 20)) as pilot:
+        yield pilot
+
+
+async def mounted(pilot, spans=(), *, said=False):
+    widget = TokenMessage(said=said)
+    await pilot.app.screen.query_one(Transcript).mount(widget)
+    widget.extend(spans)
+    await pilot.pause()
+    return widget
+
+
+def drawn(widget):
+    return [widget.render_line(y).text.rstrip() for y in range(widget.size.height)]
+
+
+def styles(widget, y=0):
+    """Return (text, style) of a row, neighbours of one look joined, gutter and padding left out."""
+    found = []
+    for segment in widget.render_line(y):
+        if not segment.style.meta.get("offset"):
+            continue
+        style = segment.style.clear_meta_and_links()
+        if found and found[-1][1] == style:
+            found[-1] = (found[-1][0] + segment.text, style)
+        else:
+            found.append((segment.text, style))
+    return found
+
+
+async def test_every_kind_has_its_colour(pilot):
+    widget = await mounted(pilot, SPANS)
+    colours = pilot.app.theme_variables
+    found = {text.strip(): style for text, style in styles(widget)}
+    assert found["Every"].color.get_truecolor().hex == colours["spec-plain"].lower()
+    assert found["token is"].color.get_truecolor().hex == colours["spec-accepted"].lower()
+    assert found["checked"].color.get_truecolor().hex == colours["spec-corrected"].lower()
+    assert found["the"].color.get_truecolor().hex == colours["spec-bonus"].lower()
+
+
+async def test_every_kind_has_a_cue_besides_its_colour(pilot):
+    widget = await mounted(pilot, SPANS)
+    found = {text.strip(): style for text, style in styles(widget)}
+    cues = {text: (bool(s.bold), bool(s.underline), bool(s.italic)) for text, s in found.items()}
+    assert cues["token is"] == (False, False, False)
+    assert cues["checked"] == (True, True, False)
+    assert cues["the"] == (False, False, True)
+
+
+async def test_the_space_before_a_word_is_not_underlined(pilot):
+    widget = await mounted(pilot, SPANS)
+    pieces = [text for text, style in styles(widget) if style.underline]
+    assert pieces == ["checked"]
+
+
+async def test_rounds_have_alternating_backgrounds(pilot):
+    widget = await mounted(pilot, SPANS)
+    found = {text.strip(): style.bgcolor.get_truecolor().hex for text, style in styles(widget)}
+    colours = pilot.app.theme_variables
+    assert found["token is"] == found["checked"] == colours["spec-band-b"].lower()
+    assert found["Every"] == found["by"] == colours["spec-band-a"].lower()
+
+
+async def test_the_exceptions_ink_colours_only_what_the_target_wrote(pilot):
+    widget = await mounted(pilot, SPANS)
+    widget.set_ink(EXCEPTIONS)
+    found = {text.strip(): style for text, style in styles(widget)}
+    assert found["token is"].color == found["Every"].color
+    assert found["checked"].color != found["Every"].color
+
+
+async def test_without_ink_it_is_plain_text(pilot):
+    widget = await mounted(pilot, SPANS)
+    widget.set_ink(OFF)
+    [(text, style)] = styles(widget)
+    assert text == "Every token is checked by the"
+    assert not any((style.bold, style.italic, style.underline))
+
+
+async def test_a_user_message_has_no_inks(pilot):
+    widget = await mounted(pilot, [Span("hello")], said=True)
+    assert drawn(widget) == ["\u276f hello"]
+
+
+async def test_rows_keep_to_the_measure(pilot):
+    await pilot.resize_terminal(160, 20)
+    widget = await mounted(pilot, [Span("word " * 100, "plain", 1)])
+    assert max(cell_len(row) for row in drawn(widget)) <= MEASURE + GUTTER
+
+
+@pytest.mark.parametrize("trace", ["chat", "wide"])
+async def test_rows_are_exactly_as_wide_as_the_widget(pilot, trace):
+    spans = [Span(t.text, t.kind, e.r) for e in make_fake.TRACES[trace]() for t in _emit(e)]
+    widget = await mounted(pilot, spans)
+    for y in range(widget.size.height):
+        strip = widget.render_line(y)
+        assert strip.cell_length == widget.size.width
+        assert sum(cell_len(segment.text) for segment in strip) == widget.size.width
+
+
+def _emit(event):
+    return getattr(event, "emit", ())
+
+
+async def test_no_wide_character_is_torn_when_narrow(pilot):
+    await pilot.resize_terminal(30, 20)
+    widget = await mounted(
+        pilot, [Span(c, "accepted", 1) for c in "ab世界世界世界世界世界世界世界世"]
+    )
+    assert (
+        "".join(row.strip("▏▎▍▌▋▊▉█ ") for row in drawn(widget))
+        == "ab世界世界世界世界世界世界世界世"
+    )
+
+
+async def test_control_characters_are_shown_as_signs(pilot):
+    widget = await mounted(pilot, [Span("a\x1b[31mb\x9bc\a", "accepted", 1)])
+    text = widget.render_line(0).text
+    assert "a␛[31mb\ufffdc␇" in text
+    assert "\x1b" not in text
+
+
+async def test_an_escape_split_over_two_tokens_is_neutralised(pilot):
+    widget = await mounted(pilot, [Span("\x1b", "accepted", 1), Span("[2J", "accepted", 1)])
+    assert "␛[2J" in widget.render_line(0).text
+
+
+async def test_selecting_all_gives_all_lines(pilot):
+    widget = await mounted(pilot, [Span("one two\n\nthree", "accepted", 1)])
+    assert widget.get_selection(Selection(None, None)) == ("one two\n\nthree", "\n")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [((4, 0), (7, 0), "two"), ((4, 0), (2, 2), "two\n\nth"), ((0, 1), (0, 2), "\n")],
+)
+async def test_a_selection_is_made_of_characters(pilot, start, end, text):
+    widget = await mounted(pilot, [Span("one two\n\nthree", "accepted", 1)])
+    assert widget.get_selection(Selection(Offset(*start), Offset(*end)))[0] == text
+
+
+async def test_dragging_selects_across_a_wrapped_row_and_wide_characters(pilot):
+    text = "one 世界 two 🙂 " * 6
+    widget = await mounted(pilot, [Span(text, "accepted", 1)])
+    region = widget.content_region
+    await pilot.mouse_down(offset=(region.x + GUTTER + 4, region.y))
+    await pilot.hover(offset=(region.x + GUTTER + 8, region.y + 1))
+    await pilot.mouse_up(offset=(region.x + GUTTER + 8, region.y + 1))
+    await pilot.pause()
+    chosen = pilot.app.screen.get_selected_text()
+    assert chosen is not None
+    assert chosen.startswith("世界 two")
+    assert chosen in text
+
+
+async def test_selected_characters_are_highlighted(pilot):
+    widget = await mounted(pilot, [Span("one two three", "accepted", 1)])
+    pilot.app.screen.selections = {widget: Selection(Offset(4, 0), Offset(7, 0))}
+    await pilot.pause()
+    marked = pilot.app.theme_variables["screen-selection-background"].lower()
+    chosen = [t for t, s in styles(widget) if s.bgcolor.get_truecolor().hex == marked]
+    assert chosen == ["two"]
+
+
+async def test_a_selection_survives_a_new_width(pilot):
+    widget = await mounted(pilot, [Span("word " * 30, "accepted", 1)])
+    pilot.app.screen.selections = {widget: Selection(Offset(50, 0), Offset(70, 0))}
+    before = pilot.app.screen.get_selected_text()
+    await pilot.resize_terminal(40, 20)
+    await pilot.pause()
+    assert pilot.app.screen.get_selected_text() == before
+
+
+async def test_a_new_width_wraps_anew(pilot):
+    widget = await mounted(pilot, [Span("word " * 30, "accepted", 1)])
+    height = widget.size.height
+    await pilot.resize_terminal(40, 20)
+    await pilot.pause()
+    assert widget.size.height > height
+
+
+async def test_a_new_theme_changes_the_colours(pilot):
+    widget = await mounted(pilot, SPANS)
+    before = styles(widget)
+    pilot.app.theme = "day"
+    await pilot.pause()
+    assert styles(widget) != before
+
+
+async def test_a_token_draws_only_the_rows_it_changes(pilot, monkeypatch):
+    widget = await mounted(pilot, [Span("word " * 300, "accepted", 1)])
+    for y in range(widget.size.height):
+        widget.render_line(y)
+    calls = []
+    draw = TokenMessage._draw
+    monkeypatch.setattr(TokenMessage, "_draw", lambda self, y: calls.append(y) or draw(self, y))
+    widget.extend([Span("x", "bonus", 2)])
+    for y in range(widget.size.height):
+        widget.render_line(y)
+    assert calls == [widget.size.height - 1]
+
+
+async def test_the_caret_stands_behind_the_last_word_while_more_is_coming(pilot):
+    widget = await mounted(pilot, SPANS)
+    widget.set_streaming(True)
+    assert drawn(widget)[-1].endswith("the▍")
+    widget.set_streaming(False)
+    assert drawn(widget)[-1].endswith("the")
+
+
+async def test_the_margin_shows_the_drafted_share_of_a_row(pilot):
+    spans = [Span("aaaa\n", "accepted", 1), Span("bbbb\n", "corrected", 1)]
+    spans += [Span("aa", "accepted", 2), Span("bb", "bonus", 2)]
+    widget = await mounted(pilot, spans)
+    assert [row[0] for row in (widget.render_line(y).text for y in range(3))] == ["█", " ", "▌"]

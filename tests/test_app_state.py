@@ -1,0 +1,212 @@
+"""The fold of events into what the screen shows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import make_fake
+
+from mlxspec.events import (
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    TurnStarted,
+)
+from mlxspec.stats import GenerationStats
+from mlxspec_app.messages import Reply
+from mlxspec_app.session import (
+    ChatCleared,
+    LoadProgress,
+    ReplyDiscarded,
+    SessionFailed,
+    SessionNotice,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.state import fold
+
+STARTED = GenerationStarted("target", "drafter", seed=7, context_length=100)
+DRAFT = DraftProposed(1, 0.1, 4, (DraftNode(1, 0, 5, " a", 0.5, "x"),), 1.5)
+
+
+def plain(text, r=1):
+    return PlainDecoded(r, 0.2, (EmittedToken(1, text, "plain"),), 5.0, 10)
+
+
+def verified(*tokens, r=1, path=(1,)):
+    return DraftVerified(r, 0.2, path, tuple(tokens), 20.0, 1, 12)
+
+
+ANY_EVENT = st.sampled_from(
+    [
+        SessionOpening("t", "d"),
+        LoadProgress(1, 2),
+        SessionReady(),
+        SessionFailed("no model"),
+        SessionNotice("note"),
+        ReplyDiscarded(),
+        ChatCleared(),
+        TurnStarted("user", "hi"),
+        TurnStarted("system", "be brief"),
+        STARTED,
+        PrefillProgress(0.1, 1, 2),
+        DRAFT,
+        verified(EmittedToken(5, " a", "accepted")),
+        verified(r=9, path=(4, 5)),
+        plain("x"),
+        GenerationFinished(1.0, "stop"),
+        GenerationFinished(1.0, "cancelled", "tail", {"peak_memory_gb": "much"}),
+        GenerationFailed(1.0, "broken"),
+    ]
+)
+
+
+def recorded_text(events):
+    emitted = [t.text for e in events for t in getattr(e, "emit", ())]
+    tails = [e.text for e in events if isinstance(e, GenerationFinished)]
+    return "".join([*emitted, *tails])
+
+
+@pytest.mark.parametrize("name", make_fake.TRACES)
+def test_replies_hold_exactly_what_was_emitted(name):
+    events = make_fake.TRACES[name]()
+    replies = [m for m in fold(events).messages if isinstance(m, Reply)]
+    assert "".join(reply.text for reply in replies) == recorded_text(events)
+
+
+def test_a_chat_is_turns_and_replies_in_order():
+    state = fold([SessionReady(), *make_fake.chat()])
+    assert [message.role for message in state.messages] == ["user", "assistant"] * 2
+    assert state.messages[2].text == "Write a function that merges two sorted lists."
+    assert (state.target, state.context_length) == ("SmolLM2-135M-Instruct", 8192)
+
+
+def test_figures_are_those_of_the_library():
+    events = make_fake.tree()
+    stats = GenerationStats()
+    for event in events:
+        stats.add(event)
+    assert fold(events).reply.stats == stats
+
+
+def test_every_span_knows_who_wrote_it_and_when():
+    emit = (EmittedToken(5, " a", "accepted", 0.9, 0.5), EmittedToken(6, "", "corrected"))
+    reply = fold([STARTED, DRAFT, verified(*emit), plain("b", r=2)]).reply
+    assert [(s.text, s.kind, s.round) for s in reply.spans] == [
+        (" a", "accepted", 1),
+        ("b", "plain", 2),
+    ]
+    assert (reply.spans[0].target_prob, reply.spans[0].draft_prob) == (0.9, 0.5)
+
+
+def test_text_held_back_to_the_end_belongs_to_the_last_token():
+    emit = (EmittedToken(5, "a", "accepted"), EmittedToken(6, "", "bonus"))
+    end = GenerationFinished(1.0, "stop", "tail")
+    spans = fold([STARTED, DRAFT, verified(*emit), end]).reply.spans
+    assert [(span.text, span.kind) for span in spans] == [("a", "accepted"), ("tail", "bonus")]
+
+
+def test_a_round_pairs_a_verdict_with_its_own_draft():
+    state = fold([STARTED, DRAFT, verified(), plain("b", r=2)])
+    assert [round_.draft for round_ in state.reply.rounds] == [DRAFT, None]
+
+
+def test_a_verdict_of_another_round_gets_no_draft():
+    state = fold([STARTED, DRAFT, verified(r=2)])
+    assert state.last_round.draft is None
+
+
+def test_phases_follow_the_session():
+    state = fold([SessionOpening("t", "d")])
+    phases = [state.phase]
+    for event in (
+        SessionReady(),
+        TurnStarted("user", "hi"),
+        STARTED,
+        GenerationFinished(1, "stop"),
+    ):
+        state.apply(event)
+        phases.append(state.phase)
+    assert phases == ["loading", "ready", "busy", "busy", "ready"]
+
+
+def test_a_system_prompt_does_not_wait_for_a_reply():
+    assert fold([SessionReady(), TurnStarted("system", "be brief")]).phase == "ready"
+
+
+def test_a_failed_load_says_why():
+    state = fold([SessionOpening(), LoadProgress(1, 2), SessionFailed("no such model")])
+    assert (state.phase, state.error, state.loading) == ("failed", "no such model", None)
+
+
+def test_a_failure_keeps_what_was_said():
+    state = fold(
+        [TurnStarted("user", "hi"), STARTED, plain("half"), GenerationFailed(1.0, "broke")]
+    )
+    assert (state.reply.text, state.reply.error, state.phase) == ("half", "broke", "ready")
+    assert state.reply.is_finished
+
+
+def test_a_failure_before_the_first_token_is_a_reply_of_its_own():
+    state = fold([TurnStarted("user", "hi"), GenerationFailed(0.0, "too long")])
+    assert state.reply.error == "too long"
+
+
+@pytest.mark.parametrize("repeats_turn", [True, False])
+def test_regenerating_replaces_the_reply_and_keeps_the_question(repeats_turn):
+    turn = TurnStarted("user", "hi")
+    events = [turn, STARTED, plain("old"), GenerationFinished(1, "stop"), ReplyDiscarded()]
+    events += [turn] if repeats_turn else []
+    state = fold([*events, STARTED, plain("new")])
+    assert [message.text for message in state.messages] == ["hi", "new"]
+
+
+def test_the_next_turn_after_regenerating_is_a_new_one():
+    turn = TurnStarted("user", "hi")
+    reply = [STARTED, plain("x"), GenerationFinished(1, "stop")]
+    state = fold([turn, *reply, ReplyDiscarded(), turn, *reply, turn])
+    assert [message.role for message in state.messages] == ["user", "assistant", "user"]
+
+
+def test_two_replies_without_a_turn_between_them_stay_apart():
+    state = fold([STARTED, plain("one"), STARTED, plain("two")])
+    assert [message.text for message in state.messages] == ["one", "two"]
+
+
+def test_a_new_chat_is_empty():
+    state = fold([*make_fake.chat(), ChatCleared()])
+    assert (state.messages, state.context, state.last_round) == ([], 0, None)
+
+
+def test_the_context_is_what_the_cache_holds():
+    state = fold([STARTED, PrefillProgress(0.1, 8, 16)])
+    assert state.context == 8
+    state.apply(plain("x"))
+    assert state.context == 10
+
+
+@pytest.mark.parametrize(
+    ("stated", "shown"), [(0.6, 0.6), (2, 2.0), ("much", None), (-1, None), (10**400, None)]
+)
+def test_memory_is_shown_where_it_can_be_believed(stated, shown):
+    end = GenerationFinished(1.0, "stop", stats={"peak_memory_gb": stated})
+    assert fold([STARTED, plain("x"), end]).reply.peak_memory == shown
+
+
+@given(st.lists(ANY_EVENT, max_size=30))
+def test_no_order_of_events_breaks_it(events):
+    state = fold(events)
+    assert state.phase in ("loading", "ready", "busy", "failed")
+    assert len({message.number for message in state.messages}) == len(state.messages)
+
+
+@given(st.lists(ANY_EVENT, max_size=30), st.integers(0, 30))
+def test_folding_in_two_steps_is_folding_once(events, cut):
+    once, twice = fold(events), fold(events[cut:], fold(events[:cut]))
+    assert [m.text for m in twice.messages] == [m.text for m in once.messages]
+    assert (twice.phase, twice.context, twice.notices) == (once.phase, once.context, once.notices)

@@ -1,0 +1,119 @@
+"""The palette: readable on every background, and apart for every kind of colour vision.
+
+The truth here is outside the app: WCAG 2.1 contrast, CIE Lab differences, and the matrices of
+Machado, Oliveira and Fernandes 2009 for full protanopia, deuteranopia and tritanopia.
+"""
+
+from itertools import combinations
+
+import pytest
+from textual.color import Color
+
+from mlxspec_app.themes import THEMES
+
+TOKENS = ("spec-plain", "spec-accepted", "spec-corrected", "spec-bonus", "spec-rejected")
+BANDS = ("spec-band-a", "spec-band-b")
+VISION = {
+    "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+LEAST_DIFFERENCE = {"mint": 27, "day": 16}
+THEME = pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+
+
+def linear(colour):
+    channels = [channel / 255 for channel in Color.parse(colour).rgb]
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+
+
+def contrast(one, other):
+    weights = (0.2126, 0.7152, 0.0722)
+    lights = sorted(
+        sum(w * c for w, c in zip(weights, linear(colour), strict=True)) for colour in (one, other)
+    )
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def lab(colour, vision):
+    seen = [
+        min(1.0, max(0.0, sum(m * c for m, c in zip(row, linear(colour), strict=True))))
+        for row in VISION[vision]
+    ]
+    to_xyz = [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+    white = (0.95047, 1.0, 1.08883)
+    xyz = [sum(m * c for m, c in zip(row, seen, strict=True)) for row in to_xyz]
+    f = [
+        t ** (1 / 3) if t > 216 / 24389 else (24389 / 27 * t + 16) / 116
+        for t in (value / of for value, of in zip(xyz, white, strict=True))
+    ]
+    return (116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2]))
+
+
+def difference(one, other, vision):
+    pairs = zip(lab(one, vision), lab(other, vision), strict=True)
+    return sum((a - b) ** 2 for a, b in pairs) ** 0.5
+
+
+@THEME
+@pytest.mark.parametrize("name", TOKENS)
+def test_tokens_are_readable_on_every_background(theme, name):
+    backgrounds = [theme.background, *(theme.variables[band] for band in BANDS)]
+    for background in backgrounds:
+        assert contrast(theme.variables[name], background) >= 4.5
+
+
+@THEME
+@pytest.mark.parametrize("name", ["spec-muted", "spec-pending"])
+def test_grey_text_is_readable_too(theme, name):
+    for background in (theme.background, theme.surface, theme.panel):
+        assert contrast(theme.variables[name], background) >= 4.5
+
+
+@THEME
+def test_the_frame_is_readable(theme):
+    variables = theme.variables
+    assert contrast(theme.foreground, theme.background) >= 7
+    assert contrast(variables["footer-key-foreground"], variables["footer-background"]) >= 4.5
+    assert (
+        contrast(variables["footer-description-foreground"], variables["footer-background"]) >= 4.5
+    )
+    assert contrast(theme.foreground, variables["screen-selection-background"]) >= 4.5
+    assert contrast(theme.foreground, variables["spec-line"]) >= 4.5
+
+
+@THEME
+@pytest.mark.parametrize("vision", VISION)
+def test_kinds_of_tokens_look_different_to_everyone(theme, vision):
+    for one, other in combinations(TOKENS, 2):
+        found = difference(theme.variables[one], theme.variables[other], vision)
+        assert found >= LEAST_DIFFERENCE[theme.name], (one, other)
+
+
+def test_the_measure_itself_tells_the_obvious_palette_apart_from_a_good_one():
+    assert difference("#00d700", "#ffaf00", "protan") < 10
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+
+
+@THEME
+def test_token_colours_are_in_the_xterm_cube(theme):
+    steps = {0, 95, 135, 175, 215, 255}
+    for name in TOKENS[1:]:
+        assert set(Color.parse(theme.variables[name]).rgb) <= steps

@@ -1,0 +1,238 @@
+"""The suffix automaton and its drafter against a search through the text."""
+
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from tests.drafting import KEY, LAW, path_probs, reply, shape_of
+
+REPEATABLE = settings(derandomize=True, database=None, deadline=None)
+TEXTS = st.lists(st.integers(0, 2), max_size=24)
+
+
+def read_all(automaton, text, state=ROOT):
+    return list(accumulate(text, automaton.read, initial=state))
+
+
+def ends_with(text, end):
+    return tuple(text[len(text) - len(end) :]) == tuple(end)
+
+
+def substrings(text):
+    return {tuple(text[i:j]) for i in range(len(text)) for j in range(i + 1, len(text) + 1)}
+
+
+def state_of(automaton, substring):
+    state = ROOT
+    for token in substring:
+        state = automaton.children[state][token]
+    return state
+
+
+@REPEATABLE
+@given(TEXTS, st.integers(0, 24), TEXTS)
+def test_counts_every_substring_of_a_text_and_of_its_branch(text, cut, branch):
+    automaton = SuffixAutomaton()
+    states = read_all(automaton, text)
+    cut %= len(text) + 1
+    read_all(automaton, branch, states[cut])
+    branched = text[:cut] + branch
+    reads = [text[:end] for end in range(1, len(text) + 1)]
+    reads += [branched[:end] for end in range(cut + 1, len(branched) + 1)]
+    for substring in substrings(text) | substrings(branched):
+        expected = sum(ends_with(read, substring) for read in reads)
+        assert automaton.counts[state_of(automaton, substring)] == expected
+
+
+@REPEATABLE
+@given(TEXTS, TEXTS)
+def test_follows_the_longest_suffix_that_was_read(text, other):
+    automaton = SuffixAutomaton()
+    read_all(automaton, text)
+    known = substrings(text)
+    state, length = ROOT, 0
+    for end, token in enumerate(other, 1):
+        state, length = automaton.follow(state, length, token)
+        suffixes = [other[start:end] for start in range(end)]
+        expected = max((len(s) for s in suffixes if tuple(s) in known), default=0)
+        assert length == expected
+        assert state == state_of(automaton, other[end - length : end])
+
+
+@REPEATABLE
+@given(TEXTS)
+def test_has_at_most_two_states_a_token(text):
+    automaton = SuffixAutomaton()
+    read_all(automaton, text)
+    assert len(automaton) <= 2 * len(text) + 1
+
+
+def followers(text):
+    """Tokens that followed the longest suffix of a text that something followed, with counts."""
+    for length in range(len(text) - 1, 0, -1):
+        found = [
+            text[i + length]
+            for i in range(len(text) - length)
+            if text[i : i + length] == text[-length:]
+        ]
+        if found:
+            return {token: found.count(token) for token in found}
+    return {}
+
+
+@REPEATABLE
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30))
+def test_offers_what_followed_the_longest_match_before(text):
+    drafter = SuffixDrafter()
+    drafter.start(text, LAW, KEY)
+    probs = drafter.cursor(text[-1]).next_probs()
+    expected = followers(text)
+    assert set(expected) <= set(probs)
+    assert not expected or max(probs.values()) < 1
+    if not expected:
+        assert probs == {}
+
+
+def test_shares_a_match_by_counts():
+    drafter = SuffixDrafter()
+    drafter.start([1, 5, 1, 5, 1, 5, 1, 6, 1], LAW, KEY)
+    probs = drafter.cursor(1).next_probs()
+    # "6 1" was never followed; "1" was: three times by 5, once by 6.
+    assert set(probs) == {5, 6}
+    assert probs[5] == pytest.approx(3 * probs[6])
+
+
+def test_draws_a_long_match_out_to_a_chain():
+    drafter = SuffixDrafter()
+    text = list(range(100, 120))
+    drafter.start([*text, *text[:10]], LAW, KEY)
+    tokens, parents, probs = shape_of(drafter.propose(109, 6))
+    assert tokens == [109, 110, 111, 112, 113, 114, 115]
+    assert parents == [-1, 0, 1, 2, 3, 4, 5]
+    assert probs == sorted(probs)  # trust grows with the match
+
+
+def test_trusts_a_longer_match_more():
+    first = {}
+    for length in (1, 3, 10):
+        drafter = SuffixDrafter()
+        text = list(range(100, 112))
+        drafter.start([*text, 7, *text[11 - length : 11]], LAW, KEY)
+        first[length] = drafter.cursor(110).next_probs()[111]
+    assert first[1] < first[3] < first[10]
+
+
+def test_proposes_nothing_where_nothing_matches():
+    drafter = SuffixDrafter()
+    drafter.start([1, 2, 3, 4], LAW, KEY)
+    assert shape_of(drafter.propose(4, 8)) == ([4], [-1], [])
+
+
+def test_takes_a_budget_of_zero():
+    drafter = SuffixDrafter()
+    drafter.start([1, 1, 1], LAW, KEY)
+    assert shape_of(drafter.propose(1, 0)) == ([1], [-1], [])
+
+
+def test_copies_the_reply_that_is_being_written():
+    drafts = reply(SuffixDrafter(), [50], [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4], budget=4)
+    assert len(drafts) == 7  # 1 2 3 4 1 one by one, then 2 3 4 1 2 and 3 4 1
+
+
+def test_loses_trust_in_matches_that_fail():
+    drafter = SuffixDrafter()
+    drafter.start([1, 2, 1], LAW, KEY)
+    before = drafter.cursor(1).next_probs()[2]
+    reply(drafter, [9], [token for n in range(10, 30) for token in (1, n)])
+    drafter.start([1, 2, 1], LAW, KEY)
+    # 1 was followed by twenty other tokens, and by none of them twice.
+    assert drafter.cursor(1).next_probs().get(2, 0.0) < before / 10
+
+
+def test_proposes_the_old_reply_when_it_is_asked_for_again():
+    drafter = SuffixDrafter()
+    reply(drafter, [1, 2, 3], [4, 5, 6, 7, 8])
+    drafter.start([1, 2, 3], LAW, KEY)
+    assert shape_of(drafter.propose(3, 5))[0] == [3, 4, 5, 6, 7, 8]
+
+
+def test_reads_a_prompt_that_it_knows_only_once():
+    drafter = SuffixDrafter()
+    reply(drafter, [1, 2, 3], [4, 5, 6])
+    size = len(drafter._automaton)
+    drafter.start([1, 2, 3, 4, 5, 6], LAW, KEY)
+    assert len(drafter._automaton) == size
+    assert drafter._automaton.counts[drafter._states[3]] == 1
+
+
+def test_finds_no_match_over_the_end_of_a_conversation():
+    drafter = SuffixDrafter()
+    drafter.start([1, 2], LAW, KEY)
+    drafter.start([3, 4, 9, 2], LAW, KEY)
+    assert drafter.cursor(2).next_probs() == {}  # 3 was read after 2, but did not follow it
+
+
+def test_remembers_an_earlier_conversation():
+    drafter = SuffixDrafter()
+    drafter.start([1, 2, 3, 4, 5], LAW, KEY)
+    drafter.start([9, 2, 3], LAW, KEY)
+    assert shape_of(drafter.propose(3, 2))[0] == [3, 4, 5]
+
+
+def test_forgets_earlier_conversations_when_there_are_too_many_tokens():
+    drafter = SuffixDrafter(max_tokens=4)
+    drafter.start([1, 2, 3, 4, 5, 6, 7], LAW, KEY)
+    drafter.start([9, 2], LAW, KEY)
+    assert shape_of(drafter.propose(2, 4))[0] == [2]
+    assert len(drafter._automaton) == 3
+
+
+def test_refuses_a_negative_number_of_tokens():
+    with pytest.raises(ValueError, match="0 or more, not -1"):
+        SuffixDrafter(max_tokens=-1)
+
+
+def test_begins_anew_after_an_interrupted_read(monkeypatch):
+    drafter = SuffixDrafter()
+    drafter.start([1, 2, 3], LAW, KEY)
+    add = SuffixAutomaton._add
+
+    def interrupted(self, length, children):
+        add(self, length, children)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SuffixAutomaton, "_add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            drafter.start([1, 2, 3, 4], LAW, KEY)
+    fresh = SuffixDrafter()
+    for each in (drafter, fresh):
+        each.start([1, 2, 3, 1, 2], LAW, KEY)
+    assert len(drafter._automaton) == len(fresh._automaton)
+    assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))
+
+
+@REPEATABLE
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=8), TEXTS), max_size=4),
+    st.integers(0, 9),
+)
+def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
+    first, second = SuffixDrafter(), SuffixDrafter()
+    for prompt, text in turns:
+        drafts = reply(first, prompt, text, budget=budget)
+        again = reply(second, prompt, text, budget=budget)
+        assert list(map(shape_of, drafts)) == list(map(shape_of, again))
+        for draft in drafts:
+            probs = path_probs(draft)
+            assert all(a >= b - 1e-4 for a, b in pairwise(probs))
+
+
+def test_no_drafter_proposes_nothing():
+    for draft in reply(NoDrafter(), [1, 2], [1, 2, 1, 2]):
+        assert shape_of(draft) == ([draft.tree.tokens[0].item()], [-1], [])

@@ -1,0 +1,67 @@
+"""Quantised rows: each reads as if it were alone, close to what was written."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.rows import Quantization
+from tests.dict_cache import SIZE, assert_same, by_position, content, filled, random_rows, stage
+
+
+def quantised_alone(row, packing):
+    """The row (..., D) after a way through `packing`, by the definition of affine quantisation.
+
+    mx.quantize is the truth for one row alone; what is tested is that neighbours, moves and
+    slices change nothing.
+    """
+    packed = mx.quantize(mx.array(row), group_size=packing.group_size, bits=packing.bits)
+    settings = {"group_size": packing.group_size, "bits": packing.bits}
+    return np.array(mx.dequantize(*packed, **settings))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("max_size", "keep"), [(None, 0), (8, 3)])
+def test_a_quantised_row_reads_as_if_quantised_alone(bits, max_size, keep):
+    packing = Quantization.for_head_dim(bits, SIZE)
+    cache, truth = filled(max_size, keep, n=13, quantization=packing)
+    rows = random_rows(6, 100)
+    stage(cache, rows)
+    cache.commit([0, 2, 5])
+    truth.append([by_position(rows)[index] for index in (0, 2, 5)])
+    expected = {p: quantised_alone(row, packing) for p, row in truth.rows.items()}
+    assert_same(content(cache), expected)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_quantised_row_is_within_a_step_of_the_row(bits):
+    cache, truth = filled(n=3, quantization=Quantization.for_head_dim(bits, SIZE))
+    held = content(cache)
+    for position, row in truth.rows.items():
+        step = (row.max(-1, keepdims=True) - row.min(-1, keepdims=True)) / (2**bits - 1)
+        error = np.abs(held[position] - row)
+        assert (error <= 1.1 * step).all()
+        assert (error > 0).any()
+
+
+@pytest.mark.parametrize(("bits", "share"), [(8, 0.40), (4, 0.30)])
+def test_quantised_rows_take_less_memory(bits, share):
+    full, _ = filled(n=1)
+    packed, _ = filled(n=1, quantization=Quantization.for_head_dim(bits, SIZE))
+    assert packed.nbytes < share * full.nbytes
+
+
+@pytest.mark.parametrize(("head_dim", "group_size"), [(32, 32), (64, 64), (96, 32), (128, 64)])
+def test_the_group_divides_the_head(head_dim, group_size):
+    assert Quantization.for_head_dim(8, head_dim) == Quantization(8, group_size)
+
+
+def test_refuses_to_quantise_a_head_that_no_group_divides():
+    with pytest.raises(UnsupportedOperationError, match="divisible by 32; this model has 80"):
+        Quantization.for_head_dim(8, 80)
+
+
+@pytest.mark.parametrize("bits", [0, 2, 3, 16])
+def test_refuses_other_numbers_of_bits(bits):
+    with pytest.raises(ValueError, match="4 or 8 bits"):
+        Quantization.for_head_dim(bits, 64)

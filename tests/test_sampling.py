@@ -1,0 +1,262 @@
+"""The target's law against Hugging Face's, penalties in a tree against a loop, and draws."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.draws import draw, draw_from_logits, gumbel
+from mlxspec.sampling import Law, NodeLaws, TokenCounts, top_tokens
+from mlxspec.tree import DraftTree
+
+GOLDENS = json.loads((Path(__file__).parent / "goldens" / "sampling.json").read_text())
+
+
+def law_of(values):
+    bias = {int(token): value for token, value in values.get("logit_bias", {}).items()}
+    return Law(**(values | {"logit_bias": bias}))
+
+
+def node_laws(name):
+    case = GOLDENS[name]
+    logits = mx.array(case["logits"])
+    counts = TokenCounts.of(case["prompt"], logits.shape[1]).add(case["reply"])
+    return NodeLaws(law_of(case["law"]), logits, counts)
+
+
+# ---- the law -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_the_law_is_that_of_hugging_face(name):
+    expected = np.array(GOLDENS[name]["probs"])
+    probs = np.array(node_laws(name).probs)
+    np.testing.assert_allclose(probs, expected, atol=2e-6)
+    np.testing.assert_array_equal(probs > 0, expected > 1e-30)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_the_shown_probability_of_a_token_is_that_of_the_law(name):
+    expected = np.array(GOLDENS[name]["probs"])
+    tokens = expected.argsort(axis=1)[:, -3]
+    shown = node_laws(name).prob_of(mx.array([1, 0]), mx.array(tokens[::-1].copy()))
+    np.testing.assert_allclose(shown, expected[[1, 0], tokens[::-1]], atol=2e-6)
+
+
+def test_logits_of_half_precision_are_read_as_float32():
+    logits = mx.array([[1.0, 2.0, -3.0]], mx.bfloat16)
+    probs = NodeLaws(Law(temperature=0.7), logits).probs
+    expected = np.exp(np.array([1.0, 2.0, -3.0]) / 0.7)
+    assert probs.dtype == mx.float32
+    np.testing.assert_allclose(probs[0], expected / expected.sum(), atol=1e-6)
+
+
+def test_at_temperature_0_all_mass_is_on_the_most_probable_token_with_the_lowest_id():
+    logits = mx.array([[0.0, 5.0, 5.0, 1.0], [7.0, 5.0, 7.0, 7.0]])
+    laws = NodeLaws(Law(), logits)
+    assert laws.probs.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert laws.draw(mx.random.key(0)).tolist() == [1, 0]
+
+
+def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
+    logits = np.array([[0.3, 2.0, -1.0]])
+    shown = NodeLaws(Law(), mx.array(logits)).prob_of(mx.array([0]), mx.array([0]))
+    expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
+    np.testing.assert_allclose(shown, expected[:1], atol=1e-6)
+
+
+def test_penalties_and_bias_count_at_temperature_0():
+    logits = mx.array([[4.0, 5.0, 3.0]])
+    counts = TokenCounts.of([0], 3).add([1])
+    assert NodeLaws(Law(presence_penalty=2.0), logits, counts).draw(mx.random.key(0)).item() == 0
+    assert NodeLaws(Law(logit_bias={2: 9.0}), logits).draw(mx.random.key(0)).item() == 2
+
+
+@pytest.mark.parametrize("law", [Law(temperature=1e-5), Law(temperature=1e-5, top_p=0.9)])
+def test_the_smallest_temperature_takes_the_most_probable_token(law):
+    laws = NodeLaws(law, mx.array([[200.0, 300.0, -400.0]]))
+    assert laws.probs.tolist() == [[0, 1, 0]]
+    assert laws.draw(mx.random.key(0)).item() == 1
+
+
+def test_top_k_keeps_the_tokens_tied_with_the_last():
+    probs = NodeLaws(Law(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 1.0, 0.0, 1.0]])).probs
+    assert (np.array(probs) > 0).tolist() == [[True, True, True, False, True]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"temperature": -0.1},
+        {"temperature": 1e-45},  # would divide to infinity
+        {"top_k": -1},
+        {"top_k": 2.5},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_p": float("nan")},
+        {"min_p": -0.1},
+        {"min_p": 1.5},
+        {"min_p": float("nan")},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": float("inf")},
+        {"presence_penalty": float("nan")},
+        {"frequency_penalty": float("-inf")},
+        {"logit_bias": {3: float("nan")}},
+        {"logit_bias": {-1: 1.0}},
+    ],
+)
+def test_refuses_settings_outside_their_range(values):
+    name = next(iter(values))
+    with pytest.raises(ValueError, match=f"^{name}.* must be .*; got "):
+        Law(**values)
+
+
+@pytest.mark.parametrize("token", [8, 100_000])
+def test_refuses_a_bias_for_a_token_outside_the_vocabulary(token):
+    with pytest.raises(ValueError, match=f"names token {token}; allowed are 0 to 7"):
+        NodeLaws(Law(logit_bias={3: 1.0, token: 1.0}), mx.zeros((2, 8)))
+
+
+def test_says_which_settings_are_not_neutral():
+    law = Law(temperature=0.0, top_p=0.9, presence_penalty=-1.0, logit_bias={3: 1.0})
+    assert law.describe() == {
+        "temperature": 0.0,
+        "top_p": 0.9,
+        "presence_penalty": -1.0,
+        "logit_bias": {3: 1.0},
+    }
+    assert Law().describe() == {"temperature": 0.0}
+
+
+# ---- what stands before a node -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_node_is_penalised_for_its_own_path(seed):
+    random = np.random.default_rng(seed)
+    parents = [-1, *(int(random.integers(0, node)) for node in range(1, 12))]
+    tokens = random.integers(0, 6, 12).tolist()  # few tokens, so that paths repeat them
+    prompt, reply = [1, 1, 4], [2, 5, tokens[0]]
+    tree = DraftTree(mx.array(tokens, mx.int32), mx.array(parents, mx.int32))
+    counts = TokenCounts.of(prompt, 9).add(reply).along(tree)
+    for node in range(12):
+        drafted, above = [], node
+        while above > 0:
+            drafted.append(tokens[above])
+            above = parents[above]
+        in_reply, in_context = Counter(reply + drafted), Counter(prompt + reply + drafted)
+        assert counts.in_reply[node].tolist() == [in_reply[token] for token in range(9)]
+        assert counts.in_context[node].tolist() == [in_context[token] for token in range(9)]
+
+
+def test_a_prompt_is_counted_once_per_occurrence_and_not_as_reply():
+    counts = TokenCounts.of([2, 0, 2], 4)
+    assert counts.in_context.tolist() == [[1, 0, 2, 0]]
+    assert counts.in_reply.tolist() == [[0, 0, 0, 0]]
+
+
+def test_adding_nothing_changes_nothing():
+    counts = TokenCounts.of([2, 0, 2], 4)
+    assert counts.add([]) is counts
+
+
+def test_adding_tokens_leaves_the_counts_before_as_they_were():
+    before = TokenCounts.of([2], 4)
+    after = before.add([2, 2, 3])
+    assert after.in_context.tolist() == [[0, 0, 3, 1]]
+    assert after.in_reply.tolist() == [[0, 0, 2, 1]]
+    assert before.in_context.tolist() == [[0, 0, 1, 0]]
+
+
+# ---- draws ---------------------------------------------------------------------------------
+
+
+def test_a_token_without_mass_is_never_drawn():
+    probs = mx.broadcast_to(mx.array([0.0, 1e-6, 0.0, 1 - 1e-6, 0.0]), (20_000, 5))
+    assert set(np.array(draw(probs, mx.random.key(0))).tolist()) <= {1, 3}
+
+
+def test_filtered_tokens_are_never_drawn():
+    logits = mx.broadcast_to(mx.array([1.0, 0.9, 0.8, 0.7]), (2000, 4))
+    drawn = NodeLaws(Law(temperature=2.0, top_k=2), logits).draw(mx.random.key(1))
+    assert set(np.array(drawn).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("law", [Law(temperature=1.5), Law(temperature=1.5, min_p=0.01)])
+def test_draws_follow_the_law(law):
+    logits = np.array([2.0, 1.0, 0.0, -1.0, 1.5])
+    expected = np.exp(logits / 1.5) / np.exp(logits / 1.5).sum()
+    drawn = NodeLaws(law, mx.broadcast_to(mx.array(logits), (40_000, 5))).draw(mx.random.key(2))
+    shares = np.bincount(np.array(drawn), minlength=5) / 40_000
+    np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
+
+
+def test_the_same_key_draws_the_same_tokens_and_another_key_others():
+    laws = NodeLaws(Law(temperature=1.0), mx.zeros((50, 100)))
+    first = laws.draw(mx.random.key(3)).tolist()
+    assert laws.draw(mx.random.key(3)).tolist() == first
+    assert laws.draw(mx.random.key(4)).tolist() != first
+
+
+def test_noise_follows_the_gumbel_law():
+    noise = np.sort(np.array(gumbel((100_000,), mx.random.key(7))))
+    below = np.exp(-np.exp(-noise))  # the share that should lie below each value
+    assert np.abs(below - np.arange(100_000) / 100_000).max() < 1.95 / np.sqrt(100_000)
+
+
+def test_noise_is_fine_enough_for_tokens_below_one_in_ten_million():
+    """Of 2**25 values the largest should lie about log(2**25) = 17.3; mx.random ends at 16.6."""
+    noise = gumbel((1 << 25,), mx.random.key(8))
+    counts = [(noise > edge).sum().item() for edge in (15.0, 16.0, 16.7)]
+    for count, edge in zip(counts, (15.0, 16.0, 16.7), strict=True):
+        expected = (1 << 25) * np.exp(-edge)
+        assert abs(count - expected) < 4 * np.sqrt(expected)
+    assert counts[-1] > 0
+    assert mx.isfinite(noise).all().item()
+
+
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_a_draw_is_the_largest_logit_with_its_noise_whatever_the_number_of_rows(n_rows):
+    logits = mx.random.normal((n_rows, 50), key=mx.random.key(0))
+    for key in mx.random.split(mx.random.key(6), 20):
+        noisy = np.array(logits) + np.array(gumbel((n_rows, 50), key))
+        np.testing.assert_array_equal(draw_from_logits(logits, key), noisy.argmax(axis=1))
+
+
+# ---- the most probable tokens --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [3, 10, 127, 128, 129, 1000, 1024, 4099])
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_the_most_probable_tokens_are_those_of_a_full_sort(width, k):
+    k = min(k, width)
+    random = np.random.default_rng(width)
+    logits = 3 * np.stack([random.permutation(width) / width for _ in range(4)])  # no ties
+    logits[1, -1] = 5.0  # the best stands in the rest behind the last whole block
+    tokens, values = top_tokens(mx.array(logits), k)
+    expected = (-logits).argsort(axis=1)[:, :k]
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_allclose(values, np.take_along_axis(logits, expected, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("law", [Law(), Law(temperature=3.0, top_k=1, logit_bias={4: 9.0})])
+def test_the_probabilities_of_the_top_tokens_are_those_before_the_law(law):
+    logits = np.random.default_rng(1).normal(size=(3, 300)) * 4
+    tokens, probs = NodeLaws(law, mx.array(logits)).top_tokens(5)
+    expected = (-logits).argsort(axis=1)[:, :5]
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert (tokens.dtype, probs.dtype) == (mx.int32, mx.float32)
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_allclose(probs, np.take_along_axis(softmax, expected, 1), atol=1e-6)
+
+
+def test_the_most_probable_tokens_may_all_stand_in_one_block():
+    logits = np.zeros((1, 2048))
+    logits[0, 300:308] = np.arange(8, 0, -1)
+    tokens, _ = top_tokens(mx.array(logits), 8)
+    assert tokens.tolist() == [list(range(300, 308))]

@@ -1,0 +1,143 @@
+"""The trace file: what is written comes back, and nothing in a file can break the reader."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import make_fake
+
+from mlxspec.errors import TraceError
+from mlxspec.events import (
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    GenerationFailed,
+    GenerationStarted,
+    TurnStarted,
+)
+from mlxspec.trace import TraceWriter, event_from_json, event_to_json, read_trace
+
+NODES = (DraftNode(1, 0, 5, " a", 0.5, "x"), DraftNode(2, 1, 6, " b", None, "x"))
+DRAFT = DraftProposed(1, 0.1, 4, NODES, 1.5)
+
+
+def verdict(*path: int, r: int = 1) -> DraftVerified:
+    emit = (EmittedToken(9, " c", "corrected", 0.4),)
+    return DraftVerified(r, 0.2, path, emit, 20.0, 1, 7)
+
+
+def written(path, *events):
+    with TraceWriter(path) as writer:
+        for event in events:
+            writer.write(event)
+    return path
+
+
+@pytest.mark.parametrize("name", make_fake.TRACES)
+def test_what_is_written_comes_back(tmp_path, name):
+    events = make_fake.TRACES[name]()
+    assert list(read_trace(written(tmp_path / "t.jsonl", *events))) == events
+
+
+@given(st.text(st.characters(codec=None, categories=None)))
+def test_any_text_survives_a_line(text):
+    line = event_to_json(TurnStarted("user", text))
+    assert event_from_json(line) == TurnStarted("user", text)
+    assert "\n" not in line
+
+
+def test_a_lone_surrogate_survives_the_file(tmp_path):
+    event = TurnStarted("user", "half a pair: \ud83d")
+    assert list(read_trace(written(tmp_path / "t.jsonl", event))) == [event]
+
+
+def test_a_later_session_appends(tmp_path):
+    path = tmp_path / "t.jsonl"
+    written(path, TurnStarted("user", "one"))
+    written(path, TurnStarted("user", "two"))
+    assert [event.text for event in read_trace(path)] == ["one", "two"]
+
+
+def test_a_last_line_cut_short_is_passed_over(tmp_path):
+    path = written(tmp_path / "t.jsonl", TurnStarted("user", "one"))
+    with path.open("a") as file:
+        file.write('{"t":"turn","role":"us')
+    assert len(list(read_trace(path))) == 1
+
+
+def test_unknown_fields_of_a_later_writer_are_passed_over():
+    line = '{"t":"turn","role":"user","text":"hi","mood":"good"}'
+    assert event_from_json(line) == TurnStarted("user", "hi")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("not json", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("3", "event None"),
+        ('{"t":["turn"]}', "known are turn"),
+        ('{"t":"turn","role":"user"}', "lacks a field"),
+        ('{"t":"turn","role":1,"text":""}', "role=1"),
+        ('{"t":"prefill","ts":NaN,"done":1,"total":1}', "ts=nan"),
+        ('{"t":"prefill","ts":Infinity,"done":1,"total":1}', "ts=inf"),
+        ('{"t":"prefill","ts":0.0,"done":true,"total":1}', "done=True"),
+        ('{"t":"prefill","ts":0.0,"done":1' + "0" * 400 + ',"total":1}', "done="),
+        ('{"t":"plain","r":1,"ts":0,"emit":[[1," a","guessed"]],"ms":1,"context":1}', "guessed"),
+        ('{"t":"plain","r":1,"ts":0,"emit":{},"ms":1,"context":1}', "not a list"),
+        ('{"t":"plain","r":1,"ts":0,"emit":[7],"ms":1,"context":1}', "trace row"),
+        ('{"t":"verify","r":1,"ts":0,"path":["1"],"emit":[],"ms":1,"rollback":0}', "path="),
+        ('{"t":"meta","target":"a","drafter":"b","format":"mlxspec-trace/9"}', "mlxspec-trace/9"),
+    ],
+)
+def test_says_what_is_wrong_with_a_line(line, complaint):
+    with pytest.raises(TraceError, match=complaint.replace("[", r"\[")):
+        event_from_json(line)
+
+
+@pytest.mark.parametrize(
+    "parents", [[(1, 2)], [(0, 0)], [(1, 0), (1, 0)], [(2, 1), (1, 0)], [(1, -1)], [(1, 1)]]
+)
+def test_refuses_a_draft_that_is_no_tree(parents):
+    nodes = [[index, parent, 5, " a", 0.5, "x"] for index, parent in parents]
+    line = json.dumps({"t": "draft", "r": 1, "ts": 0, "root": 4, "nodes": nodes, "ms": 1})
+    with pytest.raises(TraceError, match="draft node"):
+        event_from_json(line)
+
+
+@pytest.mark.parametrize(
+    ("events", "complaint"),
+    [
+        ([verdict()], "does not follow the draft"),
+        ([DRAFT, verdict(r=2)], "does not follow the draft"),
+        ([DRAFT, GenerationFailed(0.2, "x"), verdict()], "does not follow the draft"),
+        ([DRAFT, verdict(1), verdict(1)], "does not follow the draft"),
+        ([DRAFT, verdict(3)], "drafted child"),
+        ([DRAFT, verdict(2)], "drafted child"),
+        ([DRAFT, verdict(1, 1)], "drafted child"),
+    ],
+)
+def test_refuses_a_verdict_that_does_not_fit_its_draft(tmp_path, events, complaint):
+    path = written(tmp_path / "t.jsonl", GenerationStarted("t", "d"), *events)
+    with pytest.raises(TraceError, match=rf"t.jsonl, line {len(events) + 1}: .*{complaint}"):
+        list(read_trace(path))
+
+
+def test_reads_a_verdict_that_fits_its_draft(tmp_path):
+    events = [DRAFT, verdict(1, 2)]
+    assert list(read_trace(written(tmp_path / "t.jsonl", *events))) == events
+
+
+def test_says_which_file_cannot_be_read(tmp_path):
+    with pytest.raises(TraceError, match=r"cannot read the trace .*missing"):
+        list(read_trace(tmp_path / "missing"))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(TraceError, match="not UTF-8"):
+        list(read_trace(tmp_path / "bytes"))
+
+
+def test_says_which_file_cannot_be_written(tmp_path):
+    with pytest.raises(TraceError, match="cannot write the trace"):
+        TraceWriter(tmp_path)
