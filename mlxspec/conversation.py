@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mlxspec.engine import Engine
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.events import (
     DraftVerified,
     Event,
@@ -102,7 +102,12 @@ class Conversation:
         """
         if not self._exchanges:
             raise ValueError("there is no turn to answer again: say something first")
-        return self.reply(self._exchanges.pop().user, params, should_stop=should_stop)
+        last = self._exchanges.pop()
+        try:
+            return self.reply(last.user, params, should_stop=should_stop)
+        except (ValueError, MlxspecError):
+            self._exchanges.append(last)  # a refused call costs no turn
+            raise
 
     def _follow(self, exchange: _Exchange, events: Iterator[Event]) -> Iterator[Event]:
         yield TurnStarted("user", exchange.user)

@@ -148,3 +148,17 @@ def test_a_turn_that_does_not_fit_is_not_added():
 def test_a_model_without_a_template_cannot_chat():
     with pytest.raises(UnsupportedOperationError, match="no chat template"):
         Conversation(make_engine(MODEL, NoDrafter()))
+
+
+def test_a_refused_regenerate_costs_no_turn(monkeypatch):
+    conversation = chat()
+    list(conversation.reply("abc", PARAMS))
+    before = conversation.messages
+
+    def refuse(*args, **options):
+        raise ContextLengthError("full")
+
+    monkeypatch.setattr(conversation.engine, "generate", refuse)
+    with pytest.raises(ContextLengthError):
+        conversation.regenerate(PARAMS)
+    assert conversation.messages == before

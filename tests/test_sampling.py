@@ -210,14 +210,20 @@ def test_noise_follows_the_gumbel_law():
 
 
 def test_noise_is_fine_enough_for_tokens_below_one_in_ten_million():
-    """Of 2**25 values the largest should lie about log(2**25) = 17.3; mx.random ends at 16.6."""
-    noise = gumbel((1 << 25,), mx.random.key(8))
+    """Of 2**24 values the largest should lie about log(2**24) = 16.6; there mx.random ends."""
+    noise = gumbel((1 << 24,), mx.random.key(8))
     counts = [(noise > edge).sum().item() for edge in (15.0, 16.0, 16.7)]
     for count, edge in zip(counts, (15.0, 16.0, 16.7), strict=True):
-        expected = (1 << 25) * np.exp(-edge)
+        expected = (1 << 24) * np.exp(-edge)
         assert abs(count - expected) < 4 * np.sqrt(expected)
     assert counts[-1] > 0
     assert mx.isfinite(noise).all().item()
+
+
+@pytest.mark.parametrize("uniform", [0.0, 2.0**-32, 1 - 2.0**-24])
+def test_no_uniform_draws_a_token_without_mass(uniform, monkeypatch):
+    monkeypatch.setattr(mx.random, "uniform", lambda shape, key: mx.full(shape, uniform))
+    assert draw(mx.array([[0.0, 1.0, 0.0]]), mx.random.key(0)).item() == 1
 
 
 @pytest.mark.parametrize("n_rows", [1, 3])

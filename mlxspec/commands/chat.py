@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 
-from mlxspec.commands.options import generation_params, open_engine
+from mlxspec.commands.options import drafter_name, generation_params, open_engine
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
@@ -23,6 +23,7 @@ from mlxspec.events import (
     GenerationStarted,
     PlainDecoded,
 )
+from mlxspec.loading.default_model import NAME as DEFAULT_NAME
 from mlxspec.reply import GenerationParams
 from mlxspec.trace import TraceWriter
 
@@ -43,7 +44,10 @@ def run(args: Namespace) -> int:
     def open_conversation(on_progress: Callable[[int, int], None]) -> Conversation:
         return Conversation(open_engine(args, on_progress), args.system)
 
-    return run_chat(lambda: EngineSession(open_conversation, params, args.trace))
+    target, drafter = args.model or DEFAULT_NAME, drafter_name(args)
+    return run_chat(
+        lambda: EngineSession(open_conversation, params, args.trace, target=target, drafter=drafter)
+    )
 
 
 def _run_plain(args: Namespace, params: GenerationParams) -> int:

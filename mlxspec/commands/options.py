@@ -14,11 +14,9 @@ from mlxspec.sampling import Law
 
 def open_engine(args: Namespace, on_progress: api.Progress | None = None) -> Engine:
     """Load what the arguments name; without `on_progress` a download draws its own bar."""
-    default = "model" if args.draft_model else "pool"
-    drafter = default if args.drafter is None else args.drafter
     return api.load(
         args.model,
-        drafter=drafter,
+        drafter=drafter_name(args),
         draft_model=args.draft_model,
         lookahead=args.lookahead,
         max_kv_size=args.max_kv_size,
@@ -26,6 +24,12 @@ def open_engine(args: Namespace, on_progress: api.Progress | None = None) -> Eng
         kv_bits=args.kv_bits,
         on_progress=on_progress,
     )
+
+
+def drafter_name(args: Namespace) -> str:
+    """Return the drafter asked for, or the one that fits the other arguments."""
+    default = "model" if args.draft_model else "pool"
+    return default if args.drafter is None else str(args.drafter)
 
 
 def generation_params(args: Namespace) -> GenerationParams:
