@@ -4,6 +4,8 @@ A node of a tree must say what the text that leads to it says when it is read fr
 NumPy, with the evictions of plain decoding.
 """
 
+import functools
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -163,17 +165,23 @@ RINGS = [(None, 0), (64, 4), (12, 2), (7, 0), (1, 0)]
 TEXT = [int(token) for token in np.random.default_rng(5).integers(0, 24, 50)]
 
 
-def plain_logits(model, tokens, max_size, keep):
+@functools.cache
+def model_of(name):
+    return tiny_model(num_attention_heads=4, num_key_value_heads=2, **MODELS[name])
+
+
+@functools.cache
+def plain_logits(name, tokens, max_size, keep):
     """(L, V) logits of plain decoding with a rotating cache, from nothing."""
     age = np.arange(len(tokens))[:, None] - np.arange(len(tokens))[None]
     visible = age >= 0
     if max_size is not None:
         visible &= (age < max_size - keep) | (np.arange(len(tokens)) < keep)
-    return reference_logits(model, tokens, visible)
+    return reference_logits(model_of(name), tokens, visible)
 
 
 def make_decoder(name, max_size, keep):
-    model = tiny_model(num_attention_heads=4, num_key_value_heads=2, **MODELS[name])
+    model = model_of(name)
     n_layers = model.config.num_hidden_layers
     return Decoder(model, Cache(n_layers, max_size=max_size, keep=keep))
 
@@ -192,12 +200,12 @@ def test_a_prompt_read_in_any_chunks_says_the_same(name, ring, chunk):
         tokens = TEXT[start : start + chunk]
         said.append(decoder.logits(decoder.extend_chain(mx.array(tokens))))
         decoder.commit_chain(tokens)
-    assert_close(mx.concatenate(said), plain_logits(decoder.model, TEXT, *ring))
+    assert_close(mx.concatenate(said), plain_logits(name, tuple(TEXT), *ring))
 
 
 @pytest.mark.parametrize("ring", RINGS)
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("n_read", [0, 5, 11, 40])
+@pytest.mark.parametrize("n_read", [0, 11, 40])
 def test_a_node_says_what_its_path_says_read_from_nothing(name, ring, n_read):
     decoder = make_decoder(name, *ring)
     decoder.observe(TEXT[:n_read])
@@ -207,5 +215,5 @@ def test_a_node_says_what_its_path_says_read_from_nothing(name, ring, n_read):
     paths = []
     for node, parent in enumerate(parents):
         paths.append(([] if parent < 0 else paths[parent]) + [tokens[node]])
-        text = TEXT[:n_read] + paths[node]
-        assert_close(said[node], plain_logits(decoder.model, text, *ring)[-1])
+        text = (*TEXT[:n_read], *paths[node])
+        assert_close(said[node], plain_logits(name, text, *ring)[-1])

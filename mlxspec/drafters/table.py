@@ -1,11 +1,11 @@
 """Remember what the target said last time: its own probabilities after one, two, three tokens.
 
 Every verified node shows the target's most probable next tokens, those of rejected nodes too.
-They are kept per context of one, two and three tokens, as means over all occurrences; a
-prediction takes the longest context as seriously as it was often seen, and leaves the rest to
-shorter ones. Means can be kept over conversations and stored in a file, where a latest-wins rule
-would grow stale. (With contexts of one token and the latest row only, this is Token Recycling,
-Luo et al. 2024, https://arxiv.org/abs/2408.08696.)
+They are kept per context of one, two and three tokens, as means that follow the conversation; a
+prediction takes the longest context as seriously as it was often seen and leaves the rest to
+shorter ones. Rows from a file, means over a whole corpus, come right after the row learned for
+the same context. (With contexts of one token and nothing but the latest row, this is Token
+Recycling, Luo et al. 2024, https://arxiv.org/abs/2408.08696.)
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from mlxspec.drafters.table_rows import (
 from mlxspec.sampling import Law
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
-_SHORTER_OCCURRENCES = 1.0  # what the prediction from shorter contexts counts beside a row's own
-_MIN_PROB = 0.005
+_KEPT = 0.7
+_MIN_PROB = 0.005  # less likely tokens would cost time and never make it into a tree
 
 
 class TableDrafter:
@@ -39,19 +39,29 @@ class TableDrafter:
     name = "table"
     num_top_tokens = 8
 
-    def __init__(self, stored: Sequence[StoredRows] = (), max_rows: int = _MAX_ROWS) -> None:
+    def __init__(
+        self,
+        stored: Sequence[StoredRows] = (),
+        *,
+        max_rows: int = _MAX_ROWS,
+        kept: float = _KEPT,
+    ) -> None:
         """Begin with the rows of a file, or with none.
 
         Args:
             stored: Rows for contexts of one, two and three tokens; see `load`.
             max_rows: Rows to learn for each length of context before old ones are dropped.
+            kept: What an occurrence of a context still weighs at the next one: less than 1
+                follows a conversation, 1 takes the mean of a corpus.
 
         Raises:
-            ValueError: `max_rows` is less than 1.
+            ValueError: `max_rows` is less than 1, or `kept` is not in [0, 1].
         """
         if max_rows < 1:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
-        self._learned = [LearnedRows(max_rows) for _ in range(MAX_ORDER)]
+        if not 0 <= kept <= 1:
+            raise ValueError(f"kept is a weight from 0 to 1, not {kept}")
+        self._learned = [LearnedRows(max_rows, kept) for _ in range(MAX_ORDER)]
         self._rows: list[list[Rows]] = [[rows] for rows in self._learned]
         for rows_of_order, more in zip(self._rows, stored, strict=False):
             rows_of_order.append(more)
@@ -81,7 +91,7 @@ class TableDrafter:
         top_tokens: Sequence[Sequence[int]],
         top_probs: Sequence[Sequence[float]],
     ) -> None:
-        """Learn from a text that the target has read, to make a file.
+        """Learn from a text that the target has read; to make a file, of many with `kept` 1.
 
         Args:
             tokens: (n,) tokens from the beginning of the text.
@@ -117,15 +127,16 @@ class TableDrafter:
     def next_probs(self, context: int) -> dict[int, float]:
         """Return the probabilities of the tokens known to follow a context."""
         probs: dict[int, float] = {}
-        left = 1.0  # probability that is left to shorter contexts
+        left = 1.0  # probability that is left to the rows yet to come
         for order in range(MAX_ORDER, 0, -1):
-            found = [rows.get(shorten(context, order)) for rows in self._rows[order - 1]]
-            known = [row for row in found if row is not None]
-            share = left / (sum(row.occurrences for row in known) + _SHORTER_OCCURRENCES)
-            for row in known:
+            for rows in self._rows[order - 1]:
+                row = rows.get(shorten(context, order))
+                if row is None:
+                    continue
+                share = left / (row.occurrences + 1.0)  # as if the rest had been seen once
                 for token, mass in row.masses.items():
                     probs[token] = probs.get(token, 0.0) + share * mass
-            left = share * _SHORTER_OCCURRENCES
+                left = share
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
 
     def _context_of(self, root: int) -> int:

@@ -24,7 +24,6 @@ from mlxspec.errors import MlxspecError, VocabularyMismatchError
 
 TABLE_FORMAT = "mlxspec-table/1"
 
-_MIN_COUNTS = (1, 2, 2)  # per order: occurrences below which a row is left out
 _WIDTHS = (16, 8, 8)  # per order: entries kept of a row
 _NAMES = ("contexts", "counts", "sizes", "tokens", "roots")
 
@@ -105,7 +104,8 @@ def _checksum(arrays: Arrays) -> int:
 
 def _to_arrays(rows: Mapping[int, Row], order: int) -> Arrays:
     """Return the arrays of one order, in wide types; contexts from before a text are left out."""
-    contexts = np.array(sorted(rows), np.int64)
+    worth = (context for context, row in rows.items() if order == 1 or row.occurrences > 1)
+    contexts = np.array(sorted(worth), np.int64)
     contexts = contexts[(unpack(contexts, order) >= 0).all(axis=1)]
     ordered = [rows[context] for context in contexts.tolist()]
     entries = [_entries(row, _WIDTHS[order - 1]) for row in ordered]
