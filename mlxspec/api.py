@@ -23,7 +23,7 @@ from mlxspec.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.loading import LoadedModel, load_model
-from mlxspec.models import Model, ModelConfig
+from mlxspec.models import ModelConfig
 from mlxspec.reply import GenerationParams
 from mlxspec.rows import Quantization
 
@@ -138,5 +138,3 @@ def stream_text(
             case GenerationFinished():
                 yield event.text
 
-
-__all__ = ["DRAFTERS", "Model", "check_drafter", "load", "make_cache", "stream_text"]

@@ -155,7 +155,6 @@ def _residual(
     zero = mx.zeros((1, draft_probs.shape[1]))
     p = target_probs[row]
     excess = mx.maximum(weights[row] * p - mx.concatenate([draft_probs, zero])[row], 0.0)
-    excess = mx.where(row == draft_probs.shape[0], p, excess)
     mass = excess.sum()
     return mx.where(mass > 0, excess / mx.maximum(mass, 1e-38), p)
 

@@ -3,6 +3,8 @@
 import mlx.core as mx
 
 from mlxspec.draft import RoundOutcome
+from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.table_rows import extend
 from mlxspec.sampling import Law
 
 LAW, KEY = Law(temperature=0.0), mx.random.key(0)
@@ -79,3 +81,46 @@ def reply(drafter, prompt, text, *, budget=8, next_rows=fixed_row):
         said += len(outcome.path)
         root = outcome.bonus_token
     return drafts
+
+
+def learned(*texts, **settings):
+    """A drafter that has read texts of (token, row that followed it)."""
+    drafter = TableDrafter(**settings)
+    for text in texts:
+        rows = [row for _, row in text]
+        drafter.learn_text(
+            [token for token, _ in text],
+            [list(row) for row in rows],
+            [[*row.values()] for row in rows],
+        )
+    return drafter
+
+
+def after(drafter, *tokens):
+    """What a table expects after some tokens."""
+    return drafter.next_probs(extend(0, *tokens))
+
+
+# After "7 8 9" the target said 1; after "6 8 9" 2; after "5 9" 3 and 1.
+NONE = {}
+TEXTS = (
+    [(7, NONE), (8, NONE), (9, {1: 0.8})],
+    [(6, NONE), (8, NONE), (9, {2: 0.6})],
+    [(4, NONE), (5, NONE), (9, {3: 0.5, 1: 0.1})],
+)
+
+
+class Place:
+    """A cursor over a dict from paths below the root to probabilities."""
+
+    def __init__(self, name, rows, path=()):
+        self.name, self.rows, self.path = name, rows, path
+
+    def next_probs(self):
+        return self.rows.get(self.path, {})
+
+    def source_of(self, token):
+        return self.name
+
+    def child(self, token):
+        return Place(self.name, self.rows, (*self.path, token))

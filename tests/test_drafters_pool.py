@@ -1,7 +1,6 @@
-"""The pool against trees drawn by hand, and the mixture it makes against its formula."""
+"""The pool against trees drawn by hand."""
 
 from itertools import pairwise
-from math import exp, log
 
 import mlx.core as mx
 import pytest
@@ -10,62 +9,59 @@ from hypothesis import strategies as st
 
 from mlxspec import backend
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.drafters.calibration import HitRate, Mixer, log_odds
-from mlxspec.drafters.growth import MAX_DEPTH, grow
+from mlxspec.drafters.growth import grow
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
 from tests.adversaries import UniformChain
-from tests.drafting import KEY, LAW, assert_valid, outcome_of, path_probs, reply, shape_of
+from tests.drafting import (
+    KEY,
+    LAW,
+    Place,
+    assert_valid,
+    outcome_of,
+    path_probs,
+    reply,
+    shape_of,
+)
 
 REPEATABLE = settings(derandomize=True, database=None, deadline=None)
 
 
-class Place:
-    """A cursor over a dict from paths below the root to probabilities."""
-
-    def __init__(self, name, rows, path=()):
-        self.name, self.rows, self.path = name, rows, path
-
-    def next_probs(self):
-        return self.rows.get(self.path, {})
-
-    def source_of(self, token):
-        return self.name
-
-    def child(self, token):
-        return Place(self.name, self.rows, (*self.path, token))
-
-
-class Fixed:
-    """Expects the same after every root."""
+class Told:
+    """Remembers what it was told; subclasses propose."""
 
     num_top_tokens = 0
 
-    def __init__(self, name, rows):
-        self.name, self.rows = name, rows
-        self.told = []
+    def __init__(self, name):
+        self.name, self.told = name, []
 
     def start(self, prompt, law, key):
-        self.told.append(("start", list(prompt), key.tolist()))
+        self.told.append((list(prompt), key.tolist()))
+
+    def update(self, outcome):
+        self.told.append(outcome)
+
+
+class Fixed(Told):
+    """Expects the same after every root, and knows it on the host."""
+
+    def __init__(self, name, rows):
+        super().__init__(name)
+        self.rows = rows
 
     def propose(self, root, budget):
         return grow(root, self.cursor(root), budget)
-
-    def update(self, outcome):
-        self.told.append(("update", outcome))
 
     def cursor(self, root):
         return Place(self.name, self.rows)
 
 
-class Device(Fixed):
-    """Hands over a draft that is not evaluated, and knows nothing else."""
-
-    cursor = None
+class Device(Told):
+    """Hands over a draft and knows nothing else."""
 
     def __init__(self, name, tokens, parents, probs=None):
-        super().__init__(name, {})
+        super().__init__(name)
         self.tokens, self.parents, self.probs = tokens, parents, probs
 
     def propose(self, root, budget):
@@ -73,4 +69,148 @@ class Device(Fixed):
         return Draft.from_lists([root, *self.tokens], [-1, *self.parents], sources, self.probs)
 
 
-del Device.cursor
+def test_a_token_that_two_drafters_expect_is_one_node_of_the_surer_one():
+    first = Fixed("first", {(): {1: 0.5, 2: 0.6}, (2,): {4: 0.9}})
+    second = Fixed("second", {(): {1: 0.7, 3: 0.1}, (1,): {5: 0.9}})
+    pool = PoolDrafter([first, second])
+    draft = pool.propose(9, 8)
+    tokens, parents, _ = shape_of(draft)
+    assert sorted(zip(parents[1:], tokens[1:], strict=True)) == sorted(
+        [(0, 1), (0, 2), (0, 3), (tokens.index(1), 5), (tokens.index(2), 4)]
+    )
+    sources = dict(zip(tokens[1:], draft.sources, strict=True))
+    assert sources == {1: "second", 2: "first", 3: "second", 4: "first", 5: "second"}
+
+
+def test_comes_to_trust_the_drafter_that_is_right():
+    boaster, modest = Fixed("boaster", {(): {1: 0.9}}), Fixed("modest", {(): {2: 0.3}})
+    pool = PoolDrafter([boaster, modest])
+    assert shape_of(pool.propose(9, 2))[0] == [9, 1, 2]
+    for _ in range(60):
+        draft = pool.propose(9, 2)
+        pool.update(outcome_of(draft, [2, 0], lambda path: ([], [])))
+    assert shape_of(pool.propose(9, 2))[0] == [9, 2, 1]
+    assert pool.propose(9, 1).node_probs.item() > 0.5
+
+
+def test_learns_from_expectations_that_were_not_proposed():
+    pool = PoolDrafter([Fixed("a", {(): {1: 0.9}}), Fixed("b", {(): {2: 0.3}})])
+    for _ in range(60):
+        pool.update(outcome_of(pool.propose(9, 1), [2, 0], lambda path: ([], [])))
+    assert shape_of(pool.propose(9, 1))[0] == [9, 2]
+
+
+def test_learns_below_the_root_too():
+    pool = PoolDrafter([Fixed("a", {(): {1: 0.9}, (1,): {3: 0.8}})])
+    before = shape_of(pool.propose(9, 2))[2]
+    for _ in range(60):
+        pool.update(outcome_of(pool.propose(9, 2), [1, 4], lambda path: ([], [])))
+    after = shape_of(pool.propose(9, 2))[2]
+    assert after[1] < before[1] - 0.1
+
+
+def test_one_drafter_alone_proposes_what_it_would_without_the_pool():
+    prompt = [1, 2, 3, 1, 2, 4, 1, 2]
+    alone, pooled = SuffixDrafter(), PoolDrafter([SuffixDrafter()])
+    for drafter in (alone, pooled):
+        drafter.start(prompt, LAW, KEY)
+    assert shape_of(pooled.propose(2, 6)) == shape_of(alone.propose(2, 6))
+
+
+def test_merges_a_draft_from_the_device_at_the_cost_of_one_wait():
+    device = Device("model", [1, 2, 3], [0, 1, 0], [0.9, 0.8, 0.1])
+    pool = PoolDrafter([Fixed("host", {(): {1: 0.4, 4: 0.3}}), device])
+    waits = backend.host_syncs()
+    draft = pool.propose(9, 8)
+    assert backend.host_syncs() - waits == 1
+    tokens, parents, _ = shape_of(draft)
+    edges = set(zip([tokens[parent] for parent in parents[1:]], tokens[1:], strict=True))
+    assert edges == {(9, 1), (1, 2), (9, 3), (9, 4)}
+    assert dict(zip(tokens[1:], draft.sources, strict=True)) == {
+        1: "model",
+        2: "model",
+        3: "model",
+        4: "host",
+    }
+
+
+def test_takes_even_odds_where_a_device_draft_gives_none():
+    draft = PoolDrafter([Device("model", [1, 2], [0, 1])]).propose(9, 8)
+    assert shape_of(draft) == ([9, 1, 2], [-1, 0, 1], [0.5, 0.5])
+
+
+def test_host_drafters_cost_no_wait():
+    pool = PoolDrafter([SuffixDrafter(), TableDrafter()])
+    waits = backend.host_syncs()
+    reply(pool, [1, 2, 3], [1, 2, 3, 1, 2, 3])
+    assert backend.host_syncs() == waits
+
+
+def test_refuses_a_draft_that_was_drawn_at_random():
+    uniform = UniformChain(vocab_size=8)
+    pool = PoolDrafter([SuffixDrafter(), uniform])
+    pool.start([1, 2], LAW, KEY)
+    with pytest.raises(ValueError, match="'adversary' draws its tokens at random"):
+        pool.propose(2, 4)
+
+
+@pytest.mark.parametrize("drafters", [[], [SuffixDrafter(), SuffixDrafter()]])
+def test_needs_drafters_of_different_names(drafters):
+    with pytest.raises(ValueError, match="different names"):
+        PoolDrafter(drafters)
+
+
+def test_asks_for_as_many_top_tokens_as_the_greediest_drafter():
+    assert PoolDrafter([SuffixDrafter(), TableDrafter()]).num_top_tokens == 8
+    assert PoolDrafter([SuffixDrafter()]).num_top_tokens == 0
+
+
+def test_tells_every_drafter_everything_with_a_key_of_its_own():
+    drafters = [Fixed("a", {}), Fixed("b", {})]
+    pool = PoolDrafter(drafters)
+    pool.start([1, 2], LAW, mx.random.key(3))
+    outcome = RoundOutcome([2], [-1], [0], 5)
+    pool.update(outcome)  # no propose before: the engine decodes plainly at a budget of zero
+    (first, *rest), (second, *others) = (drafter.told for drafter in drafters)
+    assert first[0] == second[0] == [1, 2]
+    assert first[1] != second[1]
+    assert rest == others == [outcome]
+
+
+def test_a_round_without_a_draft_is_no_verdict_on_the_draft_before():
+    pool, plain = PoolDrafter([Fixed("a", {(): {1: 0.9}})]), RoundOutcome([2], [-1], [0], 5)
+    pool.update(outcome_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
+    before = shape_of(pool.propose(9, 1))
+    pool.start([1, 2], LAW, KEY)  # the reply broke off before the verdict
+    pool.update(plain)
+    assert shape_of(pool.propose(9, 1)) == before
+    pool.update(outcome_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
+    judged = PoolDrafter([Fixed("a", {(): {1: 0.9}})])
+    for _ in range(2):
+        judged.update(outcome_of(judged.propose(9, 1), [1, 0], lambda path: ([], [])))
+    pool.update(plain)
+    assert shape_of(pool.propose(9, 1)) == shape_of(judged.propose(9, 1))
+
+
+@REPEATABLE
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 3), min_size=1, max_size=6),
+            st.lists(st.integers(0, 3), max_size=20),
+        ),
+        max_size=4,
+    ),
+    st.integers(0, 9),
+)
+def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
+    first, second = (PoolDrafter([SuffixDrafter(), TableDrafter()]) for _ in range(2))
+    for prompt, text in turns:
+        drafts = reply(first, prompt, text, budget=budget)
+        again = reply(second, prompt, text, budget=budget)
+        assert list(map(shape_of, drafts)) == list(map(shape_of, again))
+        assert [draft.sources for draft in drafts] == [draft.sources for draft in again]
+        for draft in drafts:
+            assert_valid(draft, shape_of(draft)[0][0], budget)
+            assert set(draft.sources) <= {"suffix", "table"}
+            assert all(a >= b - 1e-4 for a, b in pairwise(path_probs(draft)))

@@ -16,13 +16,13 @@ from typing import Protocol, runtime_checkable
 from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter
 
-MAX_DEPTH = 16
+MAX_DEPTH = 32
 MIN_PATH_PROB = 1e-3
 """A path less probable than this is not proposed: it would cost a row and never be accepted."""
 
 
 class Cursor(Protocol):
-    """A place in the text as a drafter sees it; immutable."""
+    """A place in the text as a drafter sees it."""
 
     def next_probs(self) -> Mapping[int, float]:
         """Return the tokens that may follow here, with the probability of each."""
