@@ -137,4 +137,3 @@ def stream_text(
                 yield "".join(token.text for token in event.emit)
             case GenerationFinished():
                 yield event.text
-

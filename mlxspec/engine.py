@@ -108,13 +108,14 @@ class Engine:
     ) -> Iterator[Event]:
         stats = GenerationStats()
         syncs = backend.host_syncs()
-        for event in self._events(tokens, params, should_stop):
-            stats.add(event)
-            if isinstance(event, GenerationFinished):
-                figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
-                figures["peak_memory_gb"] = backend.peak_memory_gb()
-                event = GenerationFinished(event.ts, event.reason, event.text, figures)
-            yield event
+        with backend.wired_limit(self.target.model.nbytes):
+            for event in self._events(tokens, params, should_stop):
+                stats.add(event)
+                if isinstance(event, GenerationFinished):
+                    figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
+                    figures["peak_memory_gb"] = backend.peak_memory_gb()
+                    event = GenerationFinished(event.ts, event.reason, event.text, figures)
+                yield event
 
     def _events(
         self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]

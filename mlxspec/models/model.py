@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_map
 
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
@@ -54,6 +55,13 @@ class Model(nn.Module):
     def layers(self) -> list[DecoderLayer]:
         """The layers, lowest first."""
         return self.model.layers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parameters."""
+        sizes: list[int] = []
+        tree_map(lambda array: sizes.append(array.nbytes), self.parameters())
+        return sum(sizes)
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings (..., D) of (...) int32 tokens."""
