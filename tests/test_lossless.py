@@ -21,7 +21,7 @@ from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
 from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
-from tests.truth import Target
+from tests.truth import Target, exact_law
 
 FAMILIES = ("llama", "qwen2")
 CACHES = ("full", "rotating", "int8", "int4")
@@ -209,3 +209,38 @@ def test_three_sampled_tokens_follow_the_joint_law_of_the_target(case):
     assert all(counts[reply] == 0 for reply, prob in exact.items() if prob <= 1e-9)
     freedom = sum(prob > 1e-9 for prob in exact.values()) - 1
     assert chi_square < freedom + 4 * (2 * freedom) ** 0.5  # beyond the 99.99th percentile
+
+
+@pytest.mark.parametrize("width", [20, 30])
+def test_a_draft_model_of_another_width_is_honest_about_its_law(width, monkeypatch):
+    spy = LawSpy(monkeypatch)
+    small = tiny_model(vocab_size=width, seed=5)
+    drafting = Target(small)
+    engine = make_engine(MODELS["llama"], DraftModelDrafter(Decoder(small), VOCAB))
+    law = LAWS["all filters"]
+    params = GenerationParams(max_tokens=16, num_draft_tokens=4, law=law, seed=1)
+    tokens, drafted = list(PROMPT), 0
+    for event in engine.generate(PROMPT, params):
+        if event.t not in ("verify", "plain"):
+            continue
+        draft, _ = spy.rounds[-1]
+        paths = prefixes(tuple(tokens[:-1]), draft.tree)
+        for node in range(1, draft.tree.n_nodes):
+            padded = np.full(VOCAB, -np.inf)
+            logits = drafting.logits(paths[node - 1])[:VOCAB]
+            padded[: len(logits)] = logits
+            exact = exact_law(padded, law, paths[node - 1], paths[node - 1][len(PROMPT) :])
+            np.testing.assert_allclose(np.array(draft.sampled_from[node - 1]), exact, atol=2e-4)
+            drafted += 1
+        tokens += [token.token for token in event.emit]
+    assert drafted > 3
+
+
+@pytest.mark.parametrize("lookahead", range(1, 9))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_lookahead_leaves_the_greedy_tokens(family, lookahead):
+    drafter = DraftModelDrafter(draft_model(family, "full"), VOCAB, lookahead)
+    engine = make_engine(MODELS[family], drafter)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=8)
+    expected = TARGETS[family, "full"].greedy(PROMPT, LENGTH)
+    assert emitted(engine.generate(PROMPT, params)) == expected
