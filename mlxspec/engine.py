@@ -29,6 +29,7 @@ from mlxspec.events import (
     PrefillProgress,
 )
 from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.prefix import common_length
 from mlxspec.readout import read_round
 from mlxspec.reply import GenerationParams, Reply, RoundReport
 from mlxspec.stats import GenerationStats
@@ -140,7 +141,7 @@ class Engine:
         self, tokens: list[int], reply: Reply, should_stop: Callable[[], bool]
     ) -> Iterator[Event]:
         """Read all but the last token, which is the first root."""
-        reused = _common_prefix(self.target.history, tokens[:-1])
+        reused = common_length(self.target.history, tokens[:-1])
         self.target.rollback_to(reused)
         for start in range(reused, len(tokens) - 1, PREFILL_CHUNK):
             if should_stop():
@@ -238,8 +239,3 @@ class Engine:
             context_length=self.context_length or 0,
             versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},
         )
-
-
-def _common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    pairs = zip(first, second, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors"},
-    {"events", "blas", "text"},
+    {"events", "blas", "text", "prefix"},
     {"backend", "stats", "trace"},
     {"rows", "tree", "draws"},
     {"cache", "draft", "sampling"},

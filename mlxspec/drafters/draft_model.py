@@ -13,6 +13,7 @@ import mlx.core as mx
 from mlxspec.backend import values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.prefix import common_length
 from mlxspec.sampling import Law, NodeLaws, TokenCounts
 from mlxspec.tree import DraftTree
 
@@ -57,11 +58,7 @@ class DraftModelDrafter:
         self._law, self._key = law, key
         self._counts = TokenCounts.of(list(prompt), self._width) if law.has_penalties else None
         self._drafted = []
-        shared = 0
-        for mine, theirs in zip(self.decoder.history, prompt[:-1], strict=False):
-            if mine != theirs:
-                break
-            shared += 1
+        shared = common_length(self.decoder.history, prompt[:-1])
         self.decoder.rollback_to(shared)
         self.decoder.observe(prompt[shared:-1])
         self._unread = []
@@ -90,9 +87,7 @@ class DraftModelDrafter:
             self._unread = [*self._fed, *accepted]
             return
         read = [values(token)[0] for token in self._drafted[:-1]]  # evaluated with the round
-        shared = 0
-        while shared < min(len(read), len(accepted)) and read[shared] == accepted[shared]:
-            shared += 1
+        shared = common_length(read, accepted)
         self.decoder.commit_chain([*self._fed, *accepted[:shared]])
         self._unread = accepted[shared:]
         self._drafted = []

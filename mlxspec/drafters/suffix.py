@@ -13,7 +13,6 @@ SuffixDecoding, Oliaro et al. 2024, https://arxiv.org/abs/2411.04975)
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import mlx.core as mx
 
@@ -21,6 +20,7 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.calibration import HitRate
 from mlxspec.drafters.growth import grow
+from mlxspec.prefix import common_length
 from mlxspec.sampling import Law
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
@@ -62,8 +62,7 @@ class SuffixDrafter:
         """Read what of the prompt is new since the last reply."""
         if self._is_torn or self._num_read > self._max_tokens + len(prompt):
             self._forget()
-        pairs = zip(prompt, self._tokens, strict=False)
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        shared = common_length(prompt, self._tokens)
         del self._tokens[shared:], self._states[shared + 1 :]
         self._read(prompt[shared:])
 
