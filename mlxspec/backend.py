@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -146,6 +147,12 @@ def _device() -> tuple[str, Literal["cpu", "metal", "cuda", "none"]]:
 def is_cpu() -> bool:
     """Return whether MLX computes on the CPU."""
     return _device()[1] == "cpu"
+
+
+@cache
+def has_slow_exp() -> bool:
+    """Return whether MLX computes exponentials one by one: on a CPU without Apple's libraries."""
+    return is_cpu() and sys.platform != "darwin"
 
 
 def memory_gb() -> float:

@@ -12,6 +12,7 @@ import mlx.nn as nn
 
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
+from mlxspec.models.kernels import attend, silu
 from mlxspec.models.rope import Rope
 
 
@@ -60,9 +61,7 @@ class Attention(nn.Module):
         values = self.v_proj(x).reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
         queries, keys = self.rope(queries, positions), self.rope(keys, positions)
         keys, values = cache.stage(self.layer, keys, values)
-        output = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=self.scale, mask=mask
-        )
+        output = attend(queries, keys, values, scale=self.scale, mask=mask)
         return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
 
 
@@ -77,7 +76,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(inner, D, bias=bias)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class DecoderLayer(nn.Module):

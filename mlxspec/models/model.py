@@ -94,16 +94,52 @@ class Model(nn.Module):
         Raises:
             ValueError: `capture` names a layer that is not there.
         """
-        n_layers = self.config.num_hidden_layers
-        if any(not 0 <= index <= n_layers for index in capture):
-            raise ValueError(f"capture is {list(capture)}; allowed are 0 to {n_layers}")
+        everything = range(self.config.num_hidden_layers)
         x = self.embed(tokens)
-        captured = {0: x}
-        for index, layer in enumerate(self.layers, 1):
-            x = layer(x, cache, positions, masks)
-            if index in capture:  # holding on to others would keep their memory
-                captured[index] = x
-        return self.model.norm(x), [captured[index] for index in capture]
+        x, captured = self.run_layers(x, cache, positions, masks, everything, capture=capture)
+        return self.norm(x), captured
+
+    def run_layers(
+        self,
+        x: mx.array,
+        cache: StagingCache,
+        positions: int | mx.array,
+        masks: Masks,
+        layers: range,
+        *,
+        capture: Sequence[int] = (),
+    ) -> tuple[mx.array, list[mx.array]]:
+        """Run some neighbouring layers; arguments and captured states as in `hidden_states`.
+
+        Args:
+            x: (B, L, D) states entering the first of them.
+            cache: As in `hidden_states`.
+            positions: As in `hidden_states`.
+            masks: As in `hidden_states`.
+            layers: Their indices.
+            capture: Of these layers, and the index after the last for its output.
+
+        Returns:
+            (B, L, D) output of the last layer, before the norm, and the captured states.
+
+        Raises:
+            ValueError: `capture` names a layer that is not among them.
+        """
+        if any(not layers.start <= index <= layers.stop for index in capture):
+            raise ValueError(
+                f"capture is {list(capture)}; allowed are {layers.start} to {layers.stop}"
+            )
+        captured = {layers.start: x}
+        for index in layers:
+            x = self.layers[index](x, cache, positions, masks)
+            if index + 1 in capture:  # holding on to others would keep their memory
+                captured[index + 1] = x
+        return x, [captured[index] for index in capture]
+
+    def norm(self, x: mx.array) -> mx.array:
+        """Return the final norm (..., D) of the last layer's output."""
+        normed: mx.array = self.model.norm(x)
+        return normed
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""

@@ -1,0 +1,70 @@
+"""The exponential made of parts, and what is built on it, against NumPy and MLX's own kernels."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+from mlxspec import backend
+from mlxspec.models import kernels
+
+
+@pytest.fixture(params=[False, True], ids=["own", "of parts"])
+def slow(request, monkeypatch):
+    """Both ways of computing, on every machine."""
+    monkeypatch.setattr(backend, "has_slow_exp", lambda: request.param)
+
+
+def normal(*shape, seed=0):
+    return mx.random.normal(shape, key=mx.random.key(seed))
+
+
+def test_exp_of_parts_is_exact_to_float32_over_its_whole_range(monkeypatch):
+    monkeypatch.setattr(backend, "has_slow_exp", lambda: True)
+    x = np.linspace(-87, 88, 100_001, dtype=np.float32)
+    got = np.array(kernels.exp(mx.array(x))).astype(np.float64)
+    np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=3e-7)
+
+
+@pytest.mark.usefixtures("slow")
+def test_exp_is_zero_at_minus_infinity_and_keeps_what_is_no_number():
+    got = np.array(kernels.exp(mx.array([-np.inf, -1e30, 0.0, 1e30, np.inf, np.nan])))
+    np.testing.assert_array_equal(got, [0.0, 0.0, 1.0, np.inf, np.inf, np.nan])
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_gradient_of_exp_is_exp():
+    x = normal(50)
+    np.testing.assert_allclose(mx.grad(lambda x: kernels.exp(x).sum())(x), mx.exp(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("slow")
+def test_silu_is_that_of_mlx():
+    x = normal(3, 7) * 20
+    np.testing.assert_allclose(kernels.silu(x), nn.silu(x), rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("mask", ["none", "causal", "tree"])
+def test_attention_is_that_of_mlx(mask, dtype):
+    queries, keys, values = normal(2, 6, 3, 8), normal(2, 2, 5, 8, seed=1), normal(2, 2, 5, 8)
+    arrays = [array.astype(dtype) for array in (queries, keys, values)]
+    seen = mx.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 1]]).astype(mx.bool_)
+    chosen = {"none": None, "causal": "causal", "tree": seen}[mask]
+    got = kernels.attend(*arrays, scale=0.3, mask=chosen)
+    expected = mx.fast.scaled_dot_product_attention(*arrays, scale=0.3, mask=chosen)
+    tolerance = 1e-5 if dtype == mx.float32 else 0.02
+    assert got.dtype == dtype
+    np.testing.assert_allclose(
+        got.astype(mx.float32), expected.astype(mx.float32), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_key_that_is_not_seen_changes_nothing_however_large_it_is():
+    queries, keys, values = normal(1, 1, 1, 4), normal(1, 1, 3, 4), normal(1, 1, 3, 4)
+    seen = mx.array([[True, True, False]])
+    loud = keys.at[:, :, 2].multiply(1e6)
+    calm = kernels.attend(queries, keys, values, scale=1.0, mask=seen)
+    assert mx.array_equal(calm, kernels.attend(queries, loud, values, scale=1.0, mask=seen))
