@@ -110,8 +110,7 @@ class Cache:
 
     @property
     def num_staged(self) -> int:
-        """Staged rows, the same in every layer between forwards."""
-        assert len(set(self._staged)) <= 1, "a forward staged rows in some layers only"
+        """Staged rows of the lowest layer, and of every layer after a whole forward."""
         return self._staged[0]
 
     def commit(self, rows: Sequence[int]) -> None:
@@ -123,6 +122,7 @@ class Cache:
         Raises:
             CacheError: An index is not that of a staged row, or stands twice.
         """
+        assert len(set(self._staged)) <= 1, "a forward staged rows in some layers only"
         staged = self.num_staged
         if len(set(rows)) < len(rows) or any(not 0 <= row < staged for row in rows):
             raise CacheError(f"cannot commit rows {list(rows)} of {staged} staged ones")

@@ -11,7 +11,9 @@ import mlx.core as mx
 
 from mlxspec.backend import values
 from mlxspec.cache import Cache
-from mlxspec.masks import Masks, chain_masks, last_row_masks, tree_masks
+from mlxspec.forwards import Forwards
+from mlxspec.hidden import HiddenStateReader, HiddenStates
+from mlxspec.masks import chain_masks
 from mlxspec.models import Model
 from mlxspec.tree import DraftTree, check_branch
 
@@ -24,19 +26,27 @@ class Decoder:
 
     Attributes:
         model: The model.
-        cache: Its cache; changed by this class only.
-        num_forwards: Forwards of the model so far.
+        readers: Who is told the hidden states of the history; see `attach`.
     """
 
     def __init__(self, model: Model, cache: Cache | None = None) -> None:
         self.model = model
-        self.cache = cache or Cache(model.config.num_hidden_layers)
-        self.num_forwards = 0
-        self._windows = tuple(dict.fromkeys(model.config.layer_windows))
+        self.readers: tuple[HiddenStateReader, ...] = ()
+        self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
         self._history: list[int] = []
-        self._tree: tuple[DraftTree, mx.array] | None = None  # staged nodes, their hidden states
+        self._tree: tuple[DraftTree, HiddenStates] | None = None  # staged nodes and their states
         self._is_chain_staged = False
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
+
+    @property
+    def cache(self) -> Cache:
+        """The cache; changed by this class only."""
+        return self._forwards.cache
+
+    @property
+    def num_forwards(self) -> int:
+        """Forwards of the model so far."""
+        return self._forwards.count
 
     @property
     def vocab_size(self) -> int:
@@ -72,6 +82,21 @@ class Decoder:
         self._drop_staged()
         self._history.clear()
         self._last_hidden = None
+        self._forget(0)
+
+    def attach(self, readers: Sequence[HiddenStateReader]) -> None:
+        """Tell these, and no others, the hidden states of the history from now on.
+
+        Whoever joins later has not seen what was computed before: the history is dropped then,
+        to be read anew.
+        """
+        is_in_step = all(reader.num_read == len(self) for reader in readers)
+        if tuple(readers) != self.readers or not is_in_step:
+            self.readers = tuple(readers)
+            wanted = {layer for reader in readers for layer in reader.capture}
+            self._forwards.capture = tuple(sorted(wanted))
+            if readers:
+                self.reset()
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Append tokens to the history, in chunks; what a failed chunk leaves stays valid.
@@ -83,9 +108,9 @@ class Decoder:
         self._drop_staged()
         for start in range(0, len(tokens), PREFILL_CHUNK):
             chunk = list(tokens[start : start + PREFILL_CHUNK])
-            hidden = self._stage_chain(mx.array(chunk, mx.int32))
-            mx.eval(hidden[-1:], self.cache.arrays)
-            self._commit_rows(range(len(chunk)), chunk, hidden[-1:])
+            states = self._forwards.chain(mx.array(chunk, mx.int32))
+            mx.eval(states.final[-1:], states.entering, self.cache.arrays)
+            self._commit_rows(range(len(chunk)), chunk, states)
             mx.eval(self.cache.arrays)
 
     def rollback_to(self, length: int) -> None:
@@ -106,6 +131,7 @@ class Decoder:
             self.cache.truncate(length)
             del self._history[length:]
             self._last_hidden = None
+            self._forget(length)
         else:
             self._read_anew(self._history[:length])
 
@@ -118,12 +144,23 @@ class Decoder:
             (n_nodes, D) lazy hidden state of every node; `logits` turns it into what the target
             says after that node.
         """
-        self._drop_staged()
-        positions = self.cache.offset + tree.depths
-        masks = tree_masks(self.cache, positions, tree.ancestors, self._windows)
-        hidden = self._forward(tree.tokens, positions, masks)
-        self._tree = (tree, hidden)
-        return hidden
+        if self._tree or self._is_chain_staged:
+            self._drop_staged()
+        states = self._forwards.tree(tree)
+        self._tree = (tree, states)
+        return states.final
+
+    def extend_lower(self, token: int, layer: int) -> mx.array:
+        """Stage a token in the layers below `layer` only, in a line behind those staged this way.
+
+        A tree that begins with the chain staged so is finished by `forward_tree` from there.
+
+        Returns:
+            (1, D) lazy state entering `layer`.
+        """
+        if self._tree or self._is_chain_staged:
+            self._drop_staged()
+        return self._forwards.lower(token, layer)
 
     def extend_chain(self, tokens: mx.array) -> mx.array:
         """Stage (L,) int32 tokens, which may be lazy, in a line behind those staged this way.
@@ -133,9 +170,9 @@ class Decoder:
         """
         if not self._is_chain_staged:
             self._drop_staged()
-        hidden = self._stage_chain(tokens)
+        states = self._forwards.chain(tokens)
         self._is_chain_staged = True
-        return hidden
+        return states.final
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
         """Append the first rows of a staged chain, which hold `tokens`; forget the others.
@@ -163,10 +200,10 @@ class Decoder:
             return
         if self._tree is None:
             raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
-        tree, hidden = self._tree
+        tree, states = self._tree
         check_branch(path, values(tree.parents))
         tokens: list[int] = values(tree.tokens)
-        self._commit_rows(path, [tokens[i] for i in path], hidden[path[-1] : path[-1] + 1])
+        self._commit_rows(path, [tokens[i] for i in path], states)
 
     def tree_logits(self, tree: DraftTree) -> mx.array:
         """Return (n_nodes, V) logits of a tree and leave the decoder as it was."""
@@ -186,9 +223,9 @@ class Decoder:
         if not drafts:
             return self.logits(first)
         self._drop_staged()
-        hidden = self._stage_chain(mx.array(list(drafts), mx.int32))
-        self._commit_rows(range(len(drafts)), list(drafts), hidden[-1:])
-        return self.logits(mx.concatenate([first, hidden]))
+        states = self._forwards.chain(mx.array(list(drafts), mx.int32))
+        self._commit_rows(range(len(drafts)), list(drafts), states)
+        return self.logits(mx.concatenate([first, states.final]))
 
     # ---- what the last forward left --------------------------------------------------------
 
@@ -231,9 +268,9 @@ class Decoder:
             raise ValueError(f"layers {list(layers)} are not all between 0 and {most}")
         scratch = self.cache.empty_like()
         tokens = mx.array(self._history, mx.int32)[None]
-        masks = chain_masks(scratch, len(self), self._windows)
+        masks = chain_masks(scratch, len(self), self.model.config.layer_windows)
         final, captured = self.model.hidden_states(tokens, scratch, 0, masks, capture=layers)
-        self.num_forwards += 1
+        self._forwards.count += 1
         return final[0], [state[0] for state in captured]
 
     def logits(self, hidden: mx.array) -> mx.array:
@@ -247,45 +284,43 @@ class Decoder:
 
     # ---- inside ----------------------------------------------------------------------------
 
-    def _stage_chain(self, tokens: mx.array) -> mx.array:
-        masks = chain_masks(self.cache, tokens.shape[0], self._windows)
-        return self._forward(tokens, self.cache.offset + self.cache.num_staged, masks)
-
-    def _forward(self, tokens: mx.array, positions: int | mx.array, masks: Masks) -> mx.array:
-        try:
-            hidden, _ = self.model.hidden_states(tokens[None], self.cache, positions, masks)
-        except BaseException:  # an interrupt too must not leave rows in some layers only
-            self._drop_staged()
-            raise
-        self.num_forwards += 1
-        return hidden[0]
-
-    def _commit_rows(self, rows: Sequence[int], tokens: list[int], last: mx.array | None) -> None:
+    def _commit_rows(
+        self, rows: Sequence[int], tokens: list[int], states: HiddenStates | None
+    ) -> None:
         self.cache.commit(rows)
         self._history.extend(tokens)
-        self._last_hidden = last
         self._tree, self._is_chain_staged = None, False
+        self._last_hidden = None
+        if states is not None:
+            states = states.rows(rows)
+            self._last_hidden = states.final[-1:]
+            for reader in self.readers:
+                reader.read(tokens, states)
+
+    def _forget(self, length: int) -> None:
+        for reader in self.readers:
+            reader.forget(min(length, reader.num_read))
 
     def _drop_staged(self) -> None:
-        self.cache.rollback()
+        self._forwards.drop()
         self._tree, self._is_chain_staged = None, False
 
     def _read_last_again(self) -> mx.array:
         """Return (1, D) for the last token, computed beside its committed row."""
         self._drop_staged()
-        masks = last_row_masks(self.cache, self._windows)
-        hidden = self._forward(mx.array(self._history[-1:]), len(self) - 1, masks)
+        hidden = self._forwards.last_row(self._history[-1]).final
         mx.eval(hidden)
         self._drop_staged()
         return hidden
 
     def _read_anew(self, tokens: list[int]) -> None:
         before = self.cache, self._history, self._last_hidden
-        self.cache, self._history = self.cache.empty_like(), []
+        self._forwards.cache, self._history = self.cache.empty_like(), []
+        self._forget(0)
         try:
             self.observe(tokens)
         except BaseException:
-            self.cache, self._history, self._last_hidden = before
+            self._forwards.cache, self._history, self._last_hidden = before
             raise
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:

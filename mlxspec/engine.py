@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from mlxspec import __version__, backend
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
-from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.errors import ContextLengthError
 from mlxspec.events import (
     DraftNode,
@@ -125,6 +125,7 @@ class Engine:
         stop_tokens = (*self.target.eos_token_ids, *self.tokenizer.eos_token_ids)
         reply = Reply(tokens, params, text, stop_tokens, self.target.vocab_size)
         yield self._started(params)
+        self.target.attach(readers_of(self.drafter))
         yield from self._prefill(tokens, reply, should_stop)
         if not reply.finish_reason:
             self.drafter.start(tokens, params.law, reply.next_key())

@@ -10,9 +10,10 @@ from typing import Protocol
 import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.hidden import HiddenStateReader
 from mlxspec.sampling import Law
 
-__all__ = ["Draft", "Drafter", "RoundOutcome"]
+__all__ = ["Draft", "Drafter", "RoundOutcome", "readers_of"]
 
 
 class Drafter(Protocol):
@@ -51,3 +52,11 @@ class Drafter(Protocol):
 
     def update(self, outcome: RoundOutcome) -> None:
         """Learn what the target decided about the draft proposed last."""
+
+
+def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:
+    """Return what reads the target's hidden states: the drafter, or those it is made of."""
+    if isinstance(drafter, HiddenStateReader):
+        return (drafter,)
+    parts: Sequence[Drafter] = getattr(drafter, "drafters", ())
+    return tuple(reader for part in parts for reader in readers_of(part))

@@ -24,7 +24,11 @@ _UNSTATED_PROB = 0.5  # of a node whose drafter gives no estimate; the mixer lea
 
 
 class PoolDrafter:
-    """Proposes the likeliest paths that any of its drafters knows."""
+    """Proposes the likeliest paths that any of its drafters knows.
+
+    Attributes:
+        drafters: What it merges.
+    """
 
     name = "pool"
 
@@ -42,7 +46,7 @@ class PoolDrafter:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"a pool needs drafters of different names, at least one; got {names}")
         self.num_top_tokens = max(drafter.num_top_tokens for drafter in drafters)
-        self._drafters = tuple(drafters)
+        self.drafters = tuple(drafters)
         self._names = tuple(names)
         self._mixer = Mixer()
         self._cursor: _PoolCursor | None = None
@@ -50,8 +54,8 @@ class PoolDrafter:
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Begin a reply with every drafter; each gets a random key of its own."""
         self._cursor = None
-        keys = mx.random.split(key, len(self._drafters))
-        for drafter, own_key in zip(self._drafters, keys, strict=True):
+        keys = mx.random.split(key, len(self.drafters))
+        for drafter, own_key in zip(self.drafters, keys, strict=True):
             drafter.start(prompt, law, own_key)
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -60,7 +64,7 @@ class PoolDrafter:
         Raises:
             ValueError: A drafter drew its tokens at random: only its own draft keeps their law.
         """
-        cursors = tuple(_cursor(drafter, root, budget) for drafter in self._drafters)
+        cursors = tuple(_cursor(drafter, root, budget) for drafter in self.drafters)
         self._cursor = _PoolCursor(self._names, self._mixer, cursors)
         return grow(root, self._cursor, budget)
 
@@ -71,7 +75,7 @@ class PoolDrafter:
             if cursor is not None:
                 cursor.learn(token)
                 cursor = cursor.below.get(token)
-        for drafter in self._drafters:
+        for drafter in self.drafters:
             drafter.update(outcome)
 
 

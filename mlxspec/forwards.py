@@ -1,0 +1,179 @@
+"""Forwards of a model over its cache: a chain, a tree, the last row again, the lower layers only.
+
+A forward stages rows and returns lazy hidden states; it never commits. Drafting with the target's
+own lower layers leaves their rows staged, and the tree that was drafted so is finished from where
+they end: no layer reads a token twice (LayerSkip, Elhoushi et al. 2024,
+https://arxiv.org/abs/2404.16710).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import mlx.core as mx
+
+from mlxspec.backend import values
+from mlxspec.cache import Cache
+from mlxspec.hidden import HiddenStates
+from mlxspec.masks import Masks, chain_masks, last_row_masks, tree_masks
+from mlxspec.models import Model
+from mlxspec.tree import DraftTree
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Lower:
+    """A chain that has passed the lower layers only.
+
+    Attributes:
+        layer: The layer it would enter next.
+        capture: What was captured when it began; states of layers not below `layer` come later.
+        tokens: Token of each row.
+        states: Per row, the (1, D) state entering `layer` and those captured below it.
+    """
+
+    layer: int
+    capture: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
+    states: tuple[tuple[mx.array, ...], ...] = ()
+
+    @property
+    def below(self) -> tuple[int, ...]:
+        """The captured layers that the chain has passed."""
+        return tuple(layer for layer in self.capture if layer < self.layer)
+
+    def extended(self, token: int, states: tuple[mx.array, ...]) -> "_Lower":
+        """Return the chain with one more row."""
+        return _Lower(self.layer, self.capture, (*self.tokens, token), (*self.states, states))
+
+
+class Forwards:
+    """Runs one model over one cache; every pass leaves its rows staged.
+
+    Attributes:
+        model: The model.
+        cache: Its cache.
+        count: Forwards through all layers so far.
+        capture: The layers whose entering states are kept, in ascending order.
+    """
+
+    def __init__(self, model: Model, cache: Cache) -> None:
+        self.model = model
+        self.cache = cache
+        self.count = 0
+        self.capture: tuple[int, ...] = ()
+        self._windows = tuple(dict.fromkeys(model.config.layer_windows))
+        self._lower: _Lower | None = None
+
+    def chain(self, tokens: mx.array) -> HiddenStates:
+        """Stage (L,) int32 tokens in a line behind what is staged."""
+        masks = chain_masks(self.cache, tokens.shape[0], self._windows)
+        return self._run(tokens, self.cache.offset + self.cache.num_staged, masks)
+
+    def tree(self, tree: DraftTree) -> HiddenStates:
+        """Stage a tree; its first rows may have passed the lower layers already."""
+        lower, self._lower = self._lower, None
+        if lower is not None and self._continues(lower, tree):
+            return self._guarded(lambda: self._finish(lower, tree))
+        self.drop()
+        positions = self.cache.offset + tree.depths
+        return self._run(tree.tokens, positions, self._tree_masks(tree, 0))
+
+    def lower(self, token: int, layer: int) -> mx.array:
+        """Stage a token in the layers below `layer`, behind those staged this way.
+
+        Returns:
+            (1, D) lazy state entering `layer`.
+        """
+        before = self._lower
+        if before is None or (before.layer, before.capture) != (layer, self.capture):
+            self.drop()
+            before = _Lower(layer, self.capture)
+        return self._guarded(lambda: self._extend(before, token))
+
+    def last_row(self, token: int) -> HiddenStates:
+        """Stage the last committed token once more, beside its own row."""
+        masks = last_row_masks(self.cache, self._windows)
+        return self._run(mx.array([token], mx.int32), self.cache.offset - 1, masks)
+
+    def drop(self) -> None:
+        """Forget all staged rows."""
+        self.cache.rollback()
+        self._lower = None
+
+    def _run(self, tokens: mx.array, positions: int | mx.array, masks: Masks) -> HiddenStates:
+        return self._guarded(
+            lambda: self._states(
+                *self.model.hidden_states(
+                    tokens[None], self.cache, positions, masks, capture=self.capture
+                )
+            )
+        )
+
+    def _states(self, final: mx.array, captured: Sequence[mx.array]) -> HiddenStates:
+        self.count += 1
+        entering = zip(self.capture, (state[0] for state in captured), strict=True)
+        return HiddenStates(final[0], dict(entering))
+
+    def _extend(self, before: _Lower, token: int) -> mx.array:
+        masks = chain_masks(self.cache, 1, self._windows)
+        position = self.cache.offset + self.cache.num_staged
+        states = self._below(before, mx.array([token], mx.int32), position, masks)
+        self._lower = before.extended(token, states)
+        return states[0]
+
+    def _below(
+        self, lower: _Lower, tokens: mx.array, positions: int | mx.array, masks: Masks
+    ) -> tuple[mx.array, ...]:
+        """Return the (L, D) states of (L,) tokens that enter `lower.layer`, and the captured."""
+        x, captured = self.model.run_layers(
+            self.model.embed(tokens[None]),
+            self.cache,
+            positions,
+            masks,
+            range(lower.layer),
+            capture=lower.below,
+        )
+        return x[0], *(state[0] for state in captured)
+
+    def _continues(self, lower: _Lower, tree: DraftTree) -> bool:
+        """Say whether a tree begins with the chain that went through the lower layers."""
+        if lower.capture != self.capture:
+            return False
+        tokens: list[int] = values(tree.tokens)
+        parents: list[int] = values(tree.parents)
+        num_done = len(lower.tokens)
+        chain = list(range(-1, num_done - 1))
+        return tokens[:num_done] == list(lower.tokens) and parents[:num_done] == chain
+
+    def _finish(self, lower: _Lower, tree: DraftTree) -> HiddenStates:
+        """Run the new nodes through the lower layers and all nodes through the others."""
+        num_done, states = len(lower.states), list(lower.states)
+        positions = self.cache.offset + tree.depths
+        rest = tree.tokens[num_done:]
+        if rest.shape[0]:
+            masks = self._tree_masks(tree, num_done)
+            states.append(self._below(lower, rest, positions[num_done:], masks))
+        x, *below = (mx.concatenate(list(rows)) for rows in zip(*states, strict=True))
+        x, above = self.model.run_layers(
+            x[None],
+            self.cache,
+            positions,
+            self._tree_masks(tree, 0),
+            range(lower.layer, self.model.config.num_hidden_layers),
+            capture=self.capture[len(below) :],
+        )
+        return self._states(self.model.norm(x), [*(state[None] for state in below), *above])
+
+    def _tree_masks(self, tree: DraftTree, first: int) -> Masks:
+        """Return the masks of the nodes from `first` on, those before being staged."""
+        positions = self.cache.offset + tree.depths
+        return tree_masks(self.cache, positions, tree.ancestors[first:], self._windows)
+
+    def _guarded(self, run: Callable[[], T]) -> T:
+        try:
+            return run()
+        except BaseException:  # an interrupt too must not leave rows in some layers only
+            self.drop()
+            raise

@@ -1,0 +1,140 @@
+"""Who reads the hidden states of the history is told every committed token once, in order."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.base import readers_of
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.hidden import HiddenStates
+from mlxspec.tree import DraftTree
+from tests.tiny import make_cache, tiny_model
+
+CACHES = ("full", "rotating", "int8")
+TREE = DraftTree.from_lists([9, 2, 4, 8, 1], [-1, 0, 0, 2, 3])
+
+
+class Notebook:
+    """Keeps everything it is told."""
+
+    capture = (0, 1, 2)
+    name = "notebook"
+
+    def __init__(self):
+        self.tokens, self.rows = [], []
+
+    @property
+    def num_read(self):
+        return len(self.tokens)
+
+    def read(self, tokens, states):
+        self.tokens += tokens
+        parts = [states.final, *(states.entering[layer] for layer in self.capture)]
+        self.rows += list(np.concatenate([np.array(part) for part in parts], axis=1))
+
+    def forget(self, length):
+        del self.tokens[length:], self.rows[length:]
+
+
+def anew(model, kind, tokens):
+    """The rows of a notebook that hears the same text in one piece."""
+    decoder, notebook = Decoder(model, make_cache(model, kind)), Notebook()
+    decoder.attach([notebook])
+    decoder.observe(tokens)
+    return np.stack(notebook.rows)
+
+
+@pytest.fixture(params=CACHES)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def model():
+    return tiny_model()
+
+
+@pytest.fixture
+def decoder(model, kind):
+    return Decoder(model, make_cache(model, kind))
+
+
+@pytest.fixture
+def notebook(decoder):
+    notebook = Notebook()
+    decoder.attach([notebook])
+    return notebook
+
+
+def assert_in_step(decoder, notebook, model, kind):
+    assert tuple(notebook.tokens) == decoder.history
+    expected = anew(model, kind, notebook.tokens)
+    np.testing.assert_allclose(np.stack(notebook.rows), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_a_prompt_and_accepted_branches_are_told_as_if_read_in_one_piece(
+    decoder, notebook, model, kind
+):
+    decoder.observe([3, 1, 4, 1, 5])
+    decoder.forward_tree(TREE)
+    decoder.commit([0, 2, 3])
+    decoder.forward_tree(TREE)
+    decoder.commit([0])
+    assert_in_step(decoder, notebook, model, kind)
+
+
+def test_what_is_rolled_back_is_forgotten_before_other_text_is_told(decoder, notebook, model, kind):
+    decoder.observe([3, 1, 4, 1, 5, 9, 2])
+    decoder.rollback_to(4)
+    decoder.observe([7, 8])
+    assert_in_step(decoder, notebook, model, kind)
+
+
+def test_a_ring_that_has_wrapped_tells_the_history_again_after_a_rollback(model):
+    decoder, notebook = Decoder(model, make_cache(model, "rotating")), Notebook()
+    decoder.attach([notebook])
+    decoder.observe(list(range(20)))
+    decoder.rollback_to(15)
+    assert_in_step(decoder, notebook, model, "rotating")
+
+
+def test_who_joins_later_makes_the_history_be_read_anew(decoder):
+    decoder.observe([3, 1, 4])
+    decoder.attach([Notebook()])
+    assert decoder.history == ()
+
+
+def test_the_same_readers_keep_the_history(decoder, notebook):
+    decoder.observe([3, 1, 4])
+    decoder.attach([notebook])
+    assert decoder.history == (3, 1, 4)
+
+
+def test_nobody_is_told_after_leaving(decoder, notebook):
+    decoder.attach([])
+    decoder.observe([3, 1, 4])
+    assert notebook.tokens == []
+
+
+def test_a_reader_that_is_out_of_step_makes_the_history_be_read_anew(decoder, notebook):
+    decoder.observe([3, 1, 4])
+    notebook.forget(1)
+    decoder.attach([notebook])
+    assert (decoder.history, notebook.tokens) == ((), [])
+
+
+def test_a_pool_is_read_to_through_those_it_is_made_of():
+    notebook = Notebook()
+    notebook.num_top_tokens = 0
+    pool = PoolDrafter([NoDrafter(), notebook])
+    assert readers_of(pool) == (notebook,)
+
+
+@pytest.mark.parametrize("rows", [[], [0], [1, 2], [0, 2], [2, 0]])
+def test_rows_are_taken_in_the_order_given(rows):
+    states = HiddenStates(mx.arange(6).reshape(3, 2), {4: mx.arange(3).reshape(3, 1)})
+    taken = states.rows(rows)
+    assert taken.final.tolist() == [[2 * row, 2 * row + 1] for row in rows]
+    assert taken.entering[4].tolist() == [[row] for row in rows]
