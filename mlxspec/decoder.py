@@ -12,8 +12,7 @@ import mlx.core as mx
 from mlxspec.backend import values
 from mlxspec.cache import Cache
 from mlxspec.forwards import Forwards
-from mlxspec.hidden import HiddenStateReader, HiddenStates
-from mlxspec.masks import chain_masks
+from mlxspec.hidden import Audience, HiddenStateReader, HiddenStates
 from mlxspec.models import Model
 from mlxspec.tree import DraftTree, check_branch
 
@@ -26,16 +25,13 @@ class Decoder:
 
     Attributes:
         model: The model.
-        readers: Who is told the hidden states of the history; see `attach`.
     """
 
     def __init__(self, model: Model, cache: Cache | None = None) -> None:
         self.model = model
-        self.readers: tuple[HiddenStateReader, ...] = ()
+        self._audience = Audience()
         self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
         self._history: list[int] = []
-        self._tree: tuple[DraftTree, HiddenStates] | None = None  # staged nodes and their states
-        self._is_chain_staged = False
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
 
     @property
@@ -79,10 +75,10 @@ class Decoder:
     def reset(self) -> None:
         """Forget the history and release the cache."""
         self.cache.reset()
-        self._drop_staged()
+        self._forwards.drop()
         self._history.clear()
         self._last_hidden = None
-        self._forget(0)
+        self._audience.forget(0)
 
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
         """Tell these, and no others, the hidden states of the history from now on.
@@ -90,13 +86,13 @@ class Decoder:
         Whoever joins later has not seen what was computed before: the history is dropped then,
         to be read anew.
         """
-        is_in_step = all(reader.num_read == len(self) for reader in readers)
-        if tuple(readers) != self.readers or not is_in_step:
-            self.readers = tuple(readers)
-            wanted = {layer for reader in readers for layer in reader.capture}
-            self._forwards.capture = tuple(sorted(wanted))
-            if readers:
-                self.reset()
+        is_same = self._audience.readers == tuple(readers)
+        if is_same and self._audience.has_read(len(self)):
+            return
+        self._audience = Audience(readers)
+        self._forwards.capture = self._audience.capture
+        if readers:
+            self.reset()
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Append tokens to the history, in chunks; what a failed chunk leaves stays valid.
@@ -105,10 +101,9 @@ class Decoder:
             ValueError: A token is not in the vocabulary; nothing was read.
         """
         self._check_tokens(tokens)
-        self._drop_staged()
         for start in range(0, len(tokens), PREFILL_CHUNK):
             chunk = list(tokens[start : start + PREFILL_CHUNK])
-            states = self._forwards.chain(mx.array(chunk, mx.int32))
+            states = self._forwards.text(chunk)
             mx.eval(states.final[-1:], states.entering, self.cache.arrays)
             self._commit_rows(range(len(chunk)), chunk, states)
             mx.eval(self.cache.arrays)
@@ -124,14 +119,14 @@ class Decoder:
         """
         if not 0 <= length <= len(self):
             raise ValueError(f"cannot go back to {length} tokens; the history has {len(self)}")
-        self._drop_staged()
+        self._forwards.drop()
         if length == len(self):
             return
         if self.cache.can_truncate(length):
             self.cache.truncate(length)
             del self._history[length:]
             self._last_hidden = None
-            self._forget(length)
+            self._audience.forget(length)
         else:
             self._read_anew(self._history[:length])
 
@@ -144,11 +139,7 @@ class Decoder:
             (n_nodes, D) lazy hidden state of every node; `logits` turns it into what the target
             says after that node.
         """
-        if self._tree or self._is_chain_staged:
-            self._drop_staged()
-        states = self._forwards.tree(tree)
-        self._tree = (tree, states)
-        return states.final
+        return self._forwards.tree(tree).final
 
     def extend_lower(self, token: int, layer: int) -> mx.array:
         """Stage a token in the layers below `layer` only, in a line behind those staged this way.
@@ -158,8 +149,6 @@ class Decoder:
         Returns:
             (1, D) lazy state entering `layer`.
         """
-        if self._tree or self._is_chain_staged:
-            self._drop_staged()
         return self._forwards.lower(token, layer)
 
     def extend_chain(self, tokens: mx.array) -> mx.array:
@@ -168,11 +157,7 @@ class Decoder:
         Returns:
             (L, D) lazy hidden states.
         """
-        if not self._is_chain_staged:
-            self._drop_staged()
-        states = self._forwards.chain(tokens)
-        self._is_chain_staged = True
-        return states.final
+        return self._forwards.chain(tokens).final
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
         """Append the first rows of a staged chain, which hold `tokens`; forget the others.
@@ -180,9 +165,12 @@ class Decoder:
         Raises:
             ValueError: Fewer rows are staged.
         """
-        staged = self.cache.num_staged if self._is_chain_staged else 0
-        if len(tokens) > staged:
-            raise ValueError(f"cannot commit {len(tokens)} tokens of a chain of {staged}")
+        if self._forwards.staged != "chain":
+            self._forwards.drop()
+        if len(tokens) > self.cache.num_staged:
+            raise ValueError(
+                f"cannot commit {len(tokens)} tokens of a chain of {self.cache.num_staged}"
+            )
         self._commit_rows(range(len(tokens)), list(tokens), None)
 
     def commit(self, path: Sequence[int]) -> None:
@@ -196,11 +184,12 @@ class Decoder:
             ValueError: The path does not start at the root or leaves its branch.
         """
         if not path:
-            self._drop_staged()
+            self._forwards.drop()
             return
-        if self._tree is None:
+        staged = self._forwards.staged
+        if not isinstance(staged, tuple):
             raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
-        tree, states = self._tree
+        tree, states = staged
         check_branch(path, values(tree.parents))
         tokens: list[int] = values(tree.tokens)
         self._commit_rows(path, [tokens[i] for i in path], states)
@@ -209,7 +198,7 @@ class Decoder:
         """Return (n_nodes, V) logits of a tree and leave the decoder as it was."""
         logits = self.logits(self.forward_tree(tree))
         mx.eval(logits)
-        self._drop_staged()
+        self._forwards.drop()
         return logits
 
     def batched_logits(self, drafts: Sequence[int]) -> mx.array:
@@ -222,8 +211,7 @@ class Decoder:
         first = self.last_hidden_state()[None]
         if not drafts:
             return self.logits(first)
-        self._drop_staged()
-        states = self._forwards.chain(mx.array(list(drafts), mx.int32))
+        states = self._forwards.text(drafts)
         self._commit_rows(range(len(drafts)), list(drafts), states)
         return self.logits(mx.concatenate([first, states.final]))
 
@@ -247,7 +235,7 @@ class Decoder:
         """
         self._check_history()
         if self._last_hidden is None:
-            self._last_hidden = self._read_last_again()
+            self._last_hidden = self._forwards.last_row(self._history[-1])
         return self._last_hidden[0]
 
     def hidden_states(self, layers: Sequence[int]) -> tuple[mx.array, list[mx.array]]:
@@ -266,12 +254,8 @@ class Decoder:
         most = self.num_hidden_layers - 1
         if any(not 0 <= layer <= most for layer in layers):
             raise ValueError(f"layers {list(layers)} are not all between 0 and {most}")
-        scratch = self.cache.empty_like()
-        tokens = mx.array(self._history, mx.int32)[None]
-        masks = chain_masks(scratch, len(self), self.model.config.layer_windows)
-        final, captured = self.model.hidden_states(tokens, scratch, 0, masks, capture=layers)
-        self._forwards.count += 1
-        return final[0], [state[0] for state in captured]
+        states = self._forwards.again(self._history, layers)
+        return states.final, [states.entering[layer] for layer in layers]
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return (..., V) logits of (..., D) final-norm outputs: the model's output head."""
@@ -287,36 +271,18 @@ class Decoder:
     def _commit_rows(
         self, rows: Sequence[int], tokens: list[int], states: HiddenStates | None
     ) -> None:
-        self.cache.commit(rows)
+        self._forwards.commit(rows)
         self._history.extend(tokens)
-        self._tree, self._is_chain_staged = None, False
         self._last_hidden = None
         if states is not None:
             states = states.rows(rows)
             self._last_hidden = states.final[-1:]
-            for reader in self.readers:
-                reader.read(tokens, states)
-
-    def _forget(self, length: int) -> None:
-        for reader in self.readers:
-            reader.forget(min(length, reader.num_read))
-
-    def _drop_staged(self) -> None:
-        self._forwards.drop()
-        self._tree, self._is_chain_staged = None, False
-
-    def _read_last_again(self) -> mx.array:
-        """Return (1, D) for the last token, computed beside its committed row."""
-        self._drop_staged()
-        hidden = self._forwards.last_row(self._history[-1]).final
-        mx.eval(hidden)
-        self._drop_staged()
-        return hidden
+            self._audience.read(tokens, states)
 
     def _read_anew(self, tokens: list[int]) -> None:
         before = self.cache, self._history, self._last_hidden
         self._forwards.cache, self._history = self.cache.empty_like(), []
-        self._forget(0)
+        self._audience.forget(0)
         try:
             self.observe(tokens)
         except BaseException:

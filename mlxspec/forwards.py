@@ -8,7 +8,7 @@ https://arxiv.org/abs/2404.16710).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import mlx.core as mx
 
@@ -56,6 +56,7 @@ class Forwards:
         cache: Its cache.
         count: Forwards through all layers so far.
         capture: The layers whose entering states are kept, in ascending order.
+        staged: What is staged: a tree with its states, "chain", or None for anything else.
     """
 
     def __init__(self, model: Model, cache: Cache) -> None:
@@ -63,22 +64,34 @@ class Forwards:
         self.cache = cache
         self.count = 0
         self.capture: tuple[int, ...] = ()
+        self.staged: tuple[DraftTree, HiddenStates] | Literal["chain"] | None = None
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._lower: _Lower | None = None
 
+    def text(self, tokens: Sequence[int]) -> HiddenStates:
+        """Stage some tokens in a line, and no others."""
+        self.drop()
+        return self._line(mx.array(list(tokens), mx.int32))
+
     def chain(self, tokens: mx.array) -> HiddenStates:
-        """Stage (L,) int32 tokens in a line behind what is staged."""
-        masks = chain_masks(self.cache, tokens.shape[0], self._windows)
-        return self._run(tokens, self.cache.offset + self.cache.num_staged, masks)
+        """Stage (L,) int32 tokens in a line behind those staged this way."""
+        if self.staged != "chain":
+            self.drop()
+        states = self._line(tokens)
+        self.staged = "chain"
+        return states
 
     def tree(self, tree: DraftTree) -> HiddenStates:
         """Stage a tree; its first rows may have passed the lower layers already."""
         lower, self._lower = self._lower, None
         if lower is not None and self._continues(lower, tree):
-            return self._guarded(lambda: self._finish(lower, tree))
-        self.drop()
-        positions = self.cache.offset + tree.depths
-        return self._run(tree.tokens, positions, self._tree_masks(tree, 0))
+            states = self._guarded(lambda: self._finish(lower, tree))
+        else:
+            self.drop()
+            positions = self.cache.offset + tree.depths
+            states = self._run(tree.tokens, positions, self._tree_masks(tree, 0))
+        self.staged = (tree, states)
+        return states
 
     def lower(self, token: int, layer: int) -> mx.array:
         """Stage a token in the layers below `layer`, behind those staged this way.
@@ -86,21 +99,47 @@ class Forwards:
         Returns:
             (1, D) lazy state entering `layer`.
         """
-        before = self._lower
+        before = self._lower  # dropped with whatever else is staged
         if before is None or (before.layer, before.capture) != (layer, self.capture):
             self.drop()
             before = _Lower(layer, self.capture)
         return self._guarded(lambda: self._extend(before, token))
 
-    def last_row(self, token: int) -> HiddenStates:
-        """Stage the last committed token once more, beside its own row."""
+    def last_row(self, token: int) -> mx.array:
+        """Return the (1, D) final state of the last committed token, computed once more."""
+        self.drop()
         masks = last_row_masks(self.cache, self._windows)
-        return self._run(mx.array([token], mx.int32), self.cache.offset - 1, masks)
+        states = self._run(mx.array([token], mx.int32), self.cache.offset - 1, masks)
+        mx.eval(states.final)
+        self.drop()
+        return states.final
+
+    def again(self, tokens: Sequence[int], layers: Sequence[int]) -> HiddenStates:
+        """Return the states of a whole text, read once more beside the cache."""
+        scratch = self.cache.empty_like()
+        masks = chain_masks(scratch, len(tokens), self._windows)
+        batch = mx.array(list(tokens), mx.int32)[None]
+        final, captured = self.model.hidden_states(batch, scratch, 0, masks, capture=layers)
+        self.count += 1
+        states = (state[0] for state in captured)
+        return HiddenStates(final[0], dict(zip(layers, states, strict=True)))
+
+    def commit(self, rows: Sequence[int]) -> None:
+        """Keep some of the staged rows and forget the others."""
+        self.cache.commit(rows)
+        self._settle()
 
     def drop(self) -> None:
         """Forget all staged rows."""
         self.cache.rollback()
-        self._lower = None
+        self._settle()
+
+    def _settle(self) -> None:
+        self.staged, self._lower = None, None
+
+    def _line(self, tokens: mx.array) -> HiddenStates:
+        masks = chain_masks(self.cache, tokens.shape[0], self._windows)
+        return self._run(tokens, self.cache.offset + self.cache.num_staged, masks)
 
     def _run(self, tokens: mx.array, positions: int | mx.array, masks: Masks) -> HiddenStates:
         return self._guarded(

@@ -55,3 +55,33 @@ class HiddenStateReader(Protocol):
 
     def forget(self, length: int) -> None:
         """Keep the first `length` tokens only; they are as many as read, or fewer."""
+
+
+class Audience:
+    """Those who read one history.
+
+    Attributes:
+        readers: All of them.
+    """
+
+    def __init__(self, readers: Sequence[HiddenStateReader] = ()) -> None:
+        self.readers = tuple(readers)
+
+    @property
+    def capture(self) -> tuple[int, ...]:
+        """The layers that any of them wants, in ascending order."""
+        return tuple(sorted({layer for reader in self.readers for layer in reader.capture}))
+
+    def has_read(self, length: int) -> bool:
+        """Return whether all of them have read just so many tokens."""
+        return all(reader.num_read == length for reader in self.readers)
+
+    def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
+        """Tell all of them the next tokens."""
+        for reader in self.readers:
+            reader.read(tokens, states)
+
+    def forget(self, length: int) -> None:
+        """Let those who have read more keep the first `length` tokens only."""
+        for reader in self.readers:
+            reader.forget(min(length, reader.num_read))
