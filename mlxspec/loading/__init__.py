@@ -9,6 +9,7 @@ from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.default_model import fetch_default_model
 from mlxspec.loading.folder import read_folder
 from mlxspec.loading.gguf import read_gguf
+from mlxspec.loading.heads import HeadCheckpoint, load_head
 from mlxspec.loading.local import LocalModel, list_local_models
 from mlxspec.loading.pip_download import ProgressCallback
 from mlxspec.loading.sources import find_source
@@ -17,12 +18,14 @@ from mlxspec.loading.weights import load_weights
 from mlxspec.models import Model, ModelConfig, build_model
 
 __all__ = [
+    "HeadCheckpoint",
     "LoadedModel",
     "LocalModel",
     "ProgressCallback",
     "Tokenizer",
     "fetch_default_model",
     "list_local_models",
+    "load_head",
     "load_model",
 ]
 

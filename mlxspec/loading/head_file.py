@@ -1,0 +1,122 @@
+"""mlxspec's own file for a trained head: safetensors whose metadata says what it is.
+
+    format   "mlxspec-drafter"
+    kind     "medusa", "eagle", "eagle3" or "exit"
+    config   JSON: the numbers of the network
+    card     JSON: recipe, data, tokens seen, figures, name of the target
+
+The tensors carry the normalised names of `head_checkpoint.py`, so one file is all it takes.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from safetensors import SafetensorError, safe_open
+
+from mlxspec.errors import MlxspecError, UnsupportedModelError
+from mlxspec.loading.head_checkpoint import KINDS, HeadCheckpoint
+
+FORMAT = "mlxspec-drafter"
+SAVED_KINDS = (*KINDS, "draft-model")
+"""A draft model is no head, but travels in the same kind of file."""
+_WRITTEN = (*KINDS, "draft-model")  # which travels in the same way, but is no head
+
+
+def save_head(
+    path: str | os.PathLike[str],
+    kind: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, mx.array],
+    card: Mapping[str, Any],
+) -> None:
+    """Write a head to a file, which is replaced whole or left as it was.
+
+    Args:
+        path: The file; `.safetensors` by custom.
+        kind: One of `KINDS`, or "draft-model".
+        config: The numbers of the network; JSON can hold them.
+        tensors: Arrays by normalised name.
+        card: Whatever should be known of the head; JSON can hold it.
+
+    Raises:
+        ValueError: The kind is unknown, or config or card hold what JSON cannot.
+        MlxspecError: The file cannot be written.
+    """
+    if kind not in _WRITTEN:
+        raise ValueError(f"kind {kind!r} is not known; choose from {', '.join(_WRITTEN)}")
+    facts = {
+        "format": FORMAT,
+        "kind": kind,
+        "config": _to_json("config", config),
+        "card": _to_json("card", card),
+    }
+    path = Path(path)
+    part = path.with_name(path.name + ".part.safetensors")  # MLX adds the ending where it lacks
+    try:
+        mx.save_safetensors(str(part), dict(tensors), facts)
+        os.replace(part, path)
+    except (OSError, RuntimeError) as error:
+        part.unlink(missing_ok=True)
+        raise MlxspecError(f"cannot write the head {path}: {error}") from error
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """Return the tensors of a file, lazy, and its metadata.
+
+    Raises:
+        UnsupportedModelError: It is damaged or cut short.
+    """
+    try:
+        with safe_open(path, framework="np") as file:  # checks every offset, reads no tensor
+            metadata = file.metadata() or {}
+        tensors = mx.load(str(path), format="safetensors")
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise UnsupportedModelError(
+            f"{path} is damaged or cut short ({error}): fetch it again"
+        ) from error
+    return tensors, metadata  # type: ignore[return-value]
+
+
+def parse_head(
+    path: Path, tensors: dict[str, mx.array], metadata: Mapping[str, str]
+) -> HeadCheckpoint | None:
+    """Return the head that a file of ours holds, unchecked; None if it is another's file.
+
+    Raises:
+        UnsupportedModelError: It is ours, but of an unknown kind or with damaged metadata.
+    """
+    if metadata.get("format") != FORMAT:
+        return None
+    kind = metadata.get("kind", "")
+    if kind not in KINDS:
+        raise UnsupportedModelError(
+            f"{path} holds a drafter of the kind {kind!r}; heads are of the kinds "
+            f"{', '.join(KINDS)}"
+        )
+    config, card = (_from_json(path, key, metadata) for key in ("config", "card"))
+    return HeadCheckpoint(kind, config, tensors, path.stem, card)
+
+
+def _to_json(what: str, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(value))
+    except TypeError as error:
+        raise ValueError(f"the {what} of a head must be JSON: {error}") from error
+
+
+def _from_json(path: Path, key: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        value = json.loads(metadata.get(key, "{}"))
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedModelError(
+            f"the metadata of {path} is damaged: its {key} is no JSON ({error})"
+        ) from error
+    if not isinstance(value, dict):
+        raise UnsupportedModelError(
+            f"the metadata of {path} is damaged: its {key} is {type(value).__name__}, not an object"
+        )
+    return value

@@ -1,0 +1,168 @@
+"""Where a trained head lies, and what its files hold before anyone knows which layout it is.
+
+A head is a folder, one file, or a hub id. Safetensors are preferred where a folder has both;
+`.bin` and `.pt` files go through the restricted reader of `pickled.py`.
+"""
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from huggingface_hub import snapshot_download
+
+from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.loading.folder import CONFIG, read_config, weight_files
+from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.head_file import parse_head, read_safetensors
+from mlxspec.loading.pickled import read_pickled
+from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.loading.sources import Source, find_source
+
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_PICKLED = (".bin", ".pt", ".pth")
+_NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
+_INDEX = "pytorch_model.bin.index.json"
+BUNDLED = "medusa_head."  # opens the names of heads that lie among their target's weights
+
+
+@dataclass(frozen=True)
+class HeadFiles:
+    """What the files of another's head hold.
+
+    Attributes:
+        name: What to call it.
+        place: The folder or file, for messages.
+        config: Content of `config.json`, empty where there is none.
+        tensors: Arrays by the names they were stored under.
+    """
+
+    name: str
+    place: Path
+    config: dict[str, Any] = field(repr=False)
+    tensors: dict[str, mx.array] = field(repr=False)
+
+
+def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None = None) -> Source:
+    """Return where a head lies, fetching it from the hub where needed.
+
+    Raises:
+        ModelNotFoundError: There is nothing of that name, here or in reach.
+        UnsupportedModelError: It is on the hub, without files that could be a head.
+    """
+    text = fspath(source)
+    path = Path(text).expanduser()
+    if text and path.exists():
+        return Source(path, path.resolve().name if path.is_dir() else path.stem)
+    if not _HUB_ID.fullmatch(text):
+        raise ModelNotFoundError(
+            f"there is no head {text!r}: give a folder, a .safetensors, .bin or .pt file, or a "
+            "hub id such as 'yuhuili/EAGLE3-LLaMA3.1-Instruct-8B'"
+        )
+    return _cached(text) or _fetched(text, on_progress)
+
+
+def read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
+    """Return what a folder or file holds; a file of ours is parsed, any other left as it is.
+
+    Raises:
+        UnsupportedModelError: There are no weights, or they cannot be read.
+    """
+    paths = _weight_paths(place) if place.is_dir() else [place]
+    folder = place if place.is_dir() else place.parent
+    tensors: dict[str, mx.array] = {}
+    for path in paths:
+        if path.suffix in _PICKLED:
+            tensors |= read_pickled(path, _heads_first)
+            continue
+        found, metadata = read_safetensors(path)
+        ours = parse_head(path, found, metadata)
+        if ours is not None and len(paths) == 1:
+            return ours
+        if ours is not None:
+            names = ", ".join(other.name for other in paths[:4])
+            raise UnsupportedModelError(f"{place} holds several heads: name one file of {names}")
+        tensors |= found
+    config = read_config(folder) if (folder / CONFIG).is_file() else {}
+    return HeadFiles(place.name, place, config, tensors)
+
+
+def _cached(repository: str) -> Source | None:
+    try:
+        folder = Path(snapshot_download(repository, local_files_only=True))
+        _weight_paths(folder)
+    except (OSError, ValueError, UnsupportedModelError):  # not cached, or no name for the hub
+        return None
+    return Source(folder, repository, folder.name)
+
+
+def _fetched(repository: str, on_progress: ProgressCallback | None) -> Source:
+    found = find_source(repository, on_progress)
+    if not any(found.path.glob("*.safetensors")):
+        try:
+            snapshot_download(
+                repository,
+                allow_patterns=["*.json", *(f"*{ending}" for ending in _PICKLED)],
+                ignore_patterns=["*/*", *(f"{name}*" for name in _NOT_WEIGHTS)],
+            )
+        except (OSError, ValueError) as error:
+            raise ModelNotFoundError(
+                f"the weights of {repository} cannot be fetched ({error}): connect to the "
+                "network, or give a folder"
+            ) from error
+    _weight_paths(found.path)
+    return found
+
+
+def _weight_paths(folder: Path) -> list[Path]:
+    """Return the weight files of a folder, all of them there."""
+    for name in ("medusa_lm_head.safetensors", "medusa_lm_head.pt"):
+        if (folder / name).is_file():
+            return [folder / name]
+    if any(folder.glob("*.safetensors*")):
+        return weight_files(folder)
+    names = _indexed(folder) if (folder / _INDEX).is_file() else _loose(folder)
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise UnsupportedModelError(
+            f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(names)} weight "
+            "files): fetch the head again"
+        )
+    return [folder / name for name in names]
+
+
+def _indexed(folder: Path) -> list[str]:
+    """Return the shards of an index; only those with heads where heads lie among other weights."""
+    try:
+        weight_map = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"]
+        shards = {str(name): Path(file).name for name, file in weight_map.items()}
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise UnsupportedModelError(
+            f"{folder / _INDEX} cannot be read ({error}): fetch it again"
+        ) from error
+    return sorted({shards[name] for name in _heads_first(shards)})
+
+
+def _loose(folder: Path) -> list[str]:
+    if (folder / "pytorch_model.bin").is_file():
+        return ["pytorch_model.bin"]
+    names = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.suffix in _PICKLED and not path.name.startswith(_NOT_WEIGHTS)
+    )
+    if len(names) != 1:
+        raise UnsupportedModelError(
+            f"{folder} holds no weights of a head: a .safetensors, .bin or .pt file is looked for"
+            + (f", and {', '.join(names[:4])} are too many" if names else "")
+        )
+    return names
+
+
+def _heads_first(names: Collection[str]) -> list[str]:
+    """Return the names of bundled heads, or all names where none is bundled."""
+    return [name for name in names if name.startswith(BUNDLED)] or list(names)

@@ -1,0 +1,71 @@
+"""Heads that speak only some of the target's tokens: which ones, checked and as ids.
+
+Two spellings: `token_map` lists the ids; `d2t` lists what must be added to a token of the head to
+get the target's, so that id i stands for i + d2t[i].
+"""
+
+from collections.abc import Callable
+
+import mlx.core as mx
+import numpy as np
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.head_names import Renamed
+from mlxspec.models import ModelConfig
+from mlxspec.models.fields import Fields
+
+
+def token_ids(
+    array: mx.array, what: str, vocab_size: int, *, are_offsets: bool = False
+) -> mx.array:
+    """Return (n,) int32 ids of the target.
+
+    Args:
+        array: The ids, or what must be added to 0, 1, ... to get them.
+        what: Opens every message.
+        vocab_size: Of the target.
+        are_offsets: Which of both `array` is.
+
+    Raises:
+        UnsupportedModelError: It is no list of whole numbers, or leads out of the vocabulary.
+    """
+    if array.ndim != 1 or not mx.issubdtype(array.dtype, mx.integer):
+        raise UnsupportedModelError(
+            f"{what} is {array.dtype} of shape {array.shape}; a list of whole numbers is needed"
+        )
+    ids = np.array(array).astype(np.int64) + (np.arange(array.size) if are_offsets else 0)
+    beyond = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(beyond):
+        raise UnsupportedModelError(
+            f"{what} leads to token {beyond[0]}; the target has tokens 0 to {vocab_size - 1}: the "
+            "head was made for another target"
+        )
+    return mx.array(ids.astype(np.int32))
+
+
+def reduce_vocabulary(
+    renamed: Renamed,
+    ids: str,
+    fields: Fields,
+    target: ModelConfig,
+    is_output: Callable[[str], bool],
+) -> None:
+    """Check the ids, and keep their rows of output layers that still have one for each token.
+
+    Where the config says that the vocabulary is whole, the ids are set aside, as vLLM does.
+
+    Raises:
+        UnsupportedModelError: The ids are not ids of the target.
+    """
+    if fields.integer("truncated_vocab_size", 1) >= target.vocab_size:
+        renamed.drop(ids)
+        return
+    kept = token_ids(renamed.tensors[ids], repr(renamed.origins[ids]), target.vocab_size)
+    whole = {
+        name: array
+        for name, array in renamed.tensors.items()
+        if is_output(name) and array.shape[:1] == (target.vocab_size,)
+    }
+    rows = {id(array): array[kept] for array in whole.values()}  # shared outputs stay shared
+    renamed.tensors.update({name: rows[id(array)] for name, array in whole.items()})
+    renamed.tensors[ids] = kept

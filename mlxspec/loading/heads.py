@@ -1,0 +1,69 @@
+"""Trained heads from what users have: any known layout in, one kind and one set of names out.
+
+The layout is told by the names of the tensors, since configs of heads say little and published
+ones are wrong. What a head needs of the target's sizes is checked before anything is computed.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.head_names import ParsedHead
+from mlxspec.loading.head_shapes import check_head
+from mlxspec.loading.head_source import HeadFiles, find_head, read_head_files
+from mlxspec.loading.heads_eagle import is_eagle, read_eagle
+from mlxspec.loading.heads_eagle3 import is_eagle3, read_eagle3
+from mlxspec.loading.heads_medusa import is_medusa, read_medusa
+from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.models import ModelConfig
+
+__all__ = ["HeadCheckpoint", "load_head"]
+
+_LAYOUTS: tuple[
+    tuple[Callable[[HeadFiles], bool], Callable[[HeadFiles, ModelConfig], ParsedHead]], ...
+] = ((is_medusa, read_medusa), (is_eagle3, read_eagle3), (is_eagle, read_eagle))
+
+
+def load_head(
+    source: str | PathLike[str],
+    target: ModelConfig,
+    *,
+    on_progress: ProgressCallback | None = None,
+) -> HeadCheckpoint:
+    """Load a trained head for a target.
+
+    Call it in the thread that will run the head: MLX arrays belong to the thread that made them.
+
+    Args:
+        source: A folder, a file or a hub id.
+        target: The model it is to draft for.
+        on_progress: Told the bytes done and in all while a head is fetched.
+
+    Raises:
+        ModelNotFoundError: There is no such head, here or in reach.
+        UnsupportedModelError: It is there, but damaged, incomplete, of no known layout, or made
+            for another target.
+    """
+    backend.check()
+    found = find_head(source, on_progress)
+    files = read_head_files(found.path)
+    parsed = _parse(files, target) if isinstance(files, HeadFiles) else ParsedHead(files, {})
+    head = check_head(parsed.head, target, str(found.path), parsed.origins)
+    mx.eval(list(head.tensors.values()))
+    return replace(head, name=found.name)
+
+
+def _parse(files: HeadFiles, target: ModelConfig) -> ParsedHead:
+    for is_this, read in _LAYOUTS:
+        if is_this(files):
+            return read(files, target)
+    some = ", ".join(sorted(files.tensors)[:4]) or "nothing"
+    raise UnsupportedModelError(
+        f"{files.place} is no drafter of a known layout (it holds {some}): Medusa, EAGLE and "
+        "EAGLE-3 heads can be loaded, and files that mlxspec trained"
+    )

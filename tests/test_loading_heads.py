@@ -1,0 +1,351 @@
+"""Heads wherever they lie: our own files, folders, hub ids; and what is no head at all."""
+
+import json
+
+import mlx.core as mx
+import pytest
+from huggingface_hub import snapshot_download
+from mlx.utils import tree_flatten
+
+from mlxspec.drafters.eagle import EagleNetwork
+from mlxspec.drafters.eagle3 import Eagle3Network
+from mlxspec.drafters.medusa import MedusaHeads
+from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
+from mlxspec.loading import head_source, load_head, sources
+from mlxspec.loading.head_file import save_head
+from tests.head_folders import (
+    LAYER,
+    TOKENS,
+    D,
+    V,
+    authors_medusa,
+    draw,
+    eagle,
+    eagle3,
+    maps,
+    medusa,
+    renamed,
+    save_head_folder,
+    save_json,
+    tiny_target,
+    vllm_medusa,
+)
+
+MEDUSA = {"hidden_size": D, "vocab_size": V, "num_heads": 2, "num_layers": 1}
+EAGLE = {**LAYER, "num_layers": 1, "input_norm": False}
+EAGLE3 = {
+    **LAYER,
+    "target_hidden_size": D,
+    "draft_vocab_size": len(TOKENS),
+    "capture": [1, 4, 8],
+    "norm_before_residual": True,
+}
+EXIT = {"layer": 3, "hidden_size": D, "intermediate_size": 5, "num_blocks": 1, "threshold": 0.5}
+CARD = {"recipe": "two hours", "tokens": 12, "target": {"name": "tiny"}}
+
+
+def own_heads():
+    exit_shapes = {
+        "input_norm.weight": (D,),
+        "fc.weight": (D, D),
+        "fc.bias": (D,),
+        "blocks.0.norm.weight": (D,),
+        "blocks.0.gate_proj.weight": (5, D),
+        "blocks.0.up_proj.weight": (5, D),
+        "blocks.0.down_proj.weight": (D, 5),
+    }
+    ids = {"target_ids": mx.array(TOKENS, mx.int32)}
+    return {
+        "medusa": (MEDUSA, medusa(2, rows=0, dtype=mx.bfloat16)),
+        "eagle": (EAGLE, eagle(embedding=False)),
+        "eagle3": (EAGLE3, {**eagle3(rows=0), **ids}),
+        "exit": (EXIT, draw({**exit_shapes, "norm.weight": (D,)}) | ids),
+    }
+
+
+def refusal_of(source, target=None) -> str:
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_head(source, target or tiny_target())
+    return str(caught.value)
+
+
+# ---- our own file --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", own_heads())
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_saved_head_comes_back_whole(tmp_path, kind, as_folder):
+    config, tensors = own_heads()[kind]
+    path = tmp_path / "my-head.safetensors"
+    save_head(path, kind, config, tensors, CARD)
+    head = load_head(tmp_path if as_folder else path, tiny_target())
+    assert (head.kind, head.config, head.card) == (kind, config, CARD)
+    assert (head.name, head.unknown) == (tmp_path.name if as_folder else "my-head", ())
+    assert head.tensors.keys() == tensors.keys()
+    for name, array in tensors.items():
+        assert head.tensors[name].dtype == array.dtype
+        assert mx.array_equal(head.tensors[name], array)
+
+
+def test_the_same_head_is_the_same_file(tmp_path):
+    config, tensors = own_heads()["eagle3"]
+    for name in "ab":
+        save_head(tmp_path / name, "eagle3", config, dict(tensors), dict(CARD))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_the_metadata_says_what_the_file_is(tmp_path):
+    config, tensors = own_heads()["exit"]
+    save_head(tmp_path / "x", "exit", config, tensors, CARD)
+    data = (tmp_path / "x").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+    assert (header["format"], header["kind"]) == ("mlxspec-drafter", "exit")
+    assert (json.loads(header["config"]), json.loads(header["card"])) == (config, CARD)
+
+
+@pytest.mark.parametrize("own_bits", [None, 4])
+def test_quantised_tensors_are_checked_and_kept(tmp_path, own_bits):
+    settings = {"group_size": 32, "bits": 8}
+    if own_bits:
+        settings["heads.1.blocks.0"] = {"group_size": 64, "bits": own_bits}
+    config = {**MEDUSA, "hidden_size": 64, "quantization": settings}
+    tensors = {}
+    for path in ("heads.0.blocks.0", "heads.1.blocks.0"):
+        own = settings.get(path, settings)
+        parts = mx.quantize(mx.ones((64, 64)), own["group_size"], own["bits"])
+        names = (f"{path}.weight", f"{path}.scales", f"{path}.biases")
+        tensors |= dict(zip(names, parts, strict=True))
+        tensors[f"{path}.bias"] = mx.ones(64)
+    path, target = tmp_path / "q", tiny_target(hidden_size=64)
+    save_head(path, "medusa", config, tensors, {})
+    assert load_head(path, target).tensors.keys() == tensors.keys()
+    tensors["heads.0.blocks.0.scales"] = mx.ones((64, 1))
+    save_head(path, "medusa", config, tensors, {})
+    expected = "'heads.0.blocks.0.scales' has the shape (64, 1), not (64, 2)"
+    assert expected in refusal_of(path, target)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("eagle", {"num_attention_heads": None}, "num_attention_heads"),
+        ("eagle3", {"capture": [1, 2, 9]}, "capture"),
+        ("eagle3", {"capture": [1, 2]}, "'fc.weight' has the shape (8, 24), not (8, 16)"),
+        ("exit", {"layer": 8}, "layer"),
+        ("exit", {"num_blocks": 2}, "lacks blocks.1.down_proj.weight"),
+        ("medusa", {"num_heads": 3}, "lacks heads.2.blocks.0.weight"),
+        ("medusa", {"num_layers": 10**12}, "num_layers"),
+        ("eagle", {"num_layers": 10**12}, "num_layers"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(tmp_path, kind, changes, expected):
+    config, tensors = own_heads()[kind]
+    save_head(tmp_path / "x", kind, {**config, **changes}, tensors, {})
+    assert expected in refusal_of(tmp_path / "x")
+
+
+def test_modules_are_counted_where_the_config_is_silent(tmp_path):
+    tensors = own_heads()["medusa"][1]
+    save_head(tmp_path / "x", "medusa", {"hidden_size": D}, tensors, {})
+    assert load_head(tmp_path / "x", tiny_target()).tensors.keys() == tensors.keys()
+
+
+def test_tensors_that_no_rule_covers_are_reported(tmp_path):
+    config, tensors = own_heads()["exit"]
+    save_head(tmp_path / "x", "exit", config, {**tensors, "surprise": mx.ones(1)}, {})
+    head = load_head(tmp_path / "x", tiny_target())
+    assert (head.unknown, "surprise" in head.tensors) == (("surprise",), False)
+
+
+def test_tokens_that_the_target_lacks_are_refused(tmp_path):
+    config, tensors = own_heads()["exit"]
+    save_head(tmp_path / "x", "exit", config, tensors | {"target_ids": mx.array([1, V])}, {})
+    assert f"'target_ids' leads to token {V}" in refusal_of(tmp_path / "x")
+
+
+def test_weights_that_are_whole_numbers_are_refused(tmp_path):
+    config, tensors = own_heads()["exit"]
+    tensors["norm.weight"] = mx.ones(D, mx.int32)
+    save_head(tmp_path / "x", "exit", config, tensors, {})
+    assert "'norm.weight' is mlx.core.int32; it must be floating" in refusal_of(tmp_path / "x")
+
+
+def test_an_unknown_kind_is_refused_in_both_directions(tmp_path):
+    with pytest.raises(ValueError, match="choose from medusa"):
+        save_head(tmp_path / "x", "table", {}, {}, {})
+    facts = {"format": "mlxspec-drafter", "kind": "draft-model"}
+    mx.save_safetensors(str(tmp_path / "x.safetensors"), {"a": mx.ones(1)}, facts)
+    assert "of the kind 'draft-model'" in refusal_of(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("config", ["{", "[]"])
+def test_damaged_metadata_is_refused(tmp_path, config):
+    facts = {"format": "mlxspec-drafter", "kind": "exit", "config": config}
+    mx.save_safetensors(str(tmp_path / "x.safetensors"), {"a": mx.ones(1)}, facts)
+    assert "its config is" in refusal_of(tmp_path / "x.safetensors")
+
+
+def test_what_json_cannot_hold_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match="the card of a head must be JSON"):
+        save_head(tmp_path / "x", "exit", EXIT, {}, {"figures": mx.ones(1)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path):
+    with pytest.raises(MlxspecError, match="cannot write the head"):
+        save_head(tmp_path / "no" / "x", "exit", EXIT, {"a": mx.ones(1)}, {})
+
+
+def test_several_heads_in_a_folder_must_be_told_apart(tmp_path):
+    for kind in ("exit", "medusa"):
+        save_head(tmp_path / f"{kind}.safetensors", kind, *own_heads()[kind], {})
+    assert "name one file of exit.safetensors, medusa.safetensors" in refusal_of(tmp_path)
+
+
+# ---- where heads lie -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["no/such/place", "nowhere", "", "default"])
+def test_nothing_there_says_what_may_be_given(source):
+    with pytest.raises(ModelNotFoundError, match=r"give a folder, a \.safetensors, \.bin or \.pt"):
+        load_head(source, tiny_target())
+
+
+def test_safetensors_are_preferred_to_pickles(tmp_path):
+    save_head_folder(tmp_path, eagle(), LAYER)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not read")
+    assert load_head(tmp_path, tiny_target()).kind == "eagle"
+
+
+def test_files_of_a_trainer_are_passed_over(tmp_path):
+    save_head_folder(tmp_path, eagle(), LAYER, "weights.bin")
+    (tmp_path / "training_args.bin").write_bytes(b"not read")
+    assert load_head(tmp_path, tiny_target()).kind == "eagle"
+
+
+def test_a_file_finds_its_config_beside_it(tmp_path):
+    save_head_folder(tmp_path, eagle(), LAYER, "weights.pt")
+    assert load_head(tmp_path / "weights.pt", tiny_target()).config["rope_theta"] == 5000.0
+
+
+def test_a_folder_without_weights_says_what_is_looked_for(tmp_path):
+    save_json(tmp_path / "config.json", LAYER)
+    assert "holds no weights of a head" in refusal_of(tmp_path)
+
+
+def test_missing_shards_are_named(tmp_path):
+    index = {"weight_map": {"fc.weight": "a.bin", "norm.weight": "b.bin"}}
+    save_json(tmp_path / "pytorch_model.bin.index.json", index)
+    assert "lacks a.bin, b.bin (2 of 2 weight files)" in refusal_of(tmp_path)
+
+
+@pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": {"a": 1}}'])
+def test_a_damaged_index_is_an_error_of_ours(tmp_path, index):
+    (tmp_path / "pytorch_model.bin.index.json").write_text(index)
+    assert "pytorch_model.bin.index.json cannot be read" in refusal_of(tmp_path)
+
+
+def test_a_cut_file_is_an_error_of_ours(tmp_path):
+    save_head_folder(tmp_path, eagle(), LAYER)
+    path = tmp_path / "model.safetensors"
+    for length in (0, 5, 40, 400, path.stat().st_size - 1):
+        path.write_bytes(path.read_bytes()[:length])
+        assert "is damaged or cut short" in refusal_of(path)
+
+
+def test_a_model_is_no_head(tmp_path):
+    save_head_folder(tmp_path, draw({"model.norm.weight": (D,)}), LAYER)
+    message = refusal_of(tmp_path)
+    assert "it holds model.norm.weight" in message
+    assert "Medusa, EAGLE and EAGLE-3" in message
+
+
+# ---- the hub -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub whose files appear in the cache when they are asked for; and what was asked for."""
+    asked, cache = [], tmp_path / "hub"
+    folder = cache / "models--org--head" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
+    files = {}
+
+    def download(repository, *, local_files_only=False, allow_patterns=(), **kwargs):
+        if not local_files_only:
+            asked.append(sorted(allow_patterns))
+            for name, write in files.items():
+                if any(name.endswith(pattern.lstrip("*")) for pattern in allow_patterns):
+                    write(folder / name)
+        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
+
+    folder.mkdir(parents=True)
+    (cache / "models--org--head" / "refs").mkdir()
+    (cache / "models--org--head" / "refs" / "main").write_text(folder.name)
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr(head_source, "snapshot_download", download)
+    return folder, files, asked
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_a_cached_head_needs_no_network(hub, file):
+    folder, _, asked = hub
+    save_head_folder(folder, {**renamed(eagle3(), ("layer.", "midlayer.")), **maps()}, LAYER, file)
+    assert load_head("org/head", tiny_target()).name == "org/head"
+    assert asked == []
+
+
+def test_pickles_are_fetched_where_there_is_nothing_better(hub):
+    folder, files, asked = hub
+    save_json(folder / "config.json", {})
+    files["medusa_lm_head.pt"] = lambda path: save_head_folder(
+        path.parent, authors_medusa(medusa(2)), {}, path.name
+    )
+    assert load_head("org/head", tiny_target()).kind == "medusa"
+    assert asked == [
+        ["*.jinja", "*.json", "*.safetensors"],
+        ["*.bin", "*.json", "*.pt", "*.pth"],
+    ]
+
+
+def test_a_head_out_of_reach_says_so(hub):
+    with pytest.raises(ModelNotFoundError, match="org/other is not cached and cannot be fetched"):
+        load_head("org/other", tiny_target())
+
+
+# ---- and then? -----------------------------------------------------------------------------
+
+NETWORKS = {"medusa": MedusaHeads, "eagle": EagleNetwork, "eagle3": Eagle3Network}
+
+
+def every_variant():
+    """Tensors and config of heads in all their variants."""
+    reduced = {**LAYER, "draft_vocab_size": len(TOKENS), "truncated_vocab_size": len(TOKENS)}
+    token_map = {"token_map": mx.array(TOKENS)}
+
+    def third(**options):
+        return renamed(eagle3(**options), ("layer.", "midlayer."))
+
+    return {
+        "medusa": (authors_medusa(medusa(3)), {}),
+        "medusa-tied-two-layers": (authors_medusa(medusa(3, 2, rows=0)), {}),
+        "medusa-reduced": (vllm_medusa(medusa(2)) | token_map, reduced),
+        "eagle": (eagle(), LAYER),
+        "eagle-biases": (eagle(fc_bias=True, qkv_bias=True), LAYER),
+        "eagle-norms": (eagle(norms=True), LAYER),
+        "eagle-reduced": (eagle(rows=V) | token_map, reduced),
+        "eagle3": (third() | maps(), reduced),
+        "eagle3-tied": (third(rows=0) | maps(), reduced),
+        "eagle3-whole": (third(rows=V, embedding=True), {**reduced, "draft_vocab_size": V}),
+        "eagle3-input-norm": (third(extra=["input_norm"]) | maps(), reduced),
+    }
+
+
+@pytest.mark.parametrize("variant", every_variant())
+def test_networks_take_what_is_loaded(tmp_path, variant):
+    head = load_head(save_head_folder(tmp_path, *every_variant()[variant]), tiny_target())
+    network = NETWORKS[head.kind].from_checkpoint(head.config, head.tensors)
+    taken = dict(tree_flatten(network.parameters()))
+    named = {"target_ids", "token_map"}
+    assert taken.keys() | named == head.tensors.keys() | named
+    assert all(mx.array_equal(taken[name], head.tensors[name]) for name in taken)

@@ -1,0 +1,249 @@
+"""PyTorch's files without PyTorch: what is in them, and everything that they may not do."""
+
+import os
+import pickle
+import time
+import zipfile
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.pickle_program import PickleRefusedError, run_pickle
+from mlxspec.loading.pickled import read_pickled
+from tests.head_folders import (
+    ORDERED_DICT,
+    STORAGES,
+    save_archive,
+    save_torch,
+    state_dict,
+    tensor,
+    text,
+)
+
+WRITTEN_BY_TORCH = Path(__file__).parent / "goldens" / "torch_state_dict.pt"
+
+
+def refusal_of(path) -> str:
+    with pytest.raises(UnsupportedModelError) as caught:
+        read_pickled(path)
+    return str(caught.value)
+
+
+def hostile(tmp_path, value, data=b"\0" * 24, **records):
+    """A file whose only tensor "w" is made by the given instructions over 24 bytes."""
+    content = {"data.pkl": state_dict({"w": value}), "data/0": data, **records}
+    return save_archive(tmp_path / "w.bin", content)
+
+
+# ---- what is in them -----------------------------------------------------------------------
+
+
+def test_reads_what_torch_wrote():
+    """The file was written by `torch.save` of a module's state dict and some more tensors."""
+    tensors = read_pickled(WRITTEN_BY_TORCH)
+    assert set(tensors) == {
+        *("float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"),
+        *("transposed", "slice", "parameter", "scalar", "empty", "linear.weight", "linear.bias"),
+    }
+    grid = np.arange(6.0).reshape(2, 3)
+    for name in ("float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8"):
+        assert str(tensors[name].dtype) == f"mlx.core.{name}"
+        np.testing.assert_array_equal(tensors[name].astype(mx.float32), grid)
+    assert tensors["bool"].tolist() == [True, False, True]
+    np.testing.assert_array_equal(tensors["transposed"], grid.T)
+    np.testing.assert_array_equal(tensors["slice"], np.arange(20.0).reshape(4, 5)[1:3, 2:4])
+    np.testing.assert_array_equal(tensors["parameter"], [1.5, -2.5])
+    assert tensors["scalar"].item() == 7
+    assert tensors["empty"].shape == (0, 3)
+    np.testing.assert_array_equal(tensors["linear.weight"], np.full((2, 3), 0.25))
+    np.testing.assert_array_equal(tensors["linear.bias"], [1, 2])
+
+
+@pytest.mark.parametrize("dtype", STORAGES, ids=str)
+def test_every_type_keeps_its_values(tmp_path, dtype):
+    values = mx.array([[0, 1, 1], [1, 0, 7]]).astype(dtype)
+    save_torch(tmp_path / "w.pt", {"w": values})
+    read = read_pickled(tmp_path / "w.pt")["w"]
+    assert read.dtype == dtype
+    assert mx.array_equal(read, values)
+
+
+def test_a_storage_is_read_once_for_all_its_tensors(tmp_path):
+    whole = tensor("FloatStorage", "0", 6, [6], [1])
+    second = tensor("FloatStorage", "0", 6, [2, 2], [2, 1], offset=2)
+    data = np.arange(6, dtype="<f4").tobytes()
+    path = save_archive(
+        tmp_path / "w.bin", {"data.pkl": state_dict({"a": whole, "b": second}), "data/0": data}
+    )
+    tensors = read_pickled(path)
+    assert tensors["a"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert tensors["b"].tolist() == [[2, 3], [4, 5]]
+
+
+def test_an_expanded_tensor_repeats_its_storage(tmp_path):
+    value = tensor("ByteStorage", "0", 24, [2, 3], [0, 1])
+    assert read_pickled(hostile(tmp_path, value, data=bytes(range(24))))["w"].tolist() == [
+        [0, 1, 2],
+        [0, 1, 2],
+    ]
+
+
+def test_only_chosen_tensors_need_their_storages(tmp_path):
+    items = {name: tensor("ByteStorage", name, 2, [2], [1]) for name in "ab"}
+    path = save_archive(tmp_path / "w.bin", {"data.pkl": state_dict(items), "data/b": b"\1\2"})
+    assert read_pickled(path, lambda names: [name for name in names if name == "b"])[
+        "b"
+    ].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_data_of_every_protocol_is_followed(protocol):
+    value = {"a": [1, -2, 2.5, None, True, False, "ü", 10**30], "b": {"c": (1, (), (2, 3), [])}}
+    assert run_pickle(pickle.dumps(value, protocol)) == value
+
+
+# ---- what they may not do ------------------------------------------------------------------
+
+
+class Command:
+    def __reduce__(self):
+        return os.system, ("touch /nowhere",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_call_of_anything_else_is_refused_by_its_name(tmp_path, protocol):
+    program = pickle.dumps({"w": Command()}, protocol)
+    message = refusal_of(save_archive(tmp_path / "w.bin", {"data.pkl": program}))
+    assert "names 'posix.system'" in message
+    assert "safetensors" in message
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins eval", "torch DoubleStorage", "torch._utils _rebuild_sparse_tensor"]
+)
+def test_a_name_is_refused_even_if_it_is_not_called(tmp_path, name):
+    module, attribute = name.split()
+    message = refusal_of(hostile(tmp_path, f"c{module}\n{attribute}\n".encode()))
+    assert f"'{module}.{attribute}'" in message
+
+
+def test_an_instruction_that_tensors_do_not_need_is_refused():
+    with pytest.raises(PickleRefusedError, match="uses EXT1"):
+        run_pickle(b"\x80\x02\x82\x01.")
+
+
+def test_attributes_of_a_tensor_are_refused(tmp_path):
+    value = tensor("FloatStorage", "0", 6, [6], [1]) + b"}b"
+    assert "sets attributes" in refusal_of(hostile(tmp_path, value))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "num_items"),
+    [
+        ([7], [1], 0, 6),
+        ([6], [1], 1, 6),
+        ([2, 3], [4, 1], 0, 6),
+        ([1000, 1000], [0, 0], 0, 6),
+        ([6], [-1], 5, 6),
+        ([-1], [1], 0, 6),
+        ([2], [1, 1], 0, 6),
+        ([2**62, 4], [0, 0], 0, 6),
+        ([2**31], [0], 0, 6),
+        ([10**9], [1], 0, 10**9),
+        ([1] * 9, [1] * 9, 0, 6),
+    ],
+)
+def test_a_tensor_beyond_its_storage_is_refused(tmp_path, shape, strides, offset, num_items):
+    value = tensor("FloatStorage", "0", num_items, shape, strides, offset)
+    assert "w.bin" in refusal_of(hostile(tmp_path, value))
+
+
+def test_tensors_that_share_more_than_the_file_holds_are_refused(tmp_path):
+    items = {
+        str(start): tensor("ByteStorage", "0", 60_000, [30_000], [1], start) for start in range(200)
+    }
+    records = {"data.pkl": state_dict(items), "data/0": b"\0" * 60_000}
+    assert "its tensors take" in refusal_of(save_archive(tmp_path / "w.bin", records))
+
+
+def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path):
+    value = tensor("ByteStorage", "0", 1 << 28, [1 << 28], [1])
+    records = {"data.pkl": state_dict({"w": value}), "data/0": b"\0" * (1 << 20)}
+    path = save_archive(tmp_path / "w.bin", records, zipfile.ZIP_DEFLATED)
+    assert "is compressed" in refusal_of(path)
+
+
+@pytest.mark.parametrize("size", [20, 28])
+def test_a_storage_of_another_size_is_refused(tmp_path, size):
+    value = tensor("FloatStorage", "0", 6, [6], [1])
+    assert "'0'" in refusal_of(hostile(tmp_path, value, data=b"\0" * size))
+
+
+def test_a_missing_storage_is_named(tmp_path):
+    value = tensor("FloatStorage", "5", 6, [6], [1])
+    assert "archive/data/5" in refusal_of(hostile(tmp_path, value))
+
+
+def test_big_endian_numbers_are_refused(tmp_path):
+    value = tensor("FloatStorage", "0", 6, [6], [1])
+    assert "big-endian" in refusal_of(hostile(tmp_path, value, byteorder=b"big"))
+
+
+def test_nested_tensors_are_refused_by_the_name_above_them(tmp_path):
+    nested = b"}" + text("w") + tensor("FloatStorage", "0", 6, [6], [1]) + b"s"
+    assert "'w' is dict, not a tensor" in refusal_of(hostile(tmp_path, nested))
+
+
+def test_a_file_of_before_torch_1_6_says_what_to_do(tmp_path):
+    path = tmp_path / "old.bin"
+    path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2))
+    assert "before 1.6" in refusal_of(path)
+
+
+def test_tuples_within_tuples_are_no_keys():
+    """Their hashes take as many steps as there are leaves, which doubling makes plenty."""
+    doubled = b"N" + b"q\0h\0\x86" * 60
+    with pytest.raises(PickleRefusedError, match="key"):
+        run_pickle(b"\x80\x02}" + doubled + b"Ns.")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [b"", b".", b"N", b"}R.", b"(.", b"h\0.", b"u.", b"\x85.", b"Q.", b"NQ.", b"\x93.", b"}}}s."],
+)
+def test_a_damaged_pickle_is_an_error_of_ours(program):
+    with pytest.raises(PickleRefusedError):
+        run_pickle(b"\x80\x02" + program)
+
+
+def test_cuts_and_flipped_bytes_are_read_or_refused(tmp_path):
+    save_torch(tmp_path / "w.bin", {"a": mx.arange(6.0).reshape(2, 3), "b": mx.array([True])})
+    data = (tmp_path / "w.bin").read_bytes()
+    broken = [data[:length] for length in range(0, len(data), 61)]
+    broken += [
+        data[:place] + bytes([data[place] ^ (0x80 if place % 2 else 0x01)]) + data[place + 1 :]
+        for place in range(0, len(data), 7)
+    ]
+    path, started, refused = tmp_path / "broken.bin", time.monotonic(), 0
+    for content in broken:
+        path.write_bytes(content)
+        try:
+            read_pickled(path)
+        except UnsupportedModelError:
+            refused += 1
+    assert refused > len(broken) / 2
+    assert time.monotonic() - started < 30
+
+
+def test_an_ordered_dict_made_from_arguments_is_refused():
+    with pytest.raises(PickleRefusedError, match="from arguments"):
+        run_pickle(b"\x80\x02" + ORDERED_DICT[:-2] + b"]\x85R.")
+
+
+def test_a_pickle_too_long_for_tensors_is_refused_unread(tmp_path):
+    program = b"\x80\x02" + b"N0" * (1 << 20) + b"}."
+    path = save_archive(tmp_path / "w.bin", {"data.pkl": program})
+    assert "archive/data.pkl" in refusal_of(path)
