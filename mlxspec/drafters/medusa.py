@@ -1,0 +1,165 @@
+"""Medusa: several heads guess the tokens after the next one, all at once, from one state.
+
+The target reads that state too, the final norm's output at token t: it gives token t+1, which is
+emitted and becomes the root. Head i was trained on token t+2+i and speaks for depth i+1:
+
+    state at t --+-- target's head --> token t+1    the root
+                 +-- head 0 ---------> token t+2    depth 1
+                 +-- head 1 ---------> token t+3    depth 2
+
+No head knows what another chose, so all nodes of a depth have the same children (Cai et al. 2024,
+https://arxiv.org/abs/2401.10774).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.decoder import Decoder
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.medusa_heads import MedusaHeads
+from mlxspec.drafters.rank_tree import DynamicTree, RankTree, StaticTree, best_guesses
+from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
+from mlxspec.hidden import HiddenStates
+from mlxspec.models.kernels import exp
+from mlxspec.sampling import Law
+from mlxspec.tree import DraftTree
+
+__all__ = ["MedusaDrafter", "MedusaHeads"]
+
+_CURSOR_WIDTH = 8
+
+
+class MedusaDrafter:
+    """Drafts a tree of the heads' best guesses, a function of the past at every temperature.
+
+    `propose` waits for nothing: tokens, parents and probabilities are lazy. `cursor`, which a
+    pool asks for instead, waits for the device once.
+
+    Attributes:
+        heads: The heads.
+        tree: Chooses among their guesses.
+        capture: No layers; the final norm's output is read.
+        num_read: Tokens of the target's history read so far.
+    """
+
+    name = "medusa"
+    num_top_tokens = 0
+    capture: tuple[int, ...] = ()
+
+    def __init__(self, heads: MedusaHeads, target: Decoder, tree: RankTree | None = None) -> None:
+        """Take over some heads.
+
+        Args:
+            heads: Trained for `target`; converted to its dtype, in place.
+            target: Whose text is drafted.
+            tree: By default the static tree of the accuracies in the heads' config, or a dynamic
+                one where they were not measured.
+
+        Raises:
+            UnsupportedModelError: The heads read states of another width.
+            VocabularyMismatchError: They name a token that the target does not have.
+            ValueError: A static tree is deeper than there are heads.
+        """
+        _check_fit(heads, target)
+        accuracies = heads.config.get("accuracies")
+        if tree is None:
+            tree = StaticTree(accuracies=accuracies) if accuracies else DynamicTree()
+        if tree.depth > len(heads.heads):
+            raise ValueError(
+                f"the static tree is {tree.depth} deep, but there are {len(heads.heads)} heads: "
+                "take choices or accuracies that were made for these"
+            )
+        self.heads, self.tree = heads, tree
+        self.num_read = 0
+        self._hidden: mx.array | None = None  # (1, D) of the last token read
+        self._width = target.vocab_size
+        ids = heads.target_ids if heads.is_tied else None
+        self._tied_head = target.logits if ids is None else head_rows(target.model, ids)
+        heads.set_dtype(target.model.model.norm.weight.dtype)
+        mx.eval(heads.parameters())
+
+    # ---- the target's states ---------------------------------------------------------------
+
+    def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
+        if tokens:
+            self._hidden = states.final[-1:]
+            self.num_read += len(tokens)
+
+    def forget(self, length: int) -> None:
+        """Keep the first `length` tokens; no draft is made until the next one is read."""
+        if length < self.num_read:
+            self._hidden = None
+            self.num_read = length
+
+    # ---- rounds ----------------------------------------------------------------------------
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        """Do nothing: the heads look at the last state read and at nothing else."""
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Do nothing: the state after what was accepted came through `read`."""
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return a tree; empty where no state is known."""
+        if self._hidden is None or budget < 1:
+            return Draft.empty(root)
+        nodes = self.tree.nodes(self._logits(self._hidden), self.heads.target_ids, budget)
+        tree = DraftTree(
+            mx.concatenate([mx.array([root], mx.int32), nodes.tokens]),
+            mx.concatenate([mx.array([-1], mx.int32), nodes.parents]),
+        )
+        return Draft(tree, (self.name,) * (tree.n_nodes - 1), nodes.probs)
+
+    def cursor(self, root: int) -> "MedusaCursor":
+        """Return the place after `root`."""
+        if self._hidden is None:
+            return MedusaCursor(())
+        logits = self._logits(self._hidden)
+        guesses = best_guesses(logits, self.heads.target_ids, _CURSOR_WIDTH)
+        probs = exp(guesses.log_probs)
+        backend.sync(guesses.tokens, probs)
+        rows = zip(backend.values(guesses.tokens), backend.values(probs), strict=True)
+        return MedusaCursor([dict(zip(*row, strict=True)) for row in rows])
+
+    def _logits(self, hidden: mx.array) -> mx.array:
+        logits = self.heads.logits(hidden, self._tied_head)
+        return logits[:, : self._width]  # an output layer may be padded further than the target's
+
+
+@dataclass(frozen=True)
+class MedusaCursor:
+    """A depth below the root: whatever the path, the same follows.
+
+    Attributes:
+        rows: Probabilities by token, for this depth and each one below.
+    """
+
+    rows: Sequence[Mapping[int, float]]
+
+    def next_probs(self) -> Mapping[int, float]:
+        return self.rows[0] if self.rows else {}
+
+    def source_of(self, token: int) -> str:
+        return MedusaDrafter.name
+
+    def child(self, token: int) -> "MedusaCursor":
+        return MedusaCursor(self.rows[1:])
+
+
+def _check_fit(heads: MedusaHeads, target: Decoder) -> None:
+    wanted, width = heads.config["hidden_size"], target.model.config.hidden_size
+    if wanted != width:
+        raise UnsupportedModelError(
+            f"the Medusa heads read states of width {wanted}, the target's have {width}: use heads "
+            "that were trained for this target"
+        )
+    most = -1 if heads.target_ids is None else max(backend.values(heads.target_ids))
+    if most >= target.vocab_size:
+        raise VocabularyMismatchError(
+            f"the Medusa heads name token {most}; the target's vocabulary ends at "
+            f"{target.vocab_size - 1}: use heads that were trained for this target"
+        )

@@ -1,0 +1,176 @@
+"""The heads of Medusa: residual blocks over one state of the target, and an output layer each.
+
+Head i is a few blocks x + SiLU(Wx + b) and then an output layer of its own, or the target's. Over
+the final norm's output at token t, which gives the target's own token t+1, it speaks of token
+t+2+i (Cai et al. 2024, https://arxiv.org/abs/2401.10774).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.models.kernels import silu
+
+
+class MedusaHead(nn.Module):
+    """Residual blocks and, unless it is tied, an output layer `out`."""
+
+    def __init__(self, hidden_size: int, num_blocks: int, num_outputs: int | None, bias: bool):
+        super().__init__()
+        self.blocks = [nn.Linear(hidden_size, hidden_size, bias) for _ in range(num_blocks)]
+        if num_outputs is not None:
+            self.out = nn.Linear(hidden_size, num_outputs, bias=False)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """Return what the output layer reads, (..., D) as `hidden`."""
+        for block in self.blocks:
+            hidden = hidden + silu(block(hidden))
+        return hidden
+
+
+class MedusaHeads(nn.Module):
+    """Any number of heads over one state.
+
+    Attributes:
+        heads: The heads; the first one speaks of the token after the next.
+        config: The normalised config.
+        target_ids: (V',) int32 target token of each output; None where they agree.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        num_heads: int,
+        num_blocks: int = 1,
+        *,
+        target_ids: mx.array | None = None,
+        num_outputs: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        """Build heads with random weights.
+
+        Args:
+            config: `hidden_size`; `accuracies` per head and rank where they were measured.
+            num_heads: How many heads.
+            num_blocks: Residual blocks of each.
+            target_ids: Target tokens of a smaller vocabulary.
+            num_outputs: Width of an output layer of their own; None shares the target's.
+            bias: Whether the blocks have one.
+        """
+        super().__init__()
+        self.heads = [
+            MedusaHead(config["hidden_size"], num_blocks, num_outputs, bias)
+            for _ in range(num_heads)
+        ]
+        self._config = dict(config)
+        self._target_ids = target_ids  # the underscore keeps it out of the parameters
+
+    @staticmethod
+    def from_checkpoint(
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+    ) -> "MedusaHeads":
+        """Return the heads of a checkpoint; how many is counted in its tensors.
+
+        Args:
+            config: `hidden_size`, and `quantization` where tensors are quantised.
+            tensors: `heads.{i}.blocks.{j}.weight` and `.bias`, perhaps `heads.{i}.out.weight` and
+                `token_map`; quantised ones with `.scales` and `.biases`.
+
+        Raises:
+            UnsupportedModelError: Tensors are missing, left over or misshapen, or `token_map`
+                does not name different tokens.
+        """
+        weights = dict(tensors)
+        token_map = weights.pop("token_map", None)
+        num_heads = _count(weights, "heads.")
+        if num_heads == 0:
+            raise UnsupportedModelError("the checkpoint holds no Medusa heads: heads.0 is missing")
+        out = weights.get("heads.0.out.weight")
+        num_outputs = None if out is None else out.shape[0]
+        heads = MedusaHeads(
+            config,
+            num_heads,
+            _count(weights, "heads.0.blocks."),
+            target_ids=None if token_map is None else _checked(token_map, num_outputs),
+            num_outputs=num_outputs,
+            bias="heads.0.blocks.0.bias" in weights,
+        )
+        try:
+            _quantize(heads, config, weights)
+            heads.load_weights(list(weights.items()))
+        except ValueError as error:
+            raise UnsupportedModelError(
+                f"the tensors are not those of Medusa heads as the config states them: {error}"
+            ) from error
+        return heads
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self._config
+
+    @property
+    def target_ids(self) -> mx.array | None:
+        return self._target_ids
+
+    @property
+    def tensors(self) -> dict[str, mx.array]:
+        """The parameters and `token_map` by the names that `from_checkpoint` takes."""
+        ids = {} if self._target_ids is None else {"token_map": self._target_ids}
+        return dict(tree_flatten(self.parameters())) | ids
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the heads share the target's output layer."""
+        return "out" not in self.heads[0]
+
+    def logits(self, hidden: mx.array, tied_head: Callable[[mx.array], mx.array]) -> mx.array:
+        """Return (H, V') logits, a row of each head.
+
+        Args:
+            hidden: (1, D) final norm's output.
+            tied_head: The target's output layer, restricted to `target_ids`; for tied heads.
+        """
+        states = [head(hidden) for head in self.heads]
+        if self.is_tied:
+            return tied_head(mx.concatenate(states))  # the large matrix is read once for all
+        return mx.concatenate([head.out(x) for head, x in zip(self.heads, states, strict=True)])
+
+
+def _count(tensors: Mapping[str, mx.array], prefix: str) -> int:
+    """Return the length of a list of modules."""
+    numbers = {name[len(prefix) :].split(".")[0] for name in tensors if name.startswith(prefix)}
+    return len(numbers)
+
+
+def _checked(token_map: mx.array, num_outputs: int | None) -> mx.array:
+    tokens = np.array(token_map)
+    if num_outputs not in (None, len(tokens)):
+        raise UnsupportedModelError(
+            f"the token_map names {len(tokens)} tokens, but the heads have {num_outputs} outputs"
+        )
+    if len(tokens) == 0 or tokens.min() < 0 or len(np.unique(tokens)) < len(tokens):
+        raise UnsupportedModelError(
+            "the token_map must name different tokens, at least one and none negative"
+        )
+    return mx.array(tokens.astype(np.int32))
+
+
+def _quantize(
+    heads: MedusaHeads, config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+) -> None:
+    """Replace the layers whose tensors are quantised; their weights are still to be loaded."""
+    if not any(name.endswith(".scales") for name in tensors):
+        return
+    if "quantization" not in config:
+        raise ValueError("some are quantised, but the config has no 'quantization'")
+    nn.quantize(
+        heads,
+        config["quantization"]["group_size"],
+        config["quantization"]["bits"],
+        class_predicate=lambda path, _: f"{path}.scales" in tensors,
+    )
