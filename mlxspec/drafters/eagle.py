@@ -1,0 +1,223 @@
+"""EAGLE-1 and EAGLE-2: one decoder layer continues the target's final hidden states.
+
+A linear layer joins the embedding of token t + 1 and the target's final-norm output at token t,
+in this order; a decoder layer without a norm before its attention reads that, and the target's
+own head reads its output as if it were the target's, with no norm between (Li et al. 2024,
+https://arxiv.org/abs/2401.15077). EAGLE-2 has the same weights and grows its tree by path
+probability (Li et al. 2024, https://arxiv.org/abs/2406.16858). Some checkpoints add norms (HASS,
+Zhang et al. 2024, https://arxiv.org/abs/2408.15766).
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxspec.cache import Cache
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.beam import BeamShape
+from mlxspec.drafters.eagle_base import (
+    DEFAULT_LOOKAHEAD,
+    EagleBase,
+    check_vocabulary,
+    embedding_of,
+    output_of,
+)
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.hidden import HiddenStates
+from mlxspec.loading.weights import load_weights
+from mlxspec.masks import Masks
+from mlxspec.models import Model, ModelConfig
+from mlxspec.models.layers import DecoderLayer, StagingCache
+from mlxspec.models.rope import Rope
+
+
+class EagleNetwork(nn.Module):
+    """Joins embeddings and states, and runs the layers.
+
+    Attributes:
+        config: The normalised config it was built from.
+        fc: Joins (..., 2 D) to (..., D).
+        layers: One decoder layer, seldom more.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        optional: Collection[str] = (),
+        target_ids: mx.array | None = None,
+    ) -> None:
+        """Build the network with random weights.
+
+        Args:
+            config: hidden_size, intermediate_size, num_attention_heads, num_key_value_heads,
+                head_dim, rms_norm_eps, rope_theta, rope_scaling, vocab_size, num_layers (1 by
+                default), and draft_vocab_size where the head is its own and reduced.
+            optional: Names of the parameters that not every checkpoint has: the biases of `fc`
+                and of the projections, `layers.0.input_layernorm.weight`,
+                `embedding_layernorm.weight`, `pre_lm_head_layernorm.weight`,
+                `embed_tokens.weight` and `lm_head.weight`.
+            target_ids: Target tokens of a reduced vocabulary.
+        """
+        super().__init__()
+        self.config = dict(config)
+        self._target_ids = target_ids
+        layer = _layer_config(config, optional)
+        D, eps = layer.hidden_size, layer.rms_norm_eps
+        rope = Rope(layer.head_dim, layer.rope_theta, layer.rope_scaling)
+        self.fc = nn.Linear(2 * D, D, bias="fc.bias" in optional)
+        self.layers = [DecoderLayer(layer, rope, i) for i in range(layer.num_hidden_layers)]
+        if "layers.0.input_layernorm.weight" not in optional:
+            self.layers[0]["input_layernorm"] = nn.Identity()
+        for name in ("embedding_layernorm", "pre_lm_head_layernorm"):
+            if f"{name}.weight" in optional:
+                self[name] = nn.RMSNorm(D, eps=eps)
+        if "embed_tokens.weight" in optional:
+            self.embed_tokens = nn.Embedding(layer.vocab_size, D)
+        if "lm_head.weight" in optional:
+            self.lm_head = nn.Linear(
+                D, config.get("draft_vocab_size", layer.vocab_size), bias=False
+            )
+
+    @staticmethod
+    def from_checkpoint(
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+    ) -> "EagleNetwork":
+        """Return the network of a checkpoint, its names normalised, plain or quantised.
+
+        Raises:
+            UnsupportedModelError: Tensors are missing, left over or misshapen.
+        """
+        tensors = dict(tensors)
+        target_ids = tensors.pop("target_ids", None)
+        network = EagleNetwork(config, tensors.keys(), target_ids)
+        load_weights(network, tensors, config.get("quantization"))
+        return network
+
+    @property
+    def target_ids(self) -> mx.array | None:
+        """(draft_vocab,) int32 target token of each draft token; None where they agree."""
+        return self._target_ids
+
+    def __call__(
+        self,
+        embeddings: mx.array,
+        hidden: mx.array,
+        cache: StagingCache,
+        positions: int | mx.array,
+        masks: Masks,
+    ) -> mx.array:
+        """Run (B, L, D) embeddings of the next tokens and final hidden states.
+
+        Returns:
+            (B, L, D) what the head reads, and what stands in for the hidden states of the next
+            token.
+        """
+        if "embedding_layernorm" in self:
+            embeddings = self.embedding_layernorm(embeddings)
+        x = self.fc(mx.concatenate([embeddings, hidden], axis=-1))
+        for layer in self.layers:
+            x = layer(x, cache, positions, masks)
+        return self.pre_lm_head_layernorm(x) if "pre_lm_head_layernorm" in self else x
+
+
+class EagleDrafter(EagleBase):
+    """Drafts with an EAGLE-1 or EAGLE-2 network."""
+
+    name = "eagle"
+
+    def __init__(
+        self,
+        network: EagleNetwork,
+        target: Decoder,
+        *,
+        shape: BeamShape | None = None,
+        lookahead: int = DEFAULT_LOOKAHEAD,
+        samples: bool = True,
+    ) -> None:
+        """Make a drafter; the arguments but the first are those of `EagleBase`.
+
+        Raises:
+            UnsupportedModelError: The network was made for a target of another size.
+            VocabularyMismatchError: It speaks of tokens that the target does not have.
+            ValueError: `lookahead` is less than 1.
+        """
+        head = EagleHead(network, target.model)
+        super().__init__(head, target, shape=shape, lookahead=lookahead, samples=samples)
+
+
+class EagleHead:
+    """The network with the target's embedding and head where it has none of its own.
+
+    Attributes:
+        capture: No layers: the final norm's output is all it reads.
+        num_layers: Layers of the network.
+        target_ids: (draft_vocab,) int32 target token of each draft token, or None.
+    """
+
+    capture: tuple[int, ...] = ()
+
+    def __init__(self, network: EagleNetwork, model: Model) -> None:
+        """Join a network to its target.
+
+        Raises:
+            UnsupportedModelError: The network was made for a target of another size.
+            VocabularyMismatchError: It speaks of tokens that the target does not have.
+        """
+        width = network.config["hidden_size"]
+        if width != model.config.hidden_size:
+            raise UnsupportedModelError(
+                f"the EAGLE head was made for a target of hidden size {width}; this target's is "
+                f"{model.config.hidden_size}: choose the head that was trained for it"
+            )
+        check_vocabulary(network.target_ids, model)
+        self.num_layers = len(network.layers)
+        self.target_ids = network.target_ids
+        self._network = network
+        self._dtype = network.layers[0].post_attention_layernorm.weight.dtype
+        self._embed = embedding_of(network, model)
+        self._output = output_of(network, self.target_ids, model)
+
+    def features(self, states: HiddenStates) -> mx.array:
+        return states.final.astype(self._dtype)
+
+    def run(
+        self,
+        tokens: mx.array,
+        features: mx.array,
+        cache: Cache,
+        positions: int | mx.array,
+        masks: Masks,
+    ) -> tuple[mx.array, mx.array]:
+        embeddings = self._embed(tokens).astype(self._dtype)
+        states = self._network(embeddings[None], features[None], cache, positions, masks)[0]
+        return states, states
+
+    def logits(self, states: mx.array) -> mx.array:
+        return self._output(states)
+
+
+def _layer_config(config: Mapping[str, Any], optional: Collection[str]) -> ModelConfig:
+    """Return the config of a model of layers like these; biases are what the tensors say."""
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "rms_norm_eps",
+        "rope_theta",
+        "rope_scaling",
+        "vocab_size",
+    )
+    settings = {name: config[name] for name in names if config.get(name) is not None}
+    number = config.get("num_layers", 1)
+    layer = ModelConfig.from_dict({"model_type": "llama", "num_hidden_layers": number, **settings})
+    return replace(
+        layer,
+        attention_bias="layers.0.self_attn.q_proj.bias" in optional,
+        output_bias="layers.0.self_attn.o_proj.bias" in optional,
+        mlp_bias="layers.0.mlp.gate_proj.bias" in optional,
+    )

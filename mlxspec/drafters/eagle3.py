@@ -1,0 +1,116 @@
+"""EAGLE-3: one small layer drafts from what three layers of the target saw.
+
+The states entering a low, a middle and a high layer are captured in the target's own forwards and
+fused; while drafting, the layer's output before its norm stands in for them. A reduced draft
+vocabulary keeps the head cheap (Li et al. 2025, https://arxiv.org/abs/2503.01840). The network
+itself is in `eagle_network.py`.
+"""
+
+import mlx.core as mx
+
+from mlxspec.cache import Cache
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.beam import BeamShape
+from mlxspec.drafters.eagle_base import (
+    DEFAULT_LOOKAHEAD,
+    EagleBase,
+    check_vocabulary,
+    embedding_of,
+    output_of,
+)
+from mlxspec.drafters.eagle_network import Eagle3Network
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.hidden import HiddenStates
+from mlxspec.masks import Masks
+from mlxspec.models import Model
+
+__all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
+
+
+class Eagle3Drafter(EagleBase):
+    """Drafts with an EAGLE-3 network."""
+
+    name = "eagle3"
+
+    def __init__(
+        self,
+        network: Eagle3Network,
+        target: Decoder,
+        *,
+        shape: BeamShape | None = None,
+        lookahead: int = DEFAULT_LOOKAHEAD,
+        samples: bool = True,
+    ) -> None:
+        """Make a drafter; the arguments but the first are those of `EagleBase`.
+
+        Raises:
+            UnsupportedModelError: The network was made for a target of another size.
+            VocabularyMismatchError: It speaks of tokens that the target does not have.
+            ValueError: `lookahead` is less than 1.
+        """
+        head = Eagle3Head(network, target.model)
+        super().__init__(head, target, shape=shape, lookahead=lookahead, samples=samples)
+
+
+class Eagle3Head:
+    """The network with the target's embedding and head where it has none of its own.
+
+    Attributes:
+        capture: Layers of the target whose entering states it reads.
+        num_layers: 1.
+        target_ids: (draft_vocab,) int32 target token of each draft token, or None.
+    """
+
+    num_layers = 1
+
+    def __init__(self, network: Eagle3Network, model: Model) -> None:
+        """Join a network to its target.
+
+        Raises:
+            UnsupportedModelError: The network was made for a target of another size.
+            VocabularyMismatchError: It speaks of tokens that the target does not have.
+        """
+        _check(network, model)
+        self.capture = network.capture
+        self.target_ids = network.target_ids
+        self._network = network
+        self._dtype = network.norm.weight.dtype
+        self._embed = embedding_of(network, model)
+        self._output = output_of(network, self.target_ids, model)
+
+    def features(self, states: HiddenStates) -> mx.array:
+        taps = mx.concatenate([states.entering[layer] for layer in self.capture], axis=-1)
+        return self._network.fuse(taps.astype(self._dtype))
+
+    def run(
+        self,
+        tokens: mx.array,
+        features: mx.array,
+        cache: Cache,
+        positions: int | mx.array,
+        masks: Masks,
+    ) -> tuple[mx.array, mx.array]:
+        embeddings = self._embed(tokens).astype(self._dtype)
+        states, after = self._network(embeddings[None], features[None], cache, positions, masks)
+        return states[0], after[0]
+
+    def logits(self, states: mx.array) -> mx.array:
+        return self._output(states)
+
+
+def _check(network: Eagle3Network, model: Model) -> None:
+    config, target = network.config, model.config
+    width = config["target_hidden_size"]
+    is_joined = "embed_tokens" in network and "lm_head" in network
+    if width != target.hidden_size or not (is_joined or config["hidden_size"] == width):
+        raise UnsupportedModelError(
+            f"the EAGLE-3 head was made for a target of hidden size {width} and is "
+            f"{config['hidden_size']} wide itself; this target's hidden size is "
+            f"{target.hidden_size}: choose the head that was trained for it"
+        )
+    if not all(0 <= layer <= target.num_hidden_layers for layer in network.capture):
+        raise UnsupportedModelError(
+            f"the EAGLE-3 head reads the states entering layers {list(network.capture)}; this "
+            f"target has {target.num_hidden_layers} layers: choose the head trained for it"
+        )
+    check_vocabulary(network.target_ids, model)

@@ -1,0 +1,210 @@
+"""What the drafters of the EAGLE family share: how a round drafts from pairs of state and token.
+
+At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws a chain from
+its own law under the target's filters and says so, which lets verification accept with the
+probability min(p, q); or it proposes the same tree as at temperature 0, which is a function of
+the past alone and may be merged with the trees of other drafters.
+"""
+
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxspec.cache import Cache
+from mlxspec.decoder import Decoder
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
+from mlxspec.drafters.eagle_history import Head, PairHistory
+from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.errors import VocabularyMismatchError
+from mlxspec.hidden import HiddenStates
+from mlxspec.models import Model
+from mlxspec.sampling import Law, NodeLaws, TokenCounts
+from mlxspec.tree import DraftTree
+
+DEFAULT_LOOKAHEAD = 5
+
+Map = Callable[[mx.array], mx.array]
+
+
+class EagleBase:
+    """Drafts with a network that reads the target's hidden states.
+
+    Attributes:
+        name: The word that selects it; set by subclasses.
+        num_top_tokens: 0: nothing is learned from a verdict.
+        shape: Width and depth of every tree, or None to take them from the budget.
+        lookahead: Longest chain to draw.
+        samples: Whether it draws chains above temperature 0; else it proposes trees at any
+            temperature, as is needed inside a pool. Read at the start of a reply.
+        history: The pairs it has read, and their cache.
+    """
+
+    name = "eagle"
+    num_top_tokens = 0
+
+    def __init__(
+        self,
+        head: Head,
+        target: Decoder,
+        *,
+        shape: BeamShape | None = None,
+        lookahead: int = DEFAULT_LOOKAHEAD,
+        samples: bool = True,
+    ) -> None:
+        """Make a drafter with a cache of its own, of the target's size where that rotates.
+
+        Args:
+            head: The network.
+            target: Whose text is drafted.
+            shape: Width and depth of every tree; None fits them to each budget.
+            lookahead: Longest chain to draw.
+            samples: Whether to draw chains above temperature 0.
+
+        Raises:
+            ValueError: `lookahead` is less than 1.
+        """
+        if lookahead < 1:
+            raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
+        self.shape, self.lookahead, self.samples = shape, lookahead, samples
+        self.capture = head.capture
+        cache = Cache(head.num_layers, max_size=target.cache.max_size, keep=target.cache.keep)
+        self.history = PairHistory(head, cache)
+        self._head = head
+        self._width = target.vocab_size
+        self._law, self._key = Law(), mx.random.key(0)
+        self._is_sampling = False
+        self._counts: TokenCounts | None = None
+
+    # ---- the target's states ---------------------------------------------------------------
+
+    @property
+    def num_read(self) -> int:
+        """Tokens of the target's history read so far."""
+        return self.history.num_read
+
+    def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
+        self.history.read(tokens, states)
+
+    def forget(self, length: int) -> None:
+        self.history.forget(length)
+
+    # ---- rounds ----------------------------------------------------------------------------
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        self._law, self._key = law, key
+        self._is_sampling = self.samples and not law.is_greedy
+        needs_counts = self._is_sampling and law.has_penalties
+        self._counts = TokenCounts.of(list(prompt), self._width) if needs_counts else None
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return a tree, or a chain drawn at random; lazy, nothing is read on the host."""
+        if budget < 1:
+            return Draft.empty(root)
+        begun = self.history.begin(root)
+        if begun is None:
+            return Draft.empty(root)
+        try:
+            draft = (self._chain if self._is_sampling else self._tree)(root, budget, *begun)
+        except BaseException:  # an interrupt too must not leave staged rows
+            self.history.drop()
+            raise
+        self.history.end()
+        return draft
+
+    def update(self, outcome: RoundOutcome) -> None:
+        if self._counts:
+            self._counts = self._counts.add([*outcome.accepted, outcome.bonus_token])
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    def _tree(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
+        shape = self.shape or BeamShape.for_budget(budget)
+        head, history = self._head, self.history
+
+        def next_tokens(states: mx.array) -> NextTokens:
+            return NextTokens.of(head.logits(states), shape.width, head.target_ids)
+
+        def expand(level: Level) -> NextTokens:
+            nonlocal features
+            states, features = history.extend(level.tokens, features[level.parents], level.on_path)
+            return next_tokens(states)
+
+        return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
+
+    def _chain(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
+        tokens, laws = [mx.array([root], mx.int32)], []
+        length = min(budget, self.lookahead)
+        for depth in range(1, length + 1):
+            laws.append(self._law_after(states, tokens))
+            tokens.append(laws[-1].draw(self._next_key()))
+            if depth < length:
+                on_path = mx.ones((1, depth), mx.bool_)
+                states, features = self.history.extend(tokens[-1], features, on_path)
+        first = mx.array([0])
+        probs = [law.prob_of(first, token) for law, token in zip(laws, tokens[1:], strict=True)]
+        return Draft(
+            tree=DraftTree.chain(mx.concatenate(tokens)),
+            sources=(self.name,) * length,
+            node_probs=mx.concatenate(probs),
+            sampled_from=mx.concatenate([law.probs for law in laws]),
+        )
+
+    def _law_after(self, states: mx.array, tokens: Sequence[mx.array]) -> NodeLaws:
+        """Return the drafter's law over the target's vocabulary, of which it may know a part."""
+        logits = spread(self._head.logits(states), self._head.target_ids, self._width)
+        if self._counts is None:
+            return NodeLaws(self._law, logits)
+        counts = self._counts.along(DraftTree.chain(mx.concatenate(list(tokens))))
+        return NodeLaws(self._law, logits, counts.last())
+
+    def _next_key(self) -> mx.array:
+        self._key, key = mx.random.split(self._key)
+        return key
+
+
+def embedding_of(network: nn.Module, model: Model) -> Map:
+    """Return (n,) tokens to (n, D): the network's own embedding, or else the target's."""
+    if "embed_tokens" not in network:
+        return model.embed
+    last = network.embed_tokens.weight.shape[0] - 1
+    # The target may be padded to more tokens than its tokenizer has.
+    return lambda tokens: network.embed_tokens(mx.minimum(tokens, last))
+
+
+def output_of(network: nn.Module, target_ids: mx.array | None, model: Model) -> Map:
+    """Return (n, D) to (n, V_draft) logits: the network's own head, or the target's, or its rows.
+
+    A head with more tokens than the target is cut, for both are padded as they like.
+    """
+    if target_ids is not None:
+        return network.lm_head if "lm_head" in network else head_rows(model, target_ids)
+    if "lm_head" in network:
+        return lambda states: network.lm_head(states)[:, : model.config.vocab_size]
+    return model.logits
+
+
+def check_vocabulary(target_ids: mx.array | None, model: Model) -> None:
+    """Raise a `VocabularyMismatchError` where a reduced vocabulary does not fit the target."""
+    if target_ids is None:
+        return
+    last, least, most = model.config.vocab_size - 1, int(target_ids.min()), int(target_ids.max())
+    if least < 0 or most > last:
+        raise VocabularyMismatchError(
+            f"the head speaks of tokens {least} to {most}; the target's are 0 to {last}: choose "
+            "the head that was trained for this target"
+        )
+
+
+def spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
+    """Return (n, width) float32 logits of the target's tokens; the others carry no mass."""
+    logits = logits.astype(mx.float32)
+    if target_ids is not None:
+        whole = mx.full((logits.shape[0], width), -mx.inf)
+        whole[:, target_ids] = logits
+        return whole
+    missing = width - logits.shape[-1]
+    if missing <= 0:
+        return logits[:, :width]
+    return mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)

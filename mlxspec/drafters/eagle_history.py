@@ -1,0 +1,207 @@
+"""What a drafter of the EAGLE family has read: pairs of a state and the token after it.
+
+The drafter predicts token t + 2 from what the target saw at token t and the token t + 1 that it
+said there. So the states of a token wait until the next token is known, and the newest of them
+always waits: the root of a round completes its pair.
+
+    history      t0      t1      t2      t3     root
+    states       g0      g1      g2      g3     (not computed yet)
+    pairs      (g0,t1) (g1,t2) (g2,t3) (g3,root)     committed, committed, unread, drafted
+
+Keys and values of the pairs lie in a cache of the drafter's own, the whole prompt's once and then
+those of accepted tokens, always from the target's real states. Rows made while drafting are
+forgotten after the round.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import mlx.core as mx
+
+from mlxspec.cache import Cache
+from mlxspec.hidden import HiddenStates
+from mlxspec.masks import Masks, chain_masks, tree_masks
+
+_MAX_UNREAD = 64
+"""Pairs that may wait for the next draft; more, as of a prompt, are run through at once."""
+
+
+class Head(Protocol):
+    """The network of a drafter, with the parts of the target that it uses.
+
+    Attributes:
+        capture: Layers of the target whose entering states it reads.
+        num_layers: Layers that keep keys and values.
+        target_ids: (V_draft,) int32 target token of each token it speaks of; None where they
+            agree.
+    """
+
+    capture: tuple[int, ...]
+    num_layers: int
+    target_ids: mx.array | None
+
+    def features(self, states: HiddenStates) -> mx.array:
+        """Return (L, F): what the drafter keeps of the states of L tokens."""
+
+    def run(
+        self,
+        tokens: mx.array,
+        features: mx.array,
+        cache: Cache,
+        positions: int | mx.array,
+        masks: Masks,
+    ) -> tuple[mx.array, mx.array]:
+        """Run (L,) next tokens and (L, F) features; their rows are staged in `cache`.
+
+        Returns:
+            (L, D) states for `logits`, and (L, F) what stands in for the features of the next
+            token while drafting.
+        """
+
+    def logits(self, states: mx.array) -> mx.array:
+        """Return (L, V_draft) logits of the token after each pair."""
+
+
+class PairHistory:
+    """Reads the target's states, pairs them up and runs the drafter's network over them.
+
+    Attributes:
+        head: The network.
+        cache: Its keys and values, one row per pair.
+        num_read: Tokens of the target's history read so far.
+    """
+
+    def __init__(self, head: Head, cache: Cache) -> None:
+        self.head = head
+        self.cache = cache
+        self.num_read = 0
+        self._features: list[mx.array] = []  # of the latest tokens read, in pieces
+        self._unread: list[int] = []  # second tokens of the pairs not in the cache yet
+        self._positions = mx.zeros((0,), mx.int32)  # of the staged rows
+        self._num_chain = 0  # staged rows that are not of a tree
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs known, those not yet in the cache included."""
+        return self.cache.offset + len(self._unread)
+
+    # ---- the target's history --------------------------------------------------------------
+
+    def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
+        """Take the next tokens of the history; see `HiddenStateReader`."""
+        if not tokens:
+            return
+        features = self.head.features(states)
+        self._unread += tokens if self._features else tokens[1:]
+        self._features.append(features)
+        self.num_read += len(tokens)
+        if len(self._unread) >= _MAX_UNREAD:
+            self._catch_up()
+        size = self.cache.max_size
+        if size is not None and self.num_read > size:  # a wrapped ring never goes back
+            self._features = [self._latest(len(self._unread) + 1)]
+
+    def forget(self, length: int) -> None:
+        """Keep the first `length` tokens; see `HiddenStateReader`.
+
+        Where the states of the last of them are gone, or the cache cannot go back, the drafter
+        starts with an empty cache: it drafts worse until it has read some text.
+        """
+        if length == self.num_read:
+            return
+        self.drop()
+        num_pairs = self.num_pairs - (self.num_read - length)
+        self._cut(self.num_read - length)
+        self.num_read = length
+        if self._features and num_pairs >= self.cache.offset:
+            del self._unread[num_pairs - self.cache.offset :]
+        elif self._features and self.cache.can_truncate(num_pairs):
+            self._unread.clear()
+            self.cache.truncate(num_pairs)
+        else:
+            self._start_anew()
+
+    # ---- drafting --------------------------------------------------------------------------
+
+    def begin(self, root: int) -> tuple[mx.array, mx.array] | None:
+        """Stage the unread pairs and the one that `root` completes.
+
+        Returns:
+            (1, D) state for the head and (1, F) stand-in features of the root's pair; None while
+            no token before the root was read.
+        """
+        self.drop()
+        if not self._features:
+            return None
+        tokens = mx.array([*self._unread, root], mx.int32)
+        states, features = self._run_chain(tokens, self._latest(tokens.shape[0]))
+        return states[-1:], features[-1:]
+
+    def extend(
+        self, tokens: mx.array, features: mx.array, on_path: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        """Stage (k,) nodes one deeper than those staged before.
+
+        Args:
+            tokens: Their tokens.
+            features: (k, F) stand-in features of their parents.
+            on_path: (k, n_rows + k) bool: True where a row of this draft lies on a node's path,
+                the root's pair and those before left out.
+
+        Returns:
+            As in `begin`, k rows.
+        """
+        count = tokens.shape[0]
+        positions = mx.repeat(self._positions[-1:] + 1, count)
+        self._positions = mx.concatenate([self._positions, positions])
+        chain = mx.ones((count, self._num_chain), mx.bool_)
+        on_path = mx.concatenate([chain, on_path], axis=1)
+        masks = tree_masks(self.cache, self._positions, on_path, (None,))
+        return self.head.run(tokens, features, self.cache, positions, masks)
+
+    def end(self) -> None:
+        """Keep the unread pairs in the cache and forget what was drafted."""
+        self.cache.commit(range(len(self._unread)))
+        self._unread = []
+
+    def drop(self) -> None:
+        """Forget all staged rows; the unread pairs stay unread."""
+        self.cache.rollback()
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """Put the unread pairs into the cache, and wait for it to bound the memory."""
+        self.drop()
+        count = len(self._unread)
+        self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
+        self.end()
+        mx.eval(self.cache.arrays, self._features[-1])
+
+    def _run_chain(self, tokens: mx.array, features: mx.array) -> tuple[mx.array, mx.array]:
+        offset, self._num_chain = self.cache.offset, tokens.shape[0]
+        self._positions = offset + mx.arange(self._num_chain, dtype=mx.int32)
+        masks = chain_masks(self.cache, self._num_chain, (None,))
+        return self.head.run(tokens, features, self.cache, offset, masks)
+
+    def _start_anew(self) -> None:
+        self.cache.reset()
+        self._unread.clear()
+        self._features = self._features[-1:]
+
+    def _latest(self, count: int) -> mx.array:
+        """Return the (count, F) features of the last tokens read."""
+        pieces: list[mx.array] = []
+        for piece in reversed(self._features):
+            pieces.append(piece[-count:])
+            count -= pieces[-1].shape[0]
+            if not count:
+                break
+        return mx.concatenate(pieces[::-1])
+
+    def _cut(self, count: int) -> None:
+        """Forget the features of the last `count` tokens."""
+        while self._features and count >= self._features[-1].shape[0]:
+            count -= self._features.pop().shape[0]
+        if self._features and count:
+            self._features[-1] = self._features[-1][:-count]

@@ -1,0 +1,187 @@
+r"""The network of EAGLE-3: one decoder layer over what the target saw and what it said next.
+
+For each position the states entering three of the target's layers are fused into one vector g;
+the layer reads [norm(embedding of the NEXT token); norm(g)] and its output, before the final
+norm, stands in for g at the next position while drafting (Li et al. 2025,
+https://arxiv.org/abs/2503.01840).
+
+    taps (n, 3 * D_target) --fc--> g (n, D)        embedding of token t+1 (n, D)
+                                   \                /
+             attention over [norm(embedding); norm(g)], + g or norm(g), MLP  --> out (n, D)
+                                                         logits of token t+2 = head(norm(out))
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxspec.loading.weights import load_weights
+from mlxspec.masks import Masks
+from mlxspec.models import ModelConfig
+from mlxspec.models.layers import MLP, Attention, StagingCache
+from mlxspec.models.rope import Rope
+
+_FLAGS = ("norm_before_residual", "norm_before_fc", "norm_output", "fc_norm")
+
+
+class Eagle3Layer(nn.Module):
+    """A decoder layer whose attention reads an embedding beside a state."""
+
+    def __init__(self, config: ModelConfig, *, norm_before_residual: bool) -> None:
+        super().__init__()
+        D, eps = config.hidden_size, config.rms_norm_eps
+        rope = Rope(config.head_dim, config.rope_theta, config.rope_scaling)
+        self.self_attn = Attention(config, rope, layer=0)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            size = self.self_attn[name].weight.shape[0]
+            self.self_attn[name] = nn.Linear(2 * D, size, bias=config.attention_bias)
+        self.mlp = MLP(config)
+        self.input_layernorm = nn.RMSNorm(D, eps=eps)
+        self.hidden_norm = nn.RMSNorm(D, eps=eps)
+        self.post_attention_layernorm = nn.RMSNorm(D, eps=eps)
+        self._norm_before_residual = norm_before_residual
+
+    def inputs(self, embeddings: mx.array, g: mx.array) -> tuple[mx.array, mx.array]:
+        """Return what attention reads (..., 2 D) and the residual (..., D) it is added to."""
+        normed = self.hidden_norm(g)
+        both = mx.concatenate([self.input_layernorm(embeddings), normed], axis=-1)
+        return both, normed if self._norm_before_residual else g
+
+    def finish(self, residual: mx.array, attended: mx.array) -> mx.array:
+        """Return the output (..., D) from the attention's."""
+        x = residual + attended
+        output: mx.array = x + self.mlp(self.post_attention_layernorm(x))
+        return output
+
+    def __call__(
+        self,
+        embeddings: mx.array,
+        g: mx.array,
+        cache: StagingCache,
+        positions: int | mx.array,
+        masks: Masks,
+    ) -> mx.array:
+        both, residual = self.inputs(embeddings, g)
+        return self.finish(residual, self.self_attn(both, cache, positions, masks[None]))
+
+
+class Eagle3Network(nn.Module):
+    """Fusion, layer and final norm; embedding and head where the checkpoint has its own.
+
+    Attributes:
+        config: The normalised config it was built from.
+        capture: Layers of the target whose entering states are fused, lowest first.
+        target_ids: (draft_vocab,) int32 target token of each draft token; None where they agree.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        target_ids: mx.array | None = None,
+        *,
+        has_embedding: bool = False,
+        has_head: bool = False,
+    ) -> None:
+        """Build the network with random weights.
+
+        Args:
+            config: hidden_size, target_hidden_size, intermediate_size, num_attention_heads,
+                num_key_value_heads, head_dim, rms_norm_eps, rope_theta, rope_scaling,
+                attention_bias, vocab_size, draft_vocab_size, capture, and the flags
+                norm_before_residual, norm_before_fc, norm_output and fc_norm, false by default.
+            target_ids: Target tokens of a reduced vocabulary.
+            has_embedding: Whether it embeds tokens itself; else the target's embedding is used.
+            has_head: Whether it has an output layer of its own; else rows of the target's.
+        """
+        super().__init__()
+        self.config = dict(config)
+        self.capture: tuple[int, ...] = tuple(config["capture"])
+        self._target_ids = target_ids
+        self._flags = {flag: bool(config.get(flag, False)) for flag in _FLAGS}
+        layer = _layer_config(config)
+        D, eps = layer.hidden_size, layer.rms_norm_eps
+        fused = config["target_hidden_size"] * len(self.capture)
+        self.fc = nn.Linear(fused, D, bias=bool(config.get("fc_bias", False)))
+        self.layer = Eagle3Layer(layer, norm_before_residual=self._flags["norm_before_residual"])
+        self.norm = nn.RMSNorm(D, eps=eps)
+        if self._flags["norm_before_fc"]:
+            self.input_norm = nn.RMSNorm(fused, eps=eps)
+        if self._flags["fc_norm"]:
+            width = config["target_hidden_size"]
+            self.fc_norm = [nn.RMSNorm(width, eps=eps) for _ in self.capture]
+        if has_embedding:
+            self.embed_tokens = nn.Embedding(config["vocab_size"], D)
+        if has_head:
+            self.lm_head = nn.Linear(D, config["draft_vocab_size"], bias=False)
+
+    @staticmethod
+    def from_checkpoint(
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+    ) -> "Eagle3Network":
+        """Return the network of a checkpoint, its names normalised, plain or quantised.
+
+        Raises:
+            UnsupportedModelError: Tensors are missing, left over or misshapen.
+        """
+        tensors = dict(tensors)
+        network = Eagle3Network(
+            config,
+            tensors.pop("target_ids", None),
+            has_embedding="embed_tokens.weight" in tensors,
+            has_head="lm_head.weight" in tensors,
+        )
+        load_weights(network, tensors, config.get("quantization"))
+        return network
+
+    @property
+    def target_ids(self) -> mx.array | None:
+        return self._target_ids
+
+    def fuse(self, taps: mx.array) -> mx.array:
+        """Return g (..., D) from the (..., len(capture) * D_target) states of the taps, joined."""
+        if self._flags["norm_before_fc"]:
+            taps = self.input_norm(taps)
+        if self._flags["fc_norm"]:
+            parts = mx.split(taps, len(self.capture), axis=-1)
+            normed = [norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)]
+            taps = mx.concatenate(normed, axis=-1)
+        g: mx.array = self.fc(taps)
+        return g
+
+    def __call__(
+        self,
+        embeddings: mx.array,
+        g: mx.array,
+        cache: StagingCache,
+        positions: int | mx.array,
+        masks: Masks,
+    ) -> tuple[mx.array, mx.array]:
+        """Run the layer over (B, L, D) embeddings of the next tokens and states.
+
+        Returns:
+            What the head reads, and what stands in for g at the next position, both (B, L, D).
+        """
+        output = self.layer(embeddings, g, cache, positions, masks)
+        normed = self.norm(output)
+        return normed, normed if self._flags["norm_output"] else output
+
+
+def _layer_config(config: Mapping[str, Any]) -> ModelConfig:
+    """Return the config of a model of one layer like this one."""
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "rms_norm_eps",
+        "rope_theta",
+        "rope_scaling",
+        "vocab_size",
+    )
+    settings = {name: config[name] for name in names if config.get(name) is not None}
+    has_bias = bool(config.get("attention_bias", False))  # on q, k and v, as Qwen2 has it
+    family = "qwen2" if has_bias else "llama"
+    return ModelConfig.from_dict({"model_type": family, "num_hidden_layers": 1, **settings})

@@ -1,0 +1,162 @@
+"""Trees grown on the device against the same growth by hand, over a law written in NumPy."""
+
+import itertools
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.drafters.beam import BeamShape, NextTokens, grow_beam
+from tests.drafting import assert_valid
+from tests.eagle_reference import beam, best, paths_of
+
+ROOT = 30
+VOCAB = 6
+
+
+class RandomLaw:
+    """A law over `VOCAB` tokens that depends on the whole path; `expand` follows the paths."""
+
+    def __init__(self, seed=0, spread=1.5):
+        self.seed, self.spread = seed, spread
+        self.levels = []
+
+    def logits(self, path):
+        rng = np.random.default_rng([self.seed, *path])
+        return rng.normal(0, self.spread, VOCAB)
+
+    def probs(self, path):
+        weights = np.exp(self.logits(path))
+        return dict(enumerate(weights / weights.sum()))
+
+    def grow(self, shape, budget):
+        before = [()]
+
+        def next_tokens(paths):
+            rows = [self.logits(path) for path in paths]
+            return NextTokens.of(mx.array(np.stack(rows)), shape.width)
+
+        def expand(level):
+            nonlocal before
+            self.levels.append(level)
+            edges = zip(level.parents.tolist(), level.tokens.tolist(), strict=True)
+            before = [(*before[parent], token) for parent, token in edges]
+            return next_tokens(before)
+
+        return grow_beam(ROOT, next_tokens(before), expand, shape, budget, "eagle")
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 8, 16, 40])
+@pytest.mark.parametrize(("width", "depth"), [(1, 4), (2, 3), (3, 4), (4, 2), (9, 3), (5, 1)])
+def test_grows_the_tree_that_is_grown_by_hand(width, depth, budget):
+    law = RandomLaw(width)
+    draft = law.grow(BeamShape(width, depth), budget)
+    expected = beam(law.probs, width, depth, budget)
+    assert_valid(draft, ROOT, budget)
+    assert draft.sources == ("eagle",) * len(expected)
+    found = paths_of(draft)
+    assert set(found) == set(expected)
+    np.testing.assert_allclose(list(found.values()), [expected[p] for p in found], rtol=1e-4)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+def test_a_wide_beam_finds_the_best_tree_there_is():
+    law = RandomLaw(3)
+    every = {
+        path: np.prod([law.probs(path[:i])[token] for i, token in enumerate(path)])
+        for length in (1, 2, 3)
+        for path in itertools.product(range(VOCAB), repeat=length)
+    }
+    draft = law.grow(BeamShape(VOCAB**2, 3), 20)
+    assert set(paths_of(draft)) == set(best(every, 20))
+
+
+def test_a_node_is_run_below_its_own_ancestors_only():
+    law = RandomLaw(1)
+    law.grow(BeamShape(3, 4), 12)
+    first, second, third = law.levels
+    assert first.on_path.tolist() == np.eye(3, dtype=bool).tolist()
+    for before, level in ((first, second), (second, third)):
+        above = np.array(before.on_path)[level.parents.tolist()]
+        expected = np.concatenate([above, np.eye(3, dtype=bool)], axis=1)
+        assert np.array(level.on_path).tolist() == expected.tolist()
+
+
+def test_one_level_costs_no_forward():
+    law = RandomLaw(1)
+    law.grow(BeamShape(4, 1), 4)
+    assert law.levels == []
+
+
+def sorted_with_ties_backwards(x):
+    """What `mx.argsort` may do on another device: it does not promise an order among equals."""
+    order = np.lexsort((-np.arange(x.size), np.array(x)))
+    return mx.array(order.astype(np.uint32))
+
+
+@pytest.mark.parametrize("log_prob", [0.0, -1e-9, -30.0, -mx.inf, mx.nan, 1e-7])
+def test_parents_stand_before_their_children_where_all_are_equally_probable(log_prob, monkeypatch):
+    monkeypatch.setattr(mx, "argsort", sorted_with_ties_backwards)
+
+    def rows(count):
+        tokens = mx.broadcast_to(mx.arange(4), (count, 4))
+        return NextTokens(tokens, mx.full((count, 4), log_prob))
+
+    for depth, budget in ((2, 5), (3, 20), (6, 11)):
+        draft = grow_beam(
+            ROOT,
+            rows(1),
+            lambda level: rows(level.tokens.shape[0]),
+            BeamShape(4, depth),
+            budget,
+            "",
+        )
+        parents = draft.tree.parents.tolist()
+        assert len(parents) == budget + 1
+        assert all(parent < node for node, parent in enumerate(parents))
+        assert len(set(paths_of(draft))) == budget
+
+
+def test_logits_that_are_no_numbers_still_make_a_tree():
+    bad = NextTokens.of(mx.full((1, 300), mx.nan), 3)
+    draft = grow_beam(ROOT, bad, lambda level: bad, BeamShape(3, 1), 3, "eagle")
+    tokens = draft.tree.tokens.tolist()[1:]
+    assert len(set(tokens)) == 3
+    assert all(0 <= token < 300 for token in tokens)
+
+
+def test_next_tokens_are_named_as_the_target_names_them():
+    logits = mx.array([[0.0, 3.0, 1.0], [2.0, 0.0, 1.0]])
+    found = NextTokens.of(logits, 2, mx.array([7, 4, 9]))
+    assert found.tokens.tolist() == [[4, 9], [7, 9]]
+    total = np.log(np.exp([0, 3, 1]).sum())
+    np.testing.assert_allclose(found.log_probs[0].tolist(), [3 - total, 1 - total], rtol=1e-5)
+
+
+def test_nothing_is_evaluated_while_a_tree_grows():
+    """MLX refuses to evaluate an array while it traces."""
+
+    @mx.compile
+    def tokens_of(logits):
+        rows = NextTokens.of(logits, 3)
+        below = NextTokens(mx.tile(rows.tokens, (3, 1)), mx.tile(rows.log_probs, (3, 1)))
+        draft = grow_beam(ROOT, rows, lambda level: below, BeamShape(3, 3), 8, "eagle")
+        return draft.tree.tokens, draft.tree.parents, draft.node_probs
+
+    tokens, parents, _ = tokens_of(mx.array([[0.0, 3.0, 1.0, 2.0]]))
+    assert tokens.tolist()[:2] == [ROOT, 1]
+    assert parents.tolist()[:2] == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "width", "depth"),
+    [(1, 1, 1), (2, 2, 2), (4, 3, 3), (8, 4, 4), (16, 6, 5), (60, 10, 7)],
+)
+def test_a_larger_budget_reaches_deeper_and_wider(budget, width, depth):
+    assert BeamShape.for_budget(budget) == BeamShape(width, depth)
+
+
+@pytest.mark.parametrize(("width", "depth"), [(0, 3), (3, 0)])
+def test_a_beam_of_nothing_is_refused(width, depth):
+    with pytest.raises(ValueError, match=r"1 or more; got"):
+        BeamShape(width, depth)

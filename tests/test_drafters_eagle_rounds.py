@@ -1,0 +1,295 @@
+"""The EAGLE drafters in the engine: lossless, honest about what was drawn, and without a wait."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlxspec.engine as engine_module
+from mlxspec import backend
+from mlxspec.decoder import Decoder
+from mlxspec.draft import RoundOutcome
+from mlxspec.drafters.beam import BeamShape
+from mlxspec.drafters.eagle import EagleDrafter
+from mlxspec.drafters.eagle3 import Eagle3Drafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.table import TableDrafter
+from mlxspec.engine import Engine
+from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
+from mlxspec.hidden import HiddenStates
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from tests.eagle_reference import ReferenceDrafter, paths_of
+from tests.tiny import ToyTokenizer, emitted, make_cache, tiny_model
+from tests.tiny_heads_eagle import (
+    EAGLE_DRAFTERS,
+    TARGET_IDS,
+    eagle3_drafter,
+    eagle3_network,
+    eagle_drafter,
+    eagle_network,
+)
+from tests.truth import Target, exact_law
+
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+LENGTH = 20  # with the prompt well past the ring of 12
+MODELS = {family: tiny_model(family) for family in ("llama", "qwen2")}
+CACHES = ("full", "rotating", "int8", "int4")
+TARGETS = {(family, kind): Target(MODELS[family], kind) for family in MODELS for kind in CACHES}
+LAWS = {
+    "temperature": Law(temperature=0.8),
+    "all filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0, 6: 2.0}),
+}
+EACH = pytest.mark.parametrize("name", EAGLE_DRAFTERS)
+
+
+def make(name, family="llama", kind="full", **settings):
+    """An engine whose drafter is of the EAGLE family."""
+    model = MODELS[family]
+    target = Decoder(model, make_cache(model, kind))
+    drafter = EAGLE_DRAFTERS[name](target, **settings)
+    return Engine(target, drafter, ToyTokenizer(), name="tiny")
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("family", MODELS)
+@EACH
+def test_greedy_tokens_are_those_of_the_target(name, family, kind):
+    engine = make(name, family, kind)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)
+    expected = TARGETS[family, kind].greedy(PROMPT, LENGTH)
+    assert emitted(engine.generate(PROMPT, params)) == expected
+
+
+@EACH
+def test_a_second_turn_and_an_answer_given_again_are_those_of_the_target(name):
+    engine, truth = make(name), TARGETS["llama", "full"]
+    params = GenerationParams(max_tokens=9, num_draft_tokens=7)
+    expected = truth.greedy(PROMPT, 9)
+    for _ in range(2):
+        assert emitted(engine.generate(PROMPT, params)) == expected
+    turn = [*PROMPT, *expected, 5, 9]
+    assert emitted(engine.generate(turn, params)) == truth.greedy(turn, 9)
+    assert engine.drafter.num_read == len(engine.target)
+
+
+@EACH
+def test_a_text_known_from_an_earlier_turn_is_drafted_as_if_read_from_nothing(name):
+    engine, fresh = make(name), make(name)
+    params = GenerationParams(max_tokens=9, num_draft_tokens=7)
+    first = emitted(engine.generate(PROMPT, params))
+    turn = [*PROMPT, *first[:6], 5, 9]  # leaves the reply two tokens before its end
+    drafts = []
+    for each in (engine, fresh):
+        list(each.generate(turn, GenerationParams(max_tokens=1)))
+        each.target.rollback_to(len(turn) - 1)
+        each.drafter.start(turn, Law(), mx.random.key(0))
+        drafts.append(paths_of(each.drafter.propose(turn[-1], 8)))
+    assert set(drafts[0]) == set(drafts[1])
+    np.testing.assert_allclose(
+        list(drafts[0].values()), [drafts[1][path] for path in drafts[0]], rtol=1e-3
+    )
+
+
+class DraftSpy:
+    """Stands in for `verify` in the engine and keeps the drafts."""
+
+    def __init__(self, monkeypatch):
+        self.drafts = []
+        self._verify = engine_module.verify
+        monkeypatch.setattr(engine_module, "verify", self)
+
+    def __call__(self, draft, laws, key, chain_rule):
+        self.drafts.append(draft)
+        return self._verify(draft, laws, key, chain_rule)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@EACH
+def test_a_sampled_chain_is_honest_about_its_law(name, law, monkeypatch):
+    spy = DraftSpy(monkeypatch)
+    engine = make(name)
+    make_network = {"eagle": eagle_network, "eagle3": eagle3_network}[name]
+    ids = TARGET_IDS if name == "eagle3" else range(24)
+    drafting = ReferenceDrafter(MODELS["llama"], make_network(MODELS["llama"]), ids)
+    params = GenerationParams(max_tokens=8, num_draft_tokens=3, law=LAWS[law], seed=3)
+    tokens, drafted = list(PROMPT), 0
+    for event in engine.generate(PROMPT, params):
+        if event.t not in ("verify", "plain"):
+            continue
+        draft, path = spy.drafts[-1], tokens[-1:]
+        for node, token in enumerate(draft.tree.tokens.tolist()[1:]):
+            logits = np.full(24, -np.inf)
+            logits[list(ids)] = drafting.logits(tokens[:-1], path)
+            text = (*tokens[:-1], *path)
+            exact = exact_law(logits, LAWS[law], text, text[len(PROMPT) :])
+            np.testing.assert_allclose(np.array(draft.sampled_from[node]), exact, atol=2e-4)
+            path.append(token)
+            drafted += 1
+        tokens += [token.token for token in event.emit]
+    assert drafted > 8
+
+
+def test_chains_are_drawn_from_the_law_they_state():
+    engine = make("eagle3", lookahead=1)
+    list(engine.generate(PROMPT, GenerationParams(max_tokens=1)))
+    law, counts = Law(temperature=1.0), np.zeros(24)
+    for seed in range(150):
+        engine.drafter.start(PROMPT, law, mx.random.key(seed))
+        draft = engine.drafter.propose(PROMPT[-1], 1)
+        counts[draft.tree.tokens.tolist()[1]] += 1
+    expected = 150 * np.array(draft.sampled_from[0])
+    assert counts[expected == 0].sum() == 0
+    likely = expected > 5
+    assert (((counts - expected) ** 2)[likely] / expected[likely]).sum() < 3 * likely.sum()
+
+
+@EACH
+def test_a_drafter_told_not_to_sample_proposes_the_greedy_tree_at_any_temperature(name):
+    trees = []
+    for law, samples in ((Law(), True), (Law(temperature=1.0), False)):
+        engine = make(name, samples=samples)
+        engine.target.attach([engine.drafter])
+        engine.target.observe(PROMPT[:-1])
+        engine.drafter.start(PROMPT, law, mx.random.key(0))
+        draft = engine.drafter.propose(PROMPT[-1], 8)
+        assert draft.sampled_from is None
+        trees.append(paths_of(draft))
+    assert trees[0] == trees[1]
+
+
+@EACH
+def test_its_tree_is_merged_with_those_of_other_drafters_at_any_temperature(name):
+    engine = make(name, samples=False)
+    engine.drafter = PoolDrafter([TableDrafter(), engine.drafter])
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)
+    tokens = emitted(engine.generate(PROMPT, params))
+    assert tokens == TARGETS["llama", "full"].greedy(PROMPT, LENGTH)
+    params = GenerationParams(max_tokens=6, num_draft_tokens=7, law=Law(temperature=1.0))
+    events = engine.generate(PROMPT, params)
+    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
+    assert sources == {"table", name}
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@EACH
+def test_nothing_is_evaluated_while_drafting(name, temperature, kind):
+    """MLX refuses to evaluate an array while it traces; the states of the target are traced."""
+    target = Decoder(MODELS["llama"], make_cache(MODELS["llama"], kind))
+    drafter = EAGLE_DRAFTERS[name](target)
+
+    @mx.compile
+    def draft(states):
+        read = HiddenStates(states, dict.fromkeys(drafter.capture, states))
+        drafter.read(PROMPT[:-1], read)
+        drafter.start(PROMPT, Law(temperature=temperature), mx.random.key(0))
+        proposed = drafter.propose(PROMPT[-1], 4)
+        return proposed.tree.tokens, proposed.tree.parents, proposed.node_probs
+
+    syncs = backend.host_syncs()
+    tokens, parents, _ = draft(mx.random.normal((7, 64), key=mx.random.key(1)))
+    assert backend.host_syncs() == syncs
+    assert tokens.shape == parents.shape == (5,)
+    assert tokens[0].item() == PROMPT[-1]
+
+
+@EACH
+def test_a_round_waits_once_for_the_device(name):
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)
+    *_, finished = make(name).generate(PROMPT, params)
+    assert finished.stats["host_syncs"] == finished.stats["target_forwards"]
+
+
+@EACH
+def test_every_row_drafted_is_forgotten_and_every_pair_is_kept_once(name):
+    engine = make(name)
+    list(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)))
+    history = engine.drafter.history
+    assert history.cache.num_staged == 0
+    assert history.num_pairs == len(engine.target) - 1
+
+
+def test_a_drafter_that_fails_while_drafting_can_go_on(monkeypatch):
+    engine = make("eagle3")
+    engine.target.attach([engine.drafter])
+    engine.target.observe(PROMPT[:-1])
+    drafter = engine.drafter
+    drafter.start(PROMPT, Law(), mx.random.key(0))
+    expected = paths_of(drafter.propose(PROMPT[-1], 8))
+    drafter.start(PROMPT, Law(), mx.random.key(0))
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drafter.history, "extend", fail)
+        with pytest.raises(KeyboardInterrupt):
+            drafter.propose(PROMPT[-1], 8)
+    assert drafter.history.cache.num_staged == 0
+    again = paths_of(drafter.propose(PROMPT[-1], 8))
+    np.testing.assert_allclose(list(again.values()), list(expected.values()), rtol=1e-4)
+
+
+def test_the_verdict_is_counted_where_a_law_has_penalties():
+    engine = make("eagle3")
+    law = Law(temperature=1.0, presence_penalty=2.0)
+    engine.target.attach([engine.drafter])
+    engine.target.observe(PROMPT[:-1])
+    rows = []
+    for bonus in (2, 8):  # the bonus token is told, not read: only its penalty can differ
+        engine.drafter.start(PROMPT, law, mx.random.key(0))
+        engine.drafter.update(RoundOutcome([3], [-1], [0], bonus))
+        rows.append(np.array(engine.drafter.propose(3, 1).sampled_from[0]))
+    assert rows[0][2] < rows[1][2]
+    assert rows[0][8] > rows[1][8]
+
+
+def test_a_head_for_another_target_is_refused_in_words():
+    target = Decoder(tiny_model(hidden_size=32, head_dim=16))
+    for drafter, network in (
+        (Eagle3Drafter, eagle3_network(MODELS["llama"])),
+        (EagleDrafter, eagle_network(MODELS["llama"])),
+    ):
+        with pytest.raises(UnsupportedModelError, match=r"64.*32: choose the head"):
+            drafter(network, target)
+
+
+def test_a_head_that_reads_layers_the_target_does_not_have_is_refused():
+    network = eagle3_network(MODELS["llama"])
+    network.capture = (0, 1, 3)
+    with pytest.raises(UnsupportedModelError, match=r"\[0, 1, 3\].*2 layers"):
+        Eagle3Drafter(network, Decoder(MODELS["llama"]))
+
+
+def test_a_head_that_speaks_of_unknown_tokens_is_refused():
+    small = Decoder(tiny_model(vocab_size=20))
+    with pytest.raises(VocabularyMismatchError, match="tokens 1 to 23; the target's are 0 to 19"):
+        Eagle3Drafter(eagle3_network(MODELS["llama"]), small)
+
+
+@EACH
+def test_a_lookahead_of_nothing_is_refused(name):
+    with pytest.raises(ValueError, match="lookahead must be 1 or more; got 0"):
+        make(name, lookahead=0)
+
+
+def test_a_shape_given_is_the_shape_of_every_tree():
+    engine = make("eagle3", shape=BeamShape(2, 1))
+    events = engine.generate(PROMPT, GenerationParams(max_tokens=9, num_draft_tokens=8))
+    first = next(event for event in events if event.t == "draft")
+    assert [node.parent for node in first.nodes] == [0, 0]
+
+
+@pytest.mark.parametrize("make_drafter", [eagle_drafter, eagle3_drafter])
+def test_quantised_targets_draft_too(make_drafter):
+    import mlx.nn as nn
+
+    model = tiny_model()
+    nn.quantize(model, group_size=32, bits=8)
+    target = Decoder(model)
+    engine = Engine(target, make_drafter(target), ToyTokenizer())
+    drafted = emitted(engine.generate(PROMPT, GenerationParams(max_tokens=12, num_draft_tokens=7)))
+    plain = GenerationParams(max_tokens=12, num_draft_tokens=0)
+    assert drafted == emitted(engine.generate(PROMPT, plain))
