@@ -1,0 +1,180 @@
+"""The target's own lower layers draft for the rest, through a small trained exit.
+
+The first `layer` layers of the target read a token, an exit of a few residual blocks turns what
+would enter the next layer into what the target's head reads, and the head says the next token.
+The keys and values of those layers are the target's own: verification starts where drafting
+stopped, so a drafted token costs the lower layers once (LayerSkip, Elhoushi et al. 2024,
+https://arxiv.org/abs/2404.16710). The chain ends where the exit is no longer sure of itself
+(Kangaroo, Liu et al. 2024, https://arxiv.org/abs/2404.18911).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from mlxspec.backend import sync, values
+from mlxspec.decoder import Decoder
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.exit_network import ExitHead, check_threshold
+from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.models.kernels import exp
+from mlxspec.sampling import Law, NodeLaws, TokenCounts
+from mlxspec.tree import DraftTree
+
+__all__ = ["DEFAULT_LOOKAHEAD", "EarlyExitDrafter", "ExitHead"]
+
+DEFAULT_LOOKAHEAD = 4
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the exit says after one token; lazy.
+
+    Attributes:
+        laws: The law it draws from, one row.
+        token: (1,) int32 draw from it.
+        prob: (1,) its probability; the one at temperature 1 where the law is greedy.
+        confidence: (1,) largest probability of the exit at temperature 1, before any filter.
+    """
+
+    laws: NodeLaws
+    token: mx.array
+    prob: mx.array
+    confidence: mx.array
+
+
+class EarlyExitDrafter:
+    """Drafts a chain with the lower layers of the target itself.
+
+    At temperature 0 the chain is the exit's own greedy text; else it is drawn from the exit's law
+    under the target's filters, and that law goes along with the draft. Whether to go on is
+    decided before the next token is known: dropping a token for its own probability would bend
+    the law.
+
+    Attributes:
+        decoder: The target; drafting leaves rows staged there, which its next forward takes up
+            or forgets.
+        head: The exit.
+        threshold: Drafting stops when the exit's largest probability falls below it.
+        lookahead: Longest chain to draft.
+    """
+
+    name = "exit"
+    num_top_tokens = 0
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        head: ExitHead,
+        *,
+        threshold: float | None = None,
+        lookahead: int = DEFAULT_LOOKAHEAD,
+    ) -> None:
+        """Make a drafter for one target.
+
+        Args:
+            decoder: The target that the engine verifies with.
+            head: An exit made for it.
+            threshold: In (0, 1]; None takes the one the exit was made with.
+            lookahead: Longest chain to draft.
+
+        Raises:
+            ValueError: A number is out of range, or the exit does not fit the target.
+        """
+        if lookahead < 1:
+            raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
+        _check_fits(decoder, head)
+        self.decoder, self.head, self.lookahead = decoder, head, lookahead
+        self.threshold = head.config.threshold if threshold is None else threshold
+        check_threshold(self.threshold)
+        ids = head.target_ids
+        self._rows = decoder.model.logits if ids is None else head_rows(decoder.model, ids)
+        self._counts: TokenCounts | None = None
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        self._law, self._key = law, key
+        width = self.decoder.vocab_size
+        self._counts = TokenCounts.of(list(prompt), width) if law.has_penalties else None
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Draft a chain; waits for the device once per token, to learn whether to go on."""
+        self.decoder.commit([])  # a draft that nobody verified may have left rows
+        tokens, steps = [root], list[_Step]()
+        for _ in range(min(budget, self.lookahead)):
+            step = self._step(tokens)
+            sync(step.token, step.prob, step.confidence)
+            if values(step.confidence)[0] < self.threshold:
+                break
+            tokens.append(values(step.token)[0])
+            steps.append(step)
+        return self._draft(tokens, steps)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        if self._counts:
+            self._counts = self._counts.add([*outcome.accepted, outcome.bonus_token])
+
+    def _step(self, tokens: Sequence[int]) -> _Step:
+        """Read the last of the tokens, the others having been read, and draw the next."""
+        state = self.decoder.extend_lower(tokens[-1], self.head.config.layer)
+        logits = self._rows(self.head(state)).astype(mx.float32)
+        best = logits.max(axis=-1)
+        mass = exp(logits - best).sum(axis=-1)  # in units of the largest probability
+        laws = self._law_after(logits, tokens)
+        token = laws.draw(self._next_key())
+        if self._law.is_greedy:
+            prob = exp(laws.logits[:, token][0] - best) / mass
+        else:
+            prob = laws.probs[:, token][0]
+        return _Step(laws, token, prob, 1 / mass)
+
+    def _law_after(self, logits: mx.array, tokens: Sequence[int]) -> NodeLaws:
+        logits = _spread(logits, self.head.target_ids, self.decoder.vocab_size)
+        if self._counts is None:
+            return NodeLaws(self._law, logits)
+        counts = self._counts.along(DraftTree.chain(mx.array(list(tokens), mx.int32)))
+        return NodeLaws(self._law, logits, counts.last())
+
+    def _next_key(self) -> mx.array:
+        self._key, key = mx.random.split(self._key)
+        return key
+
+    def _draft(self, tokens: Sequence[int], steps: Sequence[_Step]) -> Draft:
+        if not steps:
+            return Draft.empty(tokens[0])
+        is_drawn = not self._law.is_greedy
+        return Draft(
+            tree=DraftTree.from_lists(tokens, range(-1, len(steps))),
+            sources=(self.name,) * len(steps),
+            node_probs=mx.concatenate([step.prob for step in steps]),
+            sampled_from=mx.concatenate([s.laws.probs for s in steps]) if is_drawn else None,
+        )
+
+
+def _check_fits(decoder: Decoder, head: ExitHead) -> None:
+    config, target = head.config, decoder.model.config
+    if config.hidden_size != target.hidden_size:
+        raise ValueError(
+            f"the exit is {config.hidden_size} wide, the target {target.hidden_size}: take the "
+            "exit that was trained for this target"
+        )
+    if config.layer >= target.num_hidden_layers:
+        raise ValueError(
+            f"the exit reads what enters layer {config.layer}; this target has layers up to "
+            f"{target.num_hidden_layers - 1}: take the exit that was trained for it"
+        )
+    last: int = -1 if head.target_ids is None else values(head.target_ids.max())
+    if last >= target.vocab_size:  # MLX would read outside the array
+        raise ValueError(
+            f"the exit says token {last}; the target's vocabulary ends at "
+            f"{target.vocab_size - 1}: take the exit that was trained for it"
+        )
+
+
+def _spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
+    """Return (1, V) logits; tokens that the exit cannot say have no mass."""
+    if target_ids is None:
+        return logits
+    spread = mx.full((1, width), -mx.inf)
+    spread[:, target_ids] = logits
+    return spread

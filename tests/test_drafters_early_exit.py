@@ -1,0 +1,266 @@
+"""Early exit: what it says, what law it draws from, when it stops, and what it costs."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlxspec.engine as engine_module
+from mlxspec import backend
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.early_exit import EarlyExitDrafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from tests.row_count import RowCount
+from tests.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
+from tests.truth import Target, exact_law
+
+VOCAB = 24
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+LENGTH = 20
+GREEDY = Law()
+REDUCED = [1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 20, 23]
+MODELS = {family: tiny_model(family, num_hidden_layers=3) for family in ("llama", "qwen2")}
+MODEL = MODELS["llama"]
+SAMPLED = {
+    "temperature": Law(temperature=0.8),
+    "all filters": Law(temperature=1.1, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": Law(
+        temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3
+    ),
+    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
+}
+
+
+def drafter_after(prompt, law=GREEDY, *, model=MODEL, kind="full", seed=0, **options):
+    """A drafter in a reply to `prompt`, whose last token is the root."""
+    decoder = Decoder(model, make_cache(model, kind))
+    decoder.observe(prompt[:-1])
+    drafter = exit_drafter(decoder, **options)
+    drafter.start(prompt, law, mx.random.key(seed))
+    return drafter
+
+
+def drafted(draft):
+    return draft.tree.tokens.tolist()[1:]
+
+
+def plain_reply(family, kind):
+    engine = make_engine(MODELS[family], NoDrafter(), kind)
+    return emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
+
+
+# ---- what it says --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("layer", "target_ids"), [(1, None), (2, REDUCED)])
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+@pytest.mark.parametrize("family", MODELS)
+def test_the_greedy_chain_is_what_the_exit_says_of_each_prefix(family, kind, layer, target_ids):
+    model, text = MODELS[family], PROMPT + PROMPT
+    options = {"layer": layer, "target_ids": target_ids, "threshold": 1e-6}
+    drafter = drafter_after(text, model=model, kind=kind, **options)
+    truth = ExitTruth(model, drafter.head, (12, 2) if kind == "rotating" else None)
+    draft = drafter.propose(text[-1], 8)
+    expected, probs = list(text), []
+    for _ in range(4):
+        probs.append(truth.confidence(tuple(expected)))
+        expected.append(int(np.argmax(truth.logits(tuple(expected)))))
+    assert drafted(draft) == expected[len(text) :]
+    assert draft.tree.parents.tolist() == [-1, 0, 1, 2, 3]
+    assert draft.sources == ("exit",) * 4
+    assert draft.sampled_from is None
+    np.testing.assert_allclose(draft.node_probs, probs, rtol=1e-3)
+
+
+def test_the_greedy_chain_minds_bias_and_penalties():
+    law = Law(repetition_penalty=1.4, presence_penalty=0.5, logit_bias={2: 2.0})
+    drafter = drafter_after(PROMPT, law, threshold=1e-6)
+    truth, tokens, probs = ExitTruth(MODEL, drafter.head), list(PROMPT), []
+    for _ in range(4):
+        logits = truth.logits(tuple(tokens))
+        chosen = int(np.argmax(exact_law(logits, law, tokens, tokens[len(PROMPT) :])))
+        probs.append(np.exp(logits[chosen]) / np.exp(logits).sum())
+        tokens.append(chosen)
+    draft = drafter.propose(PROMPT[-1], 4)
+    assert drafted(draft) == tokens[len(PROMPT) :]
+    np.testing.assert_allclose(draft.node_probs, probs, rtol=1e-3)
+    assert min(probs) < 0.5  # not the exit's first choice: the law's
+
+
+@pytest.mark.parametrize(("lookahead", "budget"), [(1, 9), (3, 9), (9, 2), (9, 0)])
+def test_the_chain_is_as_long_as_lookahead_and_budget_allow(lookahead, budget):
+    drafter = drafter_after(PROMPT, threshold=1e-6, lookahead=lookahead)
+    assert len(drafted(drafter.propose(PROMPT[-1], budget))) == min(lookahead, budget)
+
+
+def test_a_draft_that_nobody_verified_does_not_stand_in_the_way_of_the_next():
+    drafter = drafter_after(PROMPT, threshold=1e-6)
+    first = drafted(drafter.propose(PROMPT[-1], 4))
+    assert drafted(drafter.propose(PROMPT[-1], 4)) == first
+
+
+# ---- when it stops -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.4, 0.6, 0.8, 0.95])
+def test_the_chain_ends_where_the_largest_probability_falls_below_the_threshold(threshold):
+    long = drafter_after(PROMPT, threshold=1e-6, lookahead=12)
+    truth, chain = ExitTruth(MODEL, long.head), drafted(long.propose(PROMPT[-1], 12))
+    sure = [truth.confidence((*PROMPT, *chain[:i])) >= threshold for i in range(12)]
+    drafter = drafter_after(PROMPT, threshold=threshold, lookahead=12)
+    assert drafted(drafter.propose(PROMPT[-1], 12)) == chain[: [*sure, False].index(False)]
+
+
+def test_without_confidence_nothing_is_drafted_and_the_round_is_plain_decoding():
+    drafter = drafter_after(PROMPT, threshold=1.0)
+    draft = drafter.propose(PROMPT[-1], 4)
+    assert draft.tree.tokens.tolist() == PROMPT[-1:]
+    assert draft.sampled_from is None
+    logits = drafter.decoder.logits(drafter.decoder.forward_tree(draft.tree))
+    np.testing.assert_allclose(logits[0], Target(MODEL).logits(tuple(PROMPT)), atol=2e-4)
+
+
+def test_whether_a_token_is_drafted_does_not_depend_on_which_it_is():
+    law = Law(temperature=2.0)
+    truth = ExitTruth(MODEL, exit_head(MODEL))
+    threshold = truth.confidence(tuple(PROMPT)) - 0.01
+    drafter = drafter_after(PROMPT, law, threshold=threshold, lookahead=1)
+    probs = []
+    for seed in range(40):
+        drafter.start(PROMPT, law, mx.random.key(seed))
+        probs += drafter.propose(PROMPT[-1], 1).node_probs.tolist()
+    assert len(probs) == 40
+    assert min(probs) < threshold / 2
+
+
+# ---- the law it draws from -----------------------------------------------------------------
+
+
+class LawSpy:
+    """Stands in for `verify` in the engine and keeps the drafts it was given."""
+
+    def __init__(self, monkeypatch):
+        self.drafts, self._verify = [], engine_module.verify
+        monkeypatch.setattr(engine_module, "verify", self)
+
+    def __call__(self, draft, laws, key, chain_rule):
+        self.drafts.append(draft)
+        return self._verify(draft, laws, key, chain_rule)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target_ids"), [("full", None), ("rotating", REDUCED)], ids=["full", "rotating"]
+)
+@pytest.mark.parametrize("law", SAMPLED)
+def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
+    law, kind, target_ids, monkeypatch
+):
+    spy = LawSpy(monkeypatch)
+    engine = exit_engine(MODEL, kind, target_ids=target_ids, threshold=0.1)
+    truth = ExitTruth(MODEL, engine.drafter.head, (12, 2) if kind == "rotating" else None)
+    params = GenerationParams(max_tokens=14, num_draft_tokens=5, law=SAMPLED[law], seed=3)
+    tokens, num_drafted = list(PROMPT), 0
+    for event in engine.generate(PROMPT, params):
+        if event.t not in ("verify", "plain"):
+            continue
+        draft, chain = spy.drafts[-1], drafted(spy.drafts[-1])
+        for node in range(len(chain)):
+            prefix = (*tokens, *chain[:node])
+            exact = exact_law(truth.logits(prefix), SAMPLED[law], prefix, prefix[len(PROMPT) :])
+            np.testing.assert_allclose(draft.sampled_from[node], exact, atol=2e-4)
+            assert draft.node_probs[node] == draft.sampled_from[node, chain[node]] > 0
+        num_drafted += len(chain)
+        tokens += [token.token for token in event.emit]
+    assert num_drafted > 8
+
+
+def test_tokens_are_drawn_from_the_law_handed_over():
+    model, law, draws = tiny_model(vocab_size=5, seed=2), Law(temperature=1.5, top_k=4), 150
+    drafter = drafter_after([1, 2], law, model=model, threshold=1e-6, lookahead=2)
+    counts, chances = np.zeros((5, 5)), np.zeros((5, 5))
+    for seed in range(draws):
+        drafter.start([1, 2], law, mx.random.key(seed))
+        draft = drafter.propose(2, 2)
+        first, second = drafted(draft)
+        counts[first, second] += 1
+        q = np.array(draft.sampled_from)
+        chances[first] = q[0, first] * q[1]
+    possible = chances > 1e-9
+    assert counts[~possible].sum() == 0
+    expected = draws * chances[possible]
+    chi_square = ((counts[possible] - expected) ** 2 / expected).sum()
+    freedom = possible.sum() - 1
+    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
+
+
+# ---- whole replies -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating", "int8", "int4"])
+@pytest.mark.parametrize("family", MODELS)
+def test_greedy_replies_are_those_of_the_target(family, kind):
+    engine = exit_engine(MODELS[family], kind, layer=2)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
+    events, expected = list(engine.generate(PROMPT, params)), plain_reply(family, kind)
+    assert emitted(events) == expected
+    tokens = [token for event in events for token in getattr(event, "emit", ())]
+    assert sum(token.kind == "accepted" for token in tokens) > 2
+    assert emitted(engine.generate(PROMPT, params)) == expected
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_a_pool_with_an_exit_says_what_the_target_says(kind):
+    engine = exit_engine(MODEL, kind, layer=2)
+    engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
+    events = list(engine.generate(PROMPT, params))
+    assert emitted(events) == plain_reply("llama", kind)
+    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
+    assert sources == {"exit", "suffix"}
+
+
+def test_every_verified_node_passes_every_layer_once():
+    engine = exit_engine(MODEL, layer=2)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
+    with RowCount(3) as count:
+        events = list(engine.generate(PROMPT, params))
+    drafts = [len(event.nodes) for event in events if event.t == "draft"]
+    rounds = sum(event.t in ("verify", "plain") for event in events)
+    assert sum(drafts) > 4
+    assert count.rows == [len(PROMPT) - 1 + rounds + sum(drafts)] * 3
+
+
+def test_drafting_waits_for_the_device_once_per_token_and_once_to_stop():
+    for threshold, waits in ((1e-6, 4), (1.0, 1)):
+        drafter = drafter_after(PROMPT, threshold=threshold)
+        before = backend.host_syncs()
+        drafter.propose(PROMPT[-1], 4)
+        assert backend.host_syncs() == before + waits
+
+
+# ---- what it refuses -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 0.0}, "threshold must be more than 0 and at most 1; got 0"),
+        ({"threshold": 1.5}, "got 1.5"),
+        ({"lookahead": 0}, "lookahead must be 1 or more; got 0"),
+        ({"layer": 3}, "reads what enters layer 3; this target has layers up to 2"),
+        ({"target_ids": [0, 24]}, "says token 24; the target's vocabulary ends at 23"),
+    ],
+)
+def test_refuses_what_does_not_fit_the_target(options, message):
+    with pytest.raises(ValueError, match=message):
+        exit_drafter(Decoder(MODEL), **options)
+
+
+def test_refuses_an_exit_of_another_width():
+    head = exit_head(tiny_model(hidden_size=32))
+    with pytest.raises(ValueError, match="the exit is 32 wide, the target 64"):
+        EarlyExitDrafter(Decoder(MODEL), head)
