@@ -1,10 +1,11 @@
 """Helpers for the tests of host drafters: rounds without a target, and what makes a tree valid."""
 
 import mlx.core as mx
+import numpy as np
 
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_rows import extend
+from mlxspec.drafters.table_rows import StoredRows, extend
 from mlxspec.sampling import Law
 
 LAW, KEY = Law(temperature=0.0), mx.random.key(0)
@@ -87,13 +88,32 @@ def learned(*texts, **settings):
     """A drafter that has read texts of (token, row that followed it)."""
     drafter = TableDrafter(**settings)
     for text in texts:
-        rows = [row for _, row in text]
-        drafter.learn_text(
-            [token for token, _ in text],
-            [list(row) for row in rows],
-            [[*row.values()] for row in rows],
-        )
+        tokens, rows = zip(*text, strict=True)
+        drafter.start(tokens[:1], LAW, KEY)
+        top_tokens, top_probs = [list(row) for row in rows], [[*row.values()] for row in rows]
+        nodes = range(len(tokens))
+        chain = [node - 1 for node in nodes]
+        drafter.update(RoundOutcome(tokens, chain, nodes, 0, top_tokens, top_probs))
     return drafter
+
+
+def stored_rows(*tables):
+    """Stored rows per order, from {context: (occurrences, {token: probability})}."""
+    return [_stored(table) for table in tables]
+
+
+def _stored(table):
+    packed = {extend(0, *context): row for context, row in table.items()}
+    contexts = sorted(packed)
+    entries = [entry for context in contexts for entry in packed[context][1].items()]
+    sizes = [len(packed[context][1]) for context in contexts]
+    return StoredRows(
+        contexts=np.array(contexts, np.int64),
+        counts=np.array([packed[context][0] for context in contexts], np.uint8),
+        starts=np.cumsum([0, *sizes]),
+        tokens=np.array([token for token, _ in entries], np.uint32),
+        roots=np.array([round(255 * prob**0.5) for _, prob in entries], np.uint8),
+    )
 
 
 def after(drafter, *tokens):

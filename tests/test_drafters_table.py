@@ -20,6 +20,7 @@ from tests.drafting import (
     path_probs,
     reply,
     shape_of,
+    stored_rows,
 )
 
 REPEATABLE = settings(derandomize=True, database=None, deadline=None)
@@ -117,6 +118,38 @@ def test_keeps_what_it_learned_for_the_next_conversation():
     reply(drafter, [1, 2], [1, 1, 1])
     drafter.start([50, 1], LAW, KEY)
     assert shape_of(drafter.propose(1, 1))[0] == [1, 1]
+
+
+STORED = stored_rows(
+    {(9,): (3, {1: 0.36, 2: 0.16})}, {(8, 9): (2, {1: 0.64})}, {(7, 8, 9): (1, {3: 1.0})}
+)
+
+
+def test_stored_rows_are_interpolated_from_one_token_upwards():
+    # c / (c + 3) of each order: 3/6 for one token, 2/5 for two, 1/4 for three.
+    probs = after(TableDrafter(STORED), 7, 8, 9)
+    two = {1: 2 / 5 * 0.64 + 3 / 5 * (3 / 6 * 0.36), 2: 3 / 5 * (3 / 6 * 0.16), 3: 0.0}
+    expected = {token: 3 / 4 * two[token] + 1 / 4 * (token == 3) for token in (1, 2, 3)}
+    assert probs == pytest.approx(expected, abs=0.002)
+
+
+def test_learned_rows_come_before_stored_ones_of_the_same_context():
+    drafter = TableDrafter(STORED)
+    drafter.start([9], LAW, KEY)
+    drafter.update(RoundOutcome([9], [-1], [0], 4, [[5]], [[0.8]]))
+    probs = after(drafter, 9)  # learned once: 1/2, then stored: 3/6 of the rest
+    assert probs == pytest.approx({5: 0.7, 1: 0.36 / 16, 2: 0.16 / 16}, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "knows"), [([1, 2], True), ([1, 2, 4, 9], True), ([1, 3], False), ([1], False)]
+)
+def test_beside_stored_rows_what_was_learned_is_kept_while_the_conversation_goes_on(prompt, knows):
+    drafter = TableDrafter(STORED)
+    drafter.start([1, 2], LAW, KEY)
+    drafter.update(RoundOutcome([2], [-1], [0], 4, [[4]], [[0.8]]))
+    drafter.start(prompt, LAW, KEY)
+    assert (4 in after(drafter, 2)) == knows
 
 
 def test_drops_rows_seen_once_before_others_and_old_before_new():

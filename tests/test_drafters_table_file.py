@@ -1,92 +1,98 @@
 """The file of a table: nothing lost that should be there, nothing read that is damaged."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.table_file import entry_bytes, load_table, row_bytes, save_table
 from mlxspec.drafters.table_rows import extend
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
-from tests.drafting import TEXTS, after, learned
+from tests.drafting import stored_rows
 
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
+REPEATABLE = settings(derandomize=True, database=None, deadline=None, max_examples=50)
 VOCAB = 100
 TOKENS = st.integers(0, VOCAB - 1)
-
-
-ROWS = st.dictionaries(TOKENS, st.floats(0.01, 0.12), min_size=1, max_size=4)
-CORPUS = st.lists(st.lists(st.tuples(st.integers(0, 3), ROWS), max_size=12), max_size=4)
+ENTRIES = st.dictionaries(TOKENS, st.floats(0.01, 0.12), min_size=1, max_size=4)
+TABLE = stored_rows(
+    {(9,): (3, {1: 0.3, 2: 0.2}), (8,): (2, {9: 1.0})},
+    {(8, 9): (2, {1: 0.4})},
+    {(7, 8, 9): (2, {})},
+)
 
 
 @REPEATABLE
-@given(CORPUS)
-def test_a_file_holds_every_row_that_was_seen_again(tmp_path_factory, corpus):
+@given(
+    st.tuples(
+        *(
+            st.dictionaries(
+                st.tuples(*[TOKENS] * order), st.tuples(st.integers(1, 255), ENTRIES), max_size=5
+            )
+            for order in (1, 2, 3)
+        )
+    )
+)
+def test_a_file_holds_every_row(tmp_path_factory, tables):
     path = tmp_path_factory.mktemp("table") / "rows.safetensors"
-    drafter = learned(*corpus, kept=1.0)
-    drafter.save(path, VOCAB)
-    loaded = TableDrafter.load(path, VOCAB)
-    for order, (rows, stored) in enumerate(loaded._rows, 1):
-        assert len(rows) == 0
-        before = drafter._learned[order - 1]
-        full_contexts = {c for c in before if c >> 21 * (order - 1)}
-        assert set(stored) == {
-            c for c in full_contexts if order == 1 or before.get(c).occurrences > 1
-        }
-        for context in stored:
-            row, saved = before.get(context), stored.get(context)
-            assert saved.occurrences == row.occurrences
-            for token, mass in saved.masses.items():
+    save_table(path, stored_rows(*tables), VOCAB)
+    for table, loaded in zip(tables, load_table(path, VOCAB), strict=True):
+        assert set(loaded) == {extend(0, *context) for context in table}
+        for context, (count, probs) in table.items():
+            row = loaded.get(extend(0, *context))
+            assert row.occurrences == count
+            assert set(row.masses) == set(probs)
+            for token, prob in probs.items():
                 # The square root is kept to half of 1/255.
-                assert (mass / row.occurrences) ** 0.5 == pytest.approx(
-                    (row.masses[token] / row.occurrences) ** 0.5, abs=0.51 / 255
+                assert (row.masses[token] / count) ** 0.5 == pytest.approx(
+                    prob**0.5, abs=0.51 / 255
                 )
-            kept = sorted(row.masses.values(), reverse=True)[: 16 if order == 1 else 4]
-            assert len(saved.masses) == len(kept)
 
 
-def test_saves_loaded_and_learned_rows_together(tmp_path):
-    path = tmp_path / "rows.safetensors"
-    learned([(1, {2: 0.64})], [(1, {2: 0.64})], kept=1.0).save(path, VOCAB)
-    drafter = TableDrafter.load(path, VOCAB)
-    drafter.learn_text([1, 3], [[2], [4]], [[0.04], [0.25]])
-    drafter.save(path, VOCAB)
-    _, stored = TableDrafter.load(path, VOCAB)._rows[0]
-    row = stored.get(extend(0, 1))
-    assert row.occurrences == 3
-    assert row.masses[2] / 3 == pytest.approx((2 * 0.64 + 0.04) / 3, abs=0.005)
-    assert set(stored) == {extend(0, 1), extend(0, 3)}
-
-
-def test_asks_learned_rows_before_loaded_ones(tmp_path):
-    path = tmp_path / "rows.safetensors"
-    learned([(1, {2: 0.64})], kept=1.0).save(path, VOCAB)
-    drafter = TableDrafter.load(path, VOCAB)
-    drafter.learn_text([1], [[3]], [[0.8]])
-    # The learned row takes a half, and, as a text began with it, so at all three lengths.
-    probs = after(drafter, 50, 51, 1)
-    assert probs[3] == pytest.approx(0.8 / 2)
-    assert probs[2] == pytest.approx(0.64 / 4, abs=0.002)
+@pytest.mark.parametrize("vocab_size", [VOCAB, 70_000])
+def test_says_how_many_bytes_a_row_takes(tmp_path, vocab_size):
+    sizes = []
+    for count in (0, 1000):
+        table = {(token,): (1, {1: 0.5, 2: 0.25}) for token in range(count)}
+        path = tmp_path / str(count)
+        save_table(path, stored_rows(table, {}, {}), vocab_size)
+        sizes.append(path.stat().st_size)
+    expected = 1000 * (row_bytes(1, vocab_size) + 2 * entry_bytes(vocab_size))
+    assert sizes[1] - sizes[0] == pytest.approx(expected, abs=160)  # longer numbers in the header
 
 
 def test_writes_the_same_rows_to_the_same_bytes(tmp_path):
     for name in ("a", "b"):
-        learned(*TEXTS).save(tmp_path / name, VOCAB)
+        save_table(tmp_path / name, TABLE, VOCAB, card={"tokens": 3, "data": "own"})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_says_what_it_is_in_the_metadata_of_every_trained_drafter(table_file):
+    with safe_open(table_file, framework="np") as file:
+        metadata = file.metadata()
+    config = json.loads(metadata["config"])
+    assert (metadata["format"], metadata["kind"]) == ("mlxspec-drafter", "table")
+    assert json.loads(metadata["card"]) == {"target": {"name": "tiny"}}
+    assert (config["vocab_size"], config["tokenizer"]) == (VOCAB, "abc")
+    assert config["rows"] == [2, 1, 1]
 
 
 @pytest.mark.parametrize("vocab_size", [1 << 16, (1 << 16) + 1])
 def test_keeps_the_largest_token_of_a_vocabulary(tmp_path, vocab_size):
     path, last = tmp_path / "rows.safetensors", vocab_size - 1
-    learned([(last, {last: 0.9})]).save(path, vocab_size)
-    assert list(after(TableDrafter.load(path, vocab_size), last)) == [last]
+    save_table(path, stored_rows({(last,): (1, {last: 0.9})}, {}, {}), vocab_size)
+    drafter = TableDrafter.load(path, vocab_size)
+    assert list(drafter.next_probs(extend(0, last))) == [last]
 
 
 @pytest.fixture
 def table_file(tmp_path):
     path = tmp_path / "rows.safetensors"
-    learned(*TEXTS).save(path, VOCAB)
+    save_table(path, TABLE, VOCAB, tokenizer="abc", card={"target": {"name": "tiny"}})
     return path
 
 
@@ -95,11 +101,17 @@ def test_refuses_the_table_of_another_vocabulary(table_file):
         TableDrafter.load(table_file, VOCAB + 1)
 
 
+def test_refuses_the_table_of_another_tokenizer_of_the_same_size(table_file):
+    with pytest.raises(VocabularyMismatchError, match="use the table of this target"):
+        TableDrafter.load(table_file, VOCAB, tokenizer="abd")
+    assert load_table(table_file, VOCAB, tokenizer="abc")[0].get(extend(0, 9))
+
+
 @REPEATABLE
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_refuses_a_file_with_any_byte_changed(tmp_path_factory, place, change):
     path = tmp_path_factory.mktemp("table") / "rows.safetensors"
-    learned(*TEXTS).save(path, VOCAB)
+    save_table(path, TABLE, VOCAB, card={"tokens": 3})
     content = bytearray(path.read_bytes())
     content[place % len(content)] ^= change
     path.write_bytes(content)
@@ -120,6 +132,13 @@ def test_refuses_a_file_of_weights(tmp_path):
         TableDrafter.load(tmp_path / "model.safetensors", VOCAB)
 
 
+def test_tells_a_table_of_an_earlier_version_to_be_made_again(tmp_path):
+    facts = {"table": json.dumps({"format": "mlxspec-table/1", "vocab_size": VOCAB})}
+    save_file({"1.counts": np.zeros(0, np.uint8)}, tmp_path / "old.safetensors", facts)
+    with pytest.raises(MlxspecError, match=r"earlier version.*mlxspec train table"):
+        TableDrafter.load(tmp_path / "old.safetensors", VOCAB)
+
+
 def test_refuses_a_file_that_is_not_there(tmp_path):
     with pytest.raises(MlxspecError, match=r"cannot read the table .*nowhere"):
         TableDrafter.load(tmp_path / "nowhere", VOCAB)
@@ -127,7 +146,7 @@ def test_refuses_a_file_that_is_not_there(tmp_path):
 
 def test_says_so_when_a_file_cannot_be_written(tmp_path):
     with pytest.raises(MlxspecError, match=r"cannot write the table .*missing"):
-        learned(*TEXTS).save(tmp_path / "missing" / "rows.safetensors", VOCAB)
+        save_table(tmp_path / "missing" / "rows.safetensors", TABLE, VOCAB)
 
 
 def test_an_old_file_survives_a_failed_save(table_file, monkeypatch):
@@ -138,6 +157,6 @@ def test_an_old_file_survives_a_failed_save(table_file, monkeypatch):
 
     monkeypatch.setattr("mlxspec.drafters.table_file.os.replace", fail)
     with pytest.raises(MlxspecError, match="disk full"):
-        TableDrafter().save(table_file, VOCAB)
+        save_table(table_file, TABLE, VOCAB)
     assert table_file.read_bytes() == before
     assert list(table_file.parent.iterdir()) == [table_file]

@@ -4,32 +4,31 @@ Every verified node shows the target's most probable next tokens, those of rejec
 They are kept per context of one, two and three tokens, as means that follow the conversation; a
 prediction takes the longest context as seriously as it was often seen and leaves the rest to
 shorter ones. Rows from a file, means over a whole corpus, come right after the row learned for
-the same context. (With contexts of one token and nothing but the latest row, this is Token
-Recycling, Luo et al. 2024, https://arxiv.org/abs/2408.08696.)
+the same context; beside them, what was learned in one conversation would mislead the next. (With
+contexts of one token and nothing but the latest row, this is Token Recycling, Luo et al. 2024,
+https://arxiv.org/abs/2408.08696.)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from os import PathLike
 
 import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.growth import grow
-from mlxspec.drafters.table_file import load_table, save_table
-from mlxspec.drafters.table_rows import (
-    MAX_ORDER,
-    LearnedRows,
-    Row,
-    Rows,
-    StoredRows,
-    extend,
-    shorten,
-)
+from mlxspec.drafters.table_file import load_table
+from mlxspec.drafters.table_rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
+from mlxspec.prefix import common_length
 from mlxspec.sampling import Law
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _KEPT = 0.7
+STORED_PRIOR = 3.0
+"""A stored row of c occurrences takes c / (c + 3) of the probability that longer contexts leave."""
+
+_LEARNED_PRIOR = 1.0  # a row learned here takes c / (c + 1): it speaks of this conversation
 _MIN_PROB = 0.005  # less likely tokens would cost time and never make it into a tree
 
 
@@ -61,50 +60,38 @@ class TableDrafter:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
         if not 0 <= kept <= 1:
             raise ValueError(f"kept is a weight from 0 to 1, not {kept}")
-        self._learned = [LearnedRows(max_rows, kept) for _ in range(MAX_ORDER)]
-        self._rows: list[list[Rows]] = [[rows] for rows in self._learned]
-        for rows_of_order, more in zip(self._rows, stored, strict=False):
-            rows_of_order.append(more)
+        self._stored = tuple(stored)
+        self._max_rows, self._kept = max_rows, kept
+        self._prompt: Sequence[int] = ()
         self._context = 0
+        self._forget()
 
     @classmethod
-    def load(cls, path: str | PathLike[str], vocab_size: int) -> "TableDrafter":
+    def load(
+        cls, path: str | PathLike[str], vocab_size: int, *, tokenizer: str = ""
+    ) -> "TableDrafter":
         """Return a drafter that begins with the rows of a file.
 
+        Args:
+            path: The file.
+            vocab_size: Number of tokens of the target.
+            tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
+
         Raises:
-            VocabularyMismatchError: The file was made for a vocabulary of another size.
+            VocabularyMismatchError: The file was made for another vocabulary.
             MlxspecError: The file cannot be read, is damaged or is not a table.
         """
-        return cls(load_table(path, vocab_size))
-
-    def save(self, path: str | PathLike[str], vocab_size: int) -> None:
-        """Write all rows, those of a file and those learned since, to one file.
-
-        Raises:
-            MlxspecError: The file cannot be written.
-        """
-        save_table(path, [_merge(rows_of_order) for rows_of_order in self._rows], vocab_size)
-
-    def learn_text(
-        self,
-        tokens: Sequence[int],
-        top_tokens: Sequence[Sequence[int]],
-        top_probs: Sequence[Sequence[float]],
-    ) -> None:
-        """Learn from a text that the target has read; to make a file, of many with `kept` 1.
-
-        Args:
-            tokens: (n,) tokens from the beginning of the text.
-            top_tokens: Per token, the target's most probable next tokens.
-            top_probs: Their probabilities.
-        """
-        context = 0
-        for token, next_tokens, probs in zip(tokens, top_tokens, top_probs, strict=True):
-            context = extend(context, token)
-            self._learn(context, next_tokens, probs)
+        return cls(load_table(path, vocab_size, tokenizer=tokenizer))
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        """Take the end of the prompt as the context; nothing learned is lost."""
+        """Take the end of the prompt as the context.
+
+        Beside stored rows, what was learned is lost when another conversation begins.
+        """
+        goes_on = common_length(prompt, self._prompt) == len(self._prompt)
+        if self._stored and not goes_on:
+            self._forget()
+        self._prompt = tuple(prompt)
         self._context = extend(0, *prompt[-MAX_ORDER:])
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -129,15 +116,24 @@ class TableDrafter:
         probs: dict[int, float] = {}
         left = 1.0  # probability that is left to the rows yet to come
         for order in range(MAX_ORDER, 0, -1):
-            for rows in self._rows[order - 1]:
+            for rows, prior in self._rows[order - 1]:
                 row = rows.get(shorten(context, order))
                 if row is None:
                     continue
-                share = left / (row.occurrences + 1.0)  # as if the rest had been seen once
+                share = left / (row.occurrences + prior)  # as if the rest had been seen so often
                 for token, mass in row.masses.items():
                     probs[token] = probs.get(token, 0.0) + share * mass
-                left = share
+                left = share * prior
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
+
+    def _forget(self) -> None:
+        """Drop what was learned; what is stored stays."""
+        self._learned = [LearnedRows(self._max_rows, self._kept) for _ in range(MAX_ORDER)]
+        learned = [[(rows, _LEARNED_PRIOR)] for rows in self._learned]
+        stored = [[(rows, STORED_PRIOR)] for rows in self._stored]
+        self._rows: list[list[tuple[Rows, float]]] = [
+            [*of_order, *more] for of_order, more in zip_longest(learned, stored, fillvalue=())
+        ]
 
     def _context_of(self, root: int) -> int:
         """Return the context that ends in `root`, which is the last token told by contract."""
@@ -165,14 +161,3 @@ class TableCursor:
 
     def child(self, token: int) -> "TableCursor":
         return TableCursor(self.drafter, extend(self.context, token))
-
-
-def _merge(rows_of_order: Sequence[Rows]) -> dict[int, Row]:
-    """Return the sum of the rows for each context."""
-    merged: dict[int, Row] = {}
-    for rows in rows_of_order:
-        for context in rows:
-            row, more = merged.get(context), rows.get(context)
-            assert more is not None
-            merged[context] = more if row is None else row.plus(more)
-    return merged

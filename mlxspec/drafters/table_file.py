@@ -1,46 +1,66 @@
-"""One compact file for the rows of a table: safetensors with a checksum.
+"""One compact file for the rows of a table: safetensors that says what it is, with a checksum.
 
 Per length of context, "order": `contexts` (n, order) token ids in rising order, `counts` (n,)
 occurrences up to 255, `sizes` (n,) entries per row, and of all rows one after the other `tokens`
 (entries,) and `roots` (entries,), the square root of the mean probability in 255ths. Token ids
-take 16 bits where the vocabulary allows, 32 else. Contexts of several tokens are kept only if
-they were seen again, with fewer entries: most of the file would be rows that never come back.
+take 16 bits where the vocabulary allows, 32 else. The metadata is that of every trained drafter
+(`loading/shipped.py`). Equal rows make equal files, byte for byte.
 """
 
 import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from heapq import nlargest
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from mlxspec.drafters.table_rows import MAX_ORDER, Row, StoredRows, pack, unpack
+from mlxspec.drafters.table_rows import MAX_ORDER, StoredRows, pack, unpack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
+from mlxspec.loading.shipped import FORMAT
 
-TABLE_FORMAT = "mlxspec-table/1"
-
-_FACTS = "table"  # one entry of metadata: the order of several would change from file to file
-_WIDTHS = (16, 4, 4)  # per order: entries kept of a row
+KIND = "table"
+_LAYOUT = 2
+_LENGTH_BYTES = 8  # of the number that precedes a safetensors header
 
 Arrays = dict[str, NDArray[Any]]
 
 
+def token_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """Return the type of a token id in a file."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
+def row_bytes(order: int, vocab_size: int) -> int:
+    """Return the bytes that a row takes in a file, entries left out."""
+    return order * token_type(vocab_size)().itemsize + 2
+
+
+def entry_bytes(vocab_size: int) -> int:
+    """Return the bytes that an entry of a row takes in a file."""
+    return token_type(vocab_size)().itemsize + 1
+
+
 def save_table(
-    path: str | os.PathLike[str], rows: Sequence[Mapping[int, Row]], vocab_size: int
+    path: str | os.PathLike[str],
+    rows: Sequence[StoredRows],
+    vocab_size: int,
+    *,
+    tokenizer: str = "",
+    card: Mapping[str, Any] | None = None,
 ) -> None:
     """Write rows to a file, which is replaced whole or left as it was.
 
     Args:
         path: The file.
-        rows: Per order, the rows by their contexts.
+        rows: The rows of orders 1, 2 and 3.
         vocab_size: Number of tokens of the target.
+        tokenizer: Fingerprint of the target's tokenizer; "" where it is not known.
+        card: How the table was made; JSON can hold it.
 
     Raises:
         MlxspecError: The file cannot be written.
@@ -48,84 +68,112 @@ def save_table(
     arrays: Arrays = {}
     for order, rows_of_order in enumerate(rows, 1):
         arrays |= _to_arrays(rows_of_order, order, vocab_size)
-    facts = {"format": TABLE_FORMAT, "vocab_size": vocab_size, "crc32": _checksum(arrays)}
+    config = {
+        "layout": _LAYOUT,
+        "vocab_size": vocab_size,
+        "tokenizer": tokenizer,
+        "rows": [len(rows_of_order) for rows_of_order in rows],
+    }
+    card_text = json.dumps(card or {}, sort_keys=True)
+    config["crc32"] = _checksum(arrays, config, card_text)
     path = Path(path)
     partial = path.with_name(path.name + ".part")
     try:
-        save_file(arrays, partial, {_FACTS: json.dumps(facts)})
+        partial.write_bytes(_serialize(arrays, config, card_text))
         os.replace(partial, path)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         partial.unlink(missing_ok=True)
         raise MlxspecError(f"cannot write the table {path}: {error}") from error
 
 
-def load_table(path: str | os.PathLike[str], vocab_size: int) -> list[StoredRows]:
+def load_table(
+    path: str | os.PathLike[str], vocab_size: int, *, tokenizer: str = ""
+) -> list[StoredRows]:
     """Return the rows of orders 1, 2, ... that a file holds.
 
+    Args:
+        path: The file.
+        vocab_size: Number of tokens of the target.
+        tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
+
     Raises:
-        VocabularyMismatchError: The table was made for a vocabulary of another size.
+        VocabularyMismatchError: The table was made for another vocabulary.
         MlxspecError: The file cannot be read, is damaged or is not a table.
     """
     try:
         with safe_open(path, framework="np") as file:
-            facts = _parse((file.metadata() or {}).get(_FACTS, ""))
+            metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise MlxspecError(f"cannot read the table {path}: {error}") from error
-    if facts.get("format") != TABLE_FORMAT:
-        raise MlxspecError(
-            f"{path} is not a table: its format is {facts.get('format')!r}, "
-            f"this version reads {TABLE_FORMAT!r}"
-        )
-    if facts.get("vocab_size") != vocab_size:
+    config = _config(path, metadata)
+    own_tokenizer = config.get("tokenizer") or tokenizer
+    if config.get("vocab_size") != vocab_size or (tokenizer and own_tokenizer != tokenizer):
         raise VocabularyMismatchError(
-            f"the table {path} was made for {facts.get('vocab_size')} tokens, the target has "
-            f"{vocab_size}: use the table of this target, or none"
+            f"the table {path} was made for a tokenizer of {config.get('vocab_size')} tokens, the "
+            f"target has {vocab_size}, or others: use the table of this target, or none"
         )
-    if facts.get("crc32") != _checksum(arrays):
+    if config.pop("crc32", None) != _checksum(arrays, config, metadata.get("card", "")):
         raise MlxspecError(f"the table {path} is damaged (checksum): get or make it again")
     return [_from_arrays(arrays, order) for order in range(1, MAX_ORDER + 1)]
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the config of a table; raise MlxspecError where the file is something else."""
+    if "table" in metadata:
+        raise MlxspecError(
+            f"the table {path} was made by an earlier version, which this one cannot read: make "
+            "it again with `mlxspec train table`"
+        )
+    if (metadata.get("format"), metadata.get("kind")) != (FORMAT, KIND):
+        raise MlxspecError(
+            f"{path} is not a table: it says format {metadata.get('format')!r} and kind "
+            f"{metadata.get('kind')!r}, where a table says {FORMAT!r} and {KIND!r}"
+        )
     try:
-        facts = json.loads(text)
+        config = json.loads(metadata.get("config", ""))
     except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
+        config = None
+    if not isinstance(config, dict) or config.get("layout") != _LAYOUT:
+        raise MlxspecError(
+            f"the table {path} is damaged, or made by a later version: get or make it again"
+        )
+    return config
 
 
-def _checksum(arrays: Arrays) -> int:
-    """Return the CRC-32 of names, types, shapes and contents."""
-    value = 0
+def _serialize(arrays: Arrays, config: Mapping[str, Any], card_text: str) -> bytes:
+    """Return the bytes of a file, with metadata in a fixed order."""
+    metadata = {
+        "format": FORMAT,
+        "kind": KIND,
+        "config": json.dumps(config, sort_keys=True),
+        "card": card_text,
+    }
+    content = save(arrays, metadata)
+    end = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
+    header = json.dumps(json.loads(content[_LENGTH_BYTES:end]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)  # the arrays stay aligned
+    return len(header).to_bytes(_LENGTH_BYTES, "little") + header + content[end:]
+
+
+def _checksum(arrays: Arrays, config: Mapping[str, Any], card_text: str) -> int:
+    """Return the CRC-32 of config and card, and of names, types, shapes and contents of arrays."""
+    value = zlib.crc32((json.dumps(config, sort_keys=True) + card_text).encode())
     for name, array in sorted(arrays.items()):
         value = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), value)
         value = zlib.crc32(array.tobytes(), value)
     return value
 
 
-def _to_arrays(rows: Mapping[int, Row], order: int, vocab_size: int) -> Arrays:
-    """Return the arrays of the rows worth keeping."""
-    worth = [context for context, row in rows.items() if order == 1 or row.occurrences > 1]
-    packed = np.array(sorted(worth), np.int64)
-    packed = packed[(unpack(packed, order) >= 0).all(axis=1)]  # not those at the start of a text
-    ordered = [rows[context] for context in packed.tolist()]
-    entries = [_entries(row, _WIDTHS[order - 1]) for row in ordered]
-    token_type = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+def _to_arrays(rows: StoredRows, order: int, vocab_size: int) -> Arrays:
+    tokens = token_type(vocab_size)
     return {
-        f"{order}.contexts": unpack(packed, order).astype(token_type),
-        f"{order}.counts": np.array([min(round(row.occurrences), 255) for row in ordered], "u1"),
-        f"{order}.sizes": np.array([len(row) for row in entries], "u1"),
-        f"{order}.tokens": np.array([token for row in entries for token, _ in row], token_type),
-        f"{order}.roots": np.array([root for row in entries for _, root in row], "u1"),
+        f"{order}.contexts": unpack(rows.contexts, order).astype(tokens),
+        f"{order}.counts": rows.counts,
+        f"{order}.sizes": np.diff(rows.starts).astype(np.uint8),
+        f"{order}.tokens": rows.tokens.astype(tokens),
+        f"{order}.roots": rows.roots,
     }
-
-
-def _entries(row: Row, width: int) -> list[tuple[int, int]]:
-    """Return tokens and 8-bit roots of the most probable tokens of a row, zeros left out."""
-    best = nlargest(width, row.masses.items(), key=itemgetter(1))
-    roots = ((token, round(255 * min(mass / row.occurrences, 1.0) ** 0.5)) for token, mass in best)
-    return [(token, root) for token, root in roots if root]
 
 
 def _from_arrays(arrays: Arrays, order: int) -> StoredRows:

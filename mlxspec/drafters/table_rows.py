@@ -40,12 +40,22 @@ def shorten(context: int, order: int) -> int:
     return context & _MASKS[order]
 
 
-def pack(contexts: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
-    """Return (n,) contexts of (n, order) tokens."""
+def pack(contexts: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return (n,) contexts of (n, order) tokens; -1 where the text has not begun."""
     packed = np.zeros(len(contexts), np.int64)
     for column in contexts.T:
         packed = packed << _TOKEN_BITS | column.astype(np.int64) + 1
     return packed
+
+
+def shorten_all(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
+    """Return the contexts of the last `order` tokens of each of (n,) contexts."""
+    return contexts & _MASKS[order]
+
+
+def is_full(contexts: NDArray[np.int64], order: int) -> NDArray[np.bool_]:
+    """Return (n,) whether the text had begun `order` tokens before the end of each context."""
+    return contexts > _MASKS[order - 1]
 
 
 def unpack(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
@@ -65,19 +75,9 @@ class Row(NamedTuple):
     occurrences: float
     masses: Mapping[int, float]
 
-    def plus(self, other: "Row") -> "Row":
-        """Return the row of the occurrences of both."""
-        masses = dict(self.masses)
-        for token, mass in other.masses.items():
-            masses[token] = masses.get(token, 0.0) + mass
-        return Row(self.occurrences + other.occurrences, masses)
-
 
 class Rows(Protocol):
     """The rows of all contexts of one length."""
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the contexts."""
 
     def get(self, context: int) -> Row | None:
         """Return the row of a context, or None."""
