@@ -1,0 +1,1 @@
+"""Making drafters for a target from nothing but its own text."""

@@ -1,0 +1,223 @@
+"""Training text made by the target alone: it asks, it answers, and what loops is thrown away.
+
+A drafter must know what its target says, so the target's own answers are the right text, and its
+own questions are good ones to ask. Half of the answers are greedy, the others sampled, since a
+drafter meets both.
+
+The corpus is a folder of shards. Each is made from a seed of its own and from nothing else but
+what the shards before it hold, so an interrupted run goes on after the last whole shard and ends
+with the same files as one that was not interrupted.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from mlxspec.errors import MlxspecError
+from mlxspec.loading import LoadedModel
+from mlxspec.rows import GROWTH
+from mlxspec.train.batched import Task, row_dtype, run_tasks
+from mlxspec.train.corpus import Conversation, load_corpus, save_corpus, shard_path
+from mlxspec.train.data_settings import DataSettings, claim_folder
+from mlxspec.train.dialogue import DialogueWriter
+from mlxspec.train.filters import Fault
+from mlxspec.train.prompts import find_user_frame, read_prompts
+
+_USUAL_TOKENS = 150  # that one try adds, those in vain included: the last shard need not be whole
+_FEWEST_TRIES = 64
+_LOGIT_BYTES = 4 * 3  # float32: those of the model, of the host, and their exponentials
+
+
+@dataclass(frozen=True)
+class DataProgress:
+    """How far a corpus is.
+
+    Attributes:
+        num_tokens: Tokens kept, those of earlier runs included.
+        num_conversations: Conversations kept, those of earlier runs included.
+        num_new_tokens: Tokens that this run kept.
+        dropped: Conversations of this run that were not kept, by fault.
+    """
+
+    num_tokens: int = 0
+    num_conversations: int = 0
+    num_new_tokens: int = 0
+    dropped: Mapping[Fault, int] = field(default_factory=dict)
+
+
+def make_corpus(
+    loaded: LoadedModel,
+    out: str | Path,
+    settings: DataSettings,
+    on_progress: Callable[[DataProgress], None] = lambda progress: None,
+) -> DataProgress:
+    """Write a corpus, or what is missing of one that was interrupted or is to grow.
+
+    Args:
+        loaded: The target; it needs a chat template.
+        out: Folder of the shards, made where it is missing.
+        settings: How it is made.
+        on_progress: Told how far it is whenever a conversation ends or a shard is there.
+
+    Returns:
+        What there is in the end.
+
+    Raises:
+        MlxspecError: The prompt file is wrong, the folder holds a corpus made otherwise, or
+            nothing that the model writes can be kept.
+        UnsupportedOperationError: The model has no chat template that serves.
+    """
+    out = Path(out)
+    maker = _Maker(loaded, settings, on_progress)
+    claim_folder(out, loaded, settings)
+    shard = 0
+    while maker.progress.num_tokens < settings.num_tokens:
+        path = shard_path(out, shard)
+        if path.exists():
+            maker.adopt(load_corpus(path, loaded.config.vocab_size))
+        else:
+            save_corpus(path, maker.make(shard))
+        shard += 1
+    return maker.progress
+
+
+def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
+    """Return the bytes that `make_corpus` needs at most: weights, keys and values, logits.
+
+    Raises:
+        MlxspecError: The prompt file is wrong.
+        UnsupportedOperationError: The model has no chat template that serves.
+    """
+    config = loaded.config
+    length = min(_longest(loaded, settings), config.max_position_embeddings)
+    capacity = -(-length // GROWTH) * GROWTH
+    rows = 2 * config.num_hidden_layers * config.num_key_value_heads * capacity
+    per_slot = rows * config.head_dim * row_dtype(loaded.model).size
+    return loaded.model.nbytes + settings.batch_size * (per_slot + config.vocab_size * _LOGIT_BYTES)
+
+
+def is_heldout(conversation: Conversation, share: float) -> bool:
+    """Say whether training must not see a conversation.
+
+    What stands before the first answer decides: equal prompts are on the same side, in every
+    corpus.
+    """
+    first, _ = conversation.spans()[0]
+    digest = hashlib.sha256(conversation.tokens[:first].astype("<i4").tobytes()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+class _Maker:
+    """Makes the shards of one corpus, in order.
+
+    Attributes:
+        progress: What there is so far.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        settings: DataSettings,
+        on_progress: Callable[[DataProgress], None],
+    ) -> None:
+        find_user_frame(loaded.tokenizer, [])  # a template that does not serve is refused at once
+        config = loaded.config
+        self.progress = DataProgress()
+        self._model, self._settings, self._on_progress = loaded.model, settings, on_progress
+        self._writer = DialogueWriter(
+            loaded.tokenizer, settings, config.max_position_embeddings, config.vocab_size
+        )
+        self._seen: set[bytes] = set()
+        prompts = [] if settings.prompts is None else read_prompts(settings.prompts)
+        order = np.random.default_rng(settings.seed).permutation(len(prompts)).tolist()
+        self._prompts = [prompts[index] for index in order]
+
+    def adopt(self, kept: list[Conversation]) -> None:
+        """Count a shard that is there already."""
+        self._seen.update(map(_digest, kept))
+        self._add(kept, num_new_tokens=0)
+        self._on_progress(self.progress)
+
+    def make(self, shard: int) -> list[Conversation]:
+        """Return the conversations of the next shard, in the order in which they ended.
+
+        Raises:
+            MlxspecError: None of them could be kept.
+        """
+        missing = self._settings.num_tokens - self.progress.num_tokens
+        num_tries = max(_FEWEST_TRIES, -(-missing // _USUAL_TOKENS))
+        num_tries = min(num_tries, self._settings.tries_per_shard)
+        before, kept = self.progress, list[Conversation]()
+        tasks = (self._task(shard, index) for index in range(num_tries))
+        for _, result in run_tasks(self._model, tasks, self._settings.batch_size):
+            if not isinstance(result, Conversation):
+                self._drop(result)
+            elif (digest := _digest(result)) in self._seen:
+                self._drop("double")
+            else:
+                self._seen.add(digest)
+                kept.append(self._with_split(result))
+                self._add([result], num_new_tokens=len(result.tokens))
+            self._on_progress(self.progress)
+        if not kept:
+            raise self._nothing_kept(before, num_tries)
+        return kept
+
+    def _task(self, shard: int, index: int) -> Task[Conversation | Fault]:
+        """Return one try; every other one begins with a prompt of the file, while it lasts."""
+        turns: list[str] = []
+        if index % 2 == 0:
+            place = shard * -(-self._settings.tries_per_shard // 2) + index // 2
+            turns = self._prompts[place] if place < len(self._prompts) else []
+        rng = np.random.default_rng([self._settings.seed, shard, index])
+        return self._writer.write(turns, rng)
+
+    def _with_split(self, conversation: Conversation) -> Conversation:
+        share = self._settings.heldout_share
+        return replace(conversation, is_heldout=is_heldout(conversation, share))
+
+    def _add(self, kept: list[Conversation], *, num_new_tokens: int) -> None:
+        before = self.progress
+        self.progress = replace(
+            before,
+            num_tokens=before.num_tokens + sum(len(c.tokens) for c in kept),
+            num_conversations=before.num_conversations + len(kept),
+            num_new_tokens=before.num_new_tokens + num_new_tokens,
+        )
+
+    def _drop(self, fault: Fault) -> None:
+        counts = Counter(self.progress.dropped)
+        counts[fault] += 1
+        self.progress = replace(self.progress, dropped=counts)
+
+    def _nothing_kept(self, before: DataProgress, num_tries: int) -> MlxspecError:
+        faults = Counter(self.progress.dropped)
+        faults.subtract(before.dropped)
+        reasons = ", ".join(f"{fault} {count}" for fault, count in faults.most_common() if count)
+        return MlxspecError(
+            f"none of {num_tries} conversations could be kept ({reasons}): this model needs a "
+            "file of prompts, longer turns or sampled answers"
+        )
+
+
+def _digest(conversation: Conversation) -> bytes:
+    return hashlib.sha256(conversation.tokens.astype("<i4").tobytes()).digest()
+
+
+def _longest(loaded: LoadedModel, settings: DataSettings) -> int:
+    """Return the most tokens that a conversation can have, each turn with the whole template."""
+    tokenizer = loaded.tokenizer
+    frame = find_user_frame(tokenizer, [])
+    template = len(tokenizer.encode(frame.header + frame.footer, add_special_tokens=False))
+    own = [settings.max_prompt_tokens] * (2 if settings.second_turn_share else 1)
+    longest = [own]
+    for texts in [] if settings.prompts is None else read_prompts(settings.prompts):
+        given = [len(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+        longest.append([*given, *own[len(given) :]])
+    return max(
+        sum(turns) + len(turns) * (template + settings.max_answer_tokens) for turns in longest
+    )

@@ -1,0 +1,197 @@
+"""One conversation that a model holds with itself, as a task for `batched.run_tasks`.
+
+The user's text is sampled, then encoded anew inside the chat template, since that is how it will
+meet the model in use; what the model answered stays as it was emitted.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import numpy as np
+
+from mlxspec.loading import Tokenizer
+from mlxspec.train.batched import Request, Task
+from mlxspec.train.corpus import GREEDY, Conversation
+from mlxspec.train.filters import DroppedError, Fault, check_reply, has_periodic_tail
+from mlxspec.train.prompts import find_user_frame
+
+_LOOK_FOR_LOOPS = 32  # tokens between two looks at an unfinished reply
+_BROKEN = "\ufffd"
+
+
+@dataclass(frozen=True)
+class DialogueSettings:
+    """How conversations are held.
+
+    Attributes:
+        greedy_share: Share of the answers that are greedy.
+        temperatures: What the others are sampled at, each as often.
+        max_answer_tokens: Longest answer; a longer one is cut.
+        max_prompt_tokens: Longest user turn that the model may write; a longer one is dropped.
+        second_turn_share: Share of the conversations that go on after an answer that ended.
+    """
+
+    greedy_share: float = 0.5
+    temperatures: tuple[float, ...] = (0.7, 1.0)
+    max_answer_tokens: int = 300
+    max_prompt_tokens: int = 120
+    second_turn_share: float = 0.1
+
+
+@dataclass
+class _Transcript:
+    """What was said so far: as messages, as the template's text, as tokens and who wrote them."""
+
+    messages: list[dict[str, str]] = field(default_factory=list)
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+
+
+class DialogueWriter:
+    """Makes tasks, each of which writes one conversation."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, settings: DialogueSettings, context: int, vocab_size: int
+    ) -> None:
+        """Prepare to write.
+
+        Args:
+            tokenizer: Has the chat template.
+            settings: How conversations are held.
+            context: Tokens that a conversation may have at most.
+            vocab_size: Rows of the model's head; those beyond the tokenizer's count as special.
+        """
+        self._tokenizer, self._settings, self._context = tokenizer, settings, context
+        self._special = frozenset(t for t in range(vocab_size) if not tokenizer.token_bytes(t))
+        self._eos = frozenset(tokenizer.eos_token_ids)
+
+    def write(self, turns: Sequence[str], rng: np.random.Generator) -> Task[Conversation | Fault]:
+        """Write a conversation; a fault after its first answer only ends it.
+
+        Args:
+            turns: What the user says; the model thinks of what is missing.
+            rng: Where all draws come from.
+
+        Returns:
+            The conversation, or why it is not worth keeping.
+        """
+        transcript = _Transcript()
+        has_second = rng.random() < self._settings.second_turn_share
+        try:
+            for index in range(max(len(turns), 2 if has_second else 1)):
+                if index < len(turns):
+                    text = turns[index].strip()
+                else:
+                    text = yield from self._ask(transcript, rng)
+                is_ended = yield from self._answer(transcript, text, rng)
+                if not is_ended:
+                    break
+        except DroppedError as dropped:
+            if not transcript.tokens:
+                return dropped.fault
+        tokens, mask = np.array(transcript.tokens, np.int32), np.array(transcript.mask, np.uint8)
+        return Conversation(tokens, mask, is_heldout=False)
+
+    def _ask(
+        self, transcript: _Transcript, rng: np.random.Generator
+    ) -> Generator[Request, list[int], str]:
+        """Let the model say what the user says next.
+
+        Raises:
+            DroppedError: It is nothing that a user would say.
+        """
+        frame = find_user_frame(self._tokenizer, transcript.messages)
+        ending = self._turn_ending(frame.footer)
+
+        def is_over(reply: Sequence[int]) -> bool:
+            if isinstance(ending, str) and ending in self._tokenizer.decode(reply):
+                return True
+            return self._is_over(reply)
+
+        prompt = [*transcript.tokens, *self._added(transcript, frame.header)]
+        self._check_room(len(prompt) + self._settings.max_prompt_tokens)
+        reply = yield Request(prompt, self._settings.max_prompt_tokens, 1.0, rng, is_over)
+        return self._said(reply, ending)
+
+    def _turn_ending(self, footer: str) -> int | str:
+        """Return what ends a user turn: a special token or, in some templates, a word."""
+        tokens = self._tokenizer.encode(footer, add_special_tokens=False)
+        text = list(takewhile(lambda token: token not in self._special, tokens))
+        words = self._tokenizer.decode(text).split()
+        return words[0] if words else tokens[len(text)]
+
+    def _said(self, reply: list[int], ending: int | str) -> str:
+        """Return the text of a user turn up to its end.
+
+        Raises:
+            DroppedError: There is no end, or the turn is faulty.
+        """
+        if isinstance(ending, str):
+            check_reply(reply, self._special)
+            text, found, _ = self._tokenizer.decode(reply).partition(ending)
+            is_ended = bool(found)
+        else:
+            is_ended = reply[-1] == ending
+            body = reply[:-1] if is_ended else reply
+            check_reply(body, self._special)
+            text = self._tokenizer.decode(body)
+        if not is_ended:
+            raise DroppedError("unfinished")
+        return text.strip()
+
+    def _answer(
+        self, transcript: _Transcript, text: str, rng: np.random.Generator
+    ) -> Generator[Request, list[int], bool]:
+        """Add a user turn and the model's answer; say whether the answer ended by itself.
+
+        Raises:
+            DroppedError: Turn or answer is faulty; nothing was added.
+        """
+        if not text:
+            raise DroppedError("empty")
+        if _BROKEN in text:
+            raise DroppedError("broken text")
+        turn = {"role": "user", "content": text}
+        if not self._special.isdisjoint(self._tokenizer.encode(text, add_special_tokens=False)):
+            raise DroppedError("special token")
+        full = self._tokenizer.render_chat([*transcript.messages, turn])
+        prompt = self._added(transcript, full)
+        before = [*transcript.tokens, *prompt]
+        self._check_room(len(before) + self._settings.max_answer_tokens)
+        kind, temperature = self._draw_temperature(rng)
+        limit = self._settings.max_answer_tokens
+        reply = yield Request(before, limit, temperature, rng, self._is_over)
+        is_ended = reply[-1] in self._eos
+        body = reply[:-1] if is_ended else reply
+        check_reply(body, self._special)
+        answer = {"role": "assistant", "content": self._tokenizer.decode(body)}
+        transcript.messages += [turn, answer]
+        transcript.text = full + self._tokenizer.decode(reply, keep_special=True)
+        transcript.tokens = [*before, *reply]
+        transcript.mask += [0] * len(prompt) + [kind] * len(reply)
+        return is_ended
+
+    def _draw_temperature(self, rng: np.random.Generator) -> tuple[int, float]:
+        """Return the number that the mask gives an answer, and its temperature."""
+        if rng.random() < self._settings.greedy_share:
+            return GREEDY, 0.0
+        index = int(rng.integers(len(self._settings.temperatures)))
+        return GREEDY + 1 + index, self._settings.temperatures[index]
+
+    def _added(self, transcript: _Transcript, full: str) -> list[int]:
+        """Return the tokens of what the template adds to the conversation so far."""
+        if not full.startswith(transcript.text):
+            raise DroppedError("rewritten")
+        added = full[len(transcript.text) :]
+        return self._tokenizer.encode(added, add_special_tokens=False)
+
+    def _check_room(self, length: int) -> None:
+        if length > self._context:
+            raise DroppedError("too long")
+
+    def _is_over(self, reply: Sequence[int]) -> bool:
+        """Say whether a reply ended, or loops and would be dropped anyway."""
+        is_looping = len(reply) % _LOOK_FOR_LOOPS == 0 and has_periodic_tail(reply)
+        return reply[-1] in self._special or is_looping

@@ -1,0 +1,145 @@
+"""Distilling a small Qwen2 model that reads the target's tokenizer.
+
+The student is an ordinary language model of a few narrow layers, so any engine can draft with it.
+Its embedding begins as the target's, projected on the directions that matter most for frequent
+tokens; the rows of the most frequent tokens are trained, the others stay. It learns the target's
+own most probable next tokens with their probabilities, which a sampled token is only one draw of
+(distillation for drafting: DistillSpec, Zhou et al. 2023, https://arxiv.org/abs/2310.08461).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+from numpy.typing import NDArray
+
+from mlxspec.models import Model, ModelConfig, build_model
+from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.corpus import GREEDY
+from mlxspec.train.features import Features, NoCache
+from mlxspec.train.losses import tied_cross_entropy
+
+LOOKAHEAD = 4
+
+
+class Student(nn.Module):
+    """A model whose most frequent embedding rows are trained apart from the others.
+
+    Attributes:
+        model: The model; its embedding is frozen.
+        rows: (n, D) trained rows of the embedding.
+    """
+
+    def __init__(self, model: Model, ids: NDArray[np.int32]) -> None:
+        super().__init__()
+        self.model = model
+        self.model.model.embed_tokens.freeze()
+        self.rows = model.model.embed_tokens.weight[mx.array(ids)]
+        place = np.full(model.config.vocab_size, -1, np.int32)
+        place[ids] = np.arange(len(ids), dtype=np.int32)
+        self._ids, self._place = mx.array(ids), mx.array(place)
+
+    def __call__(self, tokens: mx.array) -> mx.array:
+        """Return what the head reads, (n, D), after each of (n,) tokens."""
+        place = self._place[tokens]
+        own = self.rows[mx.maximum(place, 0)]
+        x = mx.where((place >= 0)[:, None], own, self.model.embed(tokens))
+        layers = range(self.model.config.num_hidden_layers)
+        x, _ = self.model.run_layers(x[None], NoCache(), 0, {None: "causal"}, layers)
+        return self.model.norm(x)[0]
+
+    def places(self, tokens: NDArray[np.int32]) -> mx.array:
+        """Return the row of each token among the trained ones, -1 where it has none."""
+        return self._place[mx.array(tokens)]
+
+    def merged(self) -> Model:
+        """Return the model with the trained rows put in their place."""
+        embedding = self.model.model.embed_tokens
+        embedding.weight = embedding.weight.at[self._ids].add(
+            self.rows - embedding.weight[self._ids]
+        )
+        return self.model
+
+
+class DraftModelObjective:
+    """Trains a student for one target.
+
+    Attributes:
+        network: The student.
+        config: The `config.json` of its model.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        ids: NDArray[np.int32],
+        counts: NDArray[np.int64],
+        *,
+        hidden_size: int = 256,
+        intermediate_size: int = 768,
+        num_layers: int = 4,
+        head_dim: int = 64,
+    ) -> None:
+        """Make a student with random layers.
+
+        Args:
+            target: Its tokenizer, embedding and context length are taken over.
+            ids: Tokens whose rows are trained.
+            counts: (V,) how often each token occurs in the corpus.
+            hidden_size: Width of the student, a multiple of `head_dim` and of 64.
+            intermediate_size: Width inside its MLP.
+            num_layers: Number of its layers.
+            head_dim: Size of its attention heads; one key/value head serves all of them.
+        """
+        self.config = {
+            "model_type": "qwen2",
+            "vocab_size": target.config.vocab_size,
+            "hidden_size": hidden_size,
+            "intermediate_size": intermediate_size,
+            "num_hidden_layers": num_layers,
+            "num_attention_heads": hidden_size // head_dim,
+            "num_key_value_heads": 1,
+            "max_position_embeddings": target.config.max_position_embeddings,
+            "rope_theta": target.config.rope_theta,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": True,
+            "eos_token_id": list(target.config.eos_token_ids),
+        }
+        model = build_model(ModelConfig.from_dict(self.config))
+        vocabulary = mx.arange(target.config.vocab_size)
+        embedding = np.array(target.embed(vocabulary).astype(mx.float32))
+        model.model.embed_tokens.weight = mx.array(_projected(embedding, counts, hidden_size))
+        mx.eval(model.parameters())
+        self.network = Student(model, ids)
+
+    def loss(self, features: Features) -> mx.array:
+        """Return the loss summed over the assistant tokens of one conversation."""
+        rows = np.flatnonzero(features.mask[1:])
+        hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
+        places = self.network.places(features.top_tokens[rows])
+        probs = mx.array(features.top_probs[rows].astype(np.float32))
+        return tied_cross_entropy(hidden, self.network.rows, places, probs)
+
+    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
+        """Return the acceptance of greedy chains along the target's own text."""
+        matches = []
+        for features in conversations:
+            rows = np.flatnonzero(features.mask[1:] == GREEDY)
+            if len(rows) >= LOOKAHEAD:
+                hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
+                drafted = mx.argmax(hidden @ self.network.rows.T, axis=-1)
+                hits = np.array(drafted == self.network.places(features.tokens[rows + 1]))
+                n = len(hits) - LOOKAHEAD + 1
+                matches.append(np.stack([hits[depth : depth + n] for depth in range(LOOKAHEAD)]))
+        return chain_figures(matches)
+
+
+def _projected(
+    embedding: NDArray[np.float32], counts: NDArray[np.int64], size: int
+) -> NDArray[np.float32]:
+    """Return (V, size) coordinates along the principal directions of the frequent tokens."""
+    weights = np.sqrt(counts + 1.0)[:, None]
+    _, directions = np.linalg.eigh((embedding * weights).T @ (embedding * weights))
+    return np.ascontiguousarray(embedding @ directions[:, ::-1][:, :size], dtype=np.float32)

@@ -1,0 +1,201 @@
+"""Training an EAGLE-3 head: training-time test with a soft cross-entropy.
+
+While drafting, the head reads its own outputs in place of the target's states. Training does the
+same for a few depths: at depth j the state at a place is the head's own output of depth j - 1 one
+place before, and attention sees the target's states up to j places back and the head's own after
+that (Li et al. 2025, https://arxiv.org/abs/2503.01840; harmonised context, Zhang et al. 2024,
+https://arxiv.org/abs/2408.15766). The layer begins as the target's last one, which has seen
+almost the same input, and a second loss pulls what the head reads towards what it reads there.
+
+A place i is the pair (states of token i, embedding of token i + 1); it predicts token i + 2, for
+which the target's own law is known from its state at token i + 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxspec.drafters.eagle_network import Eagle3Network
+from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.models import Model
+from mlxspec.models.kernels import exp
+from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.corpus import GREEDY
+from mlxspec.train.features import Features
+from mlxspec.train.losses import soft_cross_entropy, target_probs
+
+_Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
+
+
+class Eagle3Objective:
+    """Trains a network for one target.
+
+    Attributes:
+        network: The head.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        target_ids: mx.array,
+        capture: Sequence[int],
+        *,
+        depths: int = 3,
+        decay: float = 0.8,
+        state_weight: float = 0.2,
+    ) -> None:
+        """Build the head from the target's last layer.
+
+        Args:
+            model: The target; its embedding and head are used and stay as they are.
+            target_ids: (draft_vocab,) int32 tokens that are drafted.
+            capture: Layers whose entering states are fused; the last should be near the top.
+            depths: Depths of training-time test.
+            decay: Weight of each depth against the one before.
+            state_weight: Weight of the squared distance to the target's own final state.
+        """
+        self.network = _from_last_layer(model, target_ids, tuple(capture))
+        self._model, self._depths, self._decay = model, depths, decay
+        self._state_weight = state_weight
+        self._target_ids = target_ids
+        self._head = head_rows(model, target_ids).weight
+
+    def loss(self, features: Features) -> mx.array:
+        """Return the loss summed over the assistant tokens of one conversation."""
+        predicted = np.flatnonzero(features.mask[2:])  # places whose next token is the assistant's
+        truth = features.final[mx.array(predicted + 1)].astype(mx.float32)
+        probs = target_probs(truth, self._head)
+        scale = mx.square(truth).mean()
+        total, weight = mx.array(0.0), 1.0
+        for depth, states in enumerate(self._unroll(features)):
+            first = int(np.searchsorted(predicted, depth))
+            rows = states[0][mx.array(predicted[first:])]
+            distance = mx.square(rows - truth[first:]).mean(axis=-1).sum() / scale
+            loss = soft_cross_entropy(rows, self._head, probs[first:])
+            total = total + weight * (loss + self._state_weight * distance)
+            weight *= self._decay
+        return total
+
+    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
+        """Return the acceptance of greedy chains along the target's own text."""
+        matches = []
+        for features in conversations:
+            predicted = np.flatnonzero(features.mask[2:] == GREEDY)
+            if len(predicted) > self._depths:
+                matches.append(self._matches(features, predicted))
+        return chain_figures(matches)
+
+    def _matches(self, features: Features, predicted: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return (depths, n) bool for chains that begin at every place with room below it."""
+        hits = []
+        for states in self._unroll(features):
+            logits = states[0][mx.array(predicted)] @ self._head.T
+            drafted = self._target_ids[mx.argmax(logits, axis=-1)]
+            hits.append(np.array(drafted) == features.tokens[predicted + 2])
+        n = len(predicted) - self._depths + 1
+        return np.stack([hit[depth : depth + n] for depth, hit in enumerate(hits)])
+
+    def _unroll(self, features: Features) -> list[mx.array]:
+        """Return what the head reads at every place, (1, n - 1, D) for each depth."""
+        layer = self.network.layer
+        taps = [features.entering[index][:-1] for index in self.network.capture]
+        g = self.network.fuse(mx.concatenate(taps, axis=-1).astype(mx.float32)[None])
+        embeddings = self._model.embed(mx.array(features.tokens[1:]))[None].astype(mx.float32)
+        read, rows = [], list[_Rows]()
+        for _ in range(self._depths):
+            both, residual = layer.inputs(embeddings, g)
+            attended = _attend(layer.self_attn, both, rows)
+            output = layer.finish(residual, attended)
+            read.append(self.network.norm(output))
+            g = _shift(output, 1)
+        return read
+
+
+def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
+    """Attend from every place at one depth; its keys and values are appended to `rows`."""
+    B, n, _ = both.shape
+    H, Hkv = attention.n_heads, attention.n_kv_heads
+    queries = attention.rope(attention.q_proj(both).reshape(B, n, H, -1), 0)
+    keys = attention.rope(attention.k_proj(both).reshape(B, n, Hkv, -1), 0)
+    values = attention.v_proj(both).reshape(B, n, Hkv, -1).transpose(0, 2, 1, 3)
+    rows.append((keys, values))
+    depth = len(rows) - 1
+    queries = (queries * attention.scale).reshape(B, Hkv, H // Hkv, n, -1)
+    places = mx.arange(n)
+    seen = places[:, None] - depth >= places  # the target's states, up to `depth` places back
+    first_keys, first_values = rows[0]
+    scores = queries @ first_keys[:, :, None].swapaxes(-1, -2)
+    parts = [mx.where(seen, scores, -mx.inf)]
+    own = [(_shift(k, depth - d), _shift(v, depth - d)) for d, (k, v) in enumerate(rows) if d]
+    parts += [(queries * k[:, :, None]).sum(axis=-1, keepdims=True) for k, _ in own]
+    joined = mx.concatenate(parts, axis=-1)
+    weights = exp(joined - mx.stop_gradient(joined.max(axis=-1, keepdims=True)))
+    mixed = weights[..., :n] @ first_values[:, :, None]
+    for index, (_, v) in enumerate(own):
+        mixed = mixed + weights[..., n + index : n + index + 1] * v[:, :, None]
+    mixed = mixed / weights.sum(axis=-1, keepdims=True)
+    attended: mx.array = attention.o_proj(
+        mixed.reshape(B, H, n, -1).transpose(0, 2, 1, 3).reshape(B, n, -1)
+    )
+    return attended
+
+
+def _shift(x: mx.array, places: int) -> mx.array:
+    """Move (..., n, D) rows some places on; the first ones become zero."""
+    if places == 0:
+        return x
+    zeros = mx.zeros((*x.shape[:-2], min(places, x.shape[-2]), x.shape[-1]), x.dtype)
+    return mx.concatenate([zeros, x[..., :-places, :]], axis=-2)
+
+
+def _from_last_layer(model: Model, target_ids: mx.array, capture: tuple[int, ...]) -> Eagle3Network:
+    """Return a head whose layer does what the target's last layer does to its highest tap."""
+    config = model.config
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "rms_norm_eps",
+        "rope_theta",
+        "rope_scaling",
+        "vocab_size",
+    )
+    network = Eagle3Network(
+        {
+            **{name: getattr(config, name) for name in names},
+            "attention_bias": config.attention_bias,
+            "target_hidden_size": config.hidden_size,
+            "draft_vocab_size": target_ids.shape[0],
+            "capture": list(capture),
+        },
+        target_ids,
+    )
+    last, layer, D = model.layers[-1], network.layer, config.hidden_size
+    identity = mx.zeros((D, D * (len(capture) - 1)))
+    network.fc.weight = mx.concatenate([identity, mx.eye(D)], axis=1)
+    for name in ("q_proj", "k_proj", "v_proj"):
+        weight = _dense(last.self_attn[name])
+        layer.self_attn[name].weight = mx.concatenate([mx.zeros_like(weight), weight], axis=1)
+        if config.attention_bias:
+            layer.self_attn[name].bias = last.self_attn[name].bias.astype(mx.float32)
+    layer.self_attn.o_proj.weight = _dense(last.self_attn.o_proj)
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        layer.mlp[name].weight = _dense(last.mlp[name])
+    layer.hidden_norm.weight = last.input_layernorm.weight.astype(mx.float32)
+    layer.post_attention_layernorm.weight = last.post_attention_layernorm.weight.astype(mx.float32)
+    network.norm.weight = model.model.norm.weight.astype(mx.float32)
+    mx.eval(network.parameters())
+    return network
+
+
+def _dense(linear: Any) -> mx.array:
+    """Return a projection's weight as float32, whether it is quantised or not."""
+    weight: mx.array = linear.weight
+    if "scales" in linear:
+        weight = mx.dequantize(weight, linear.scales, linear.biases, linear.group_size, linear.bits)
+    return weight.astype(mx.float32)

@@ -1,0 +1,173 @@
+"""Training an early exit: distillation of the target's own law into what its lower layers say.
+
+The states that enter the exit's layer and the target's last ones are on disk, so nothing of the
+target but its head runs here. The lens is the least-squares map from the one to the other, which
+already says a quarter of the tokens right where the raw states say a tenth; from there soft
+cross-entropy over the drafted tokens pulls the exit's law towards the target's (Hinton et al.
+2015, https://arxiv.org/abs/1503.02531), and a second loss what it gives to the head towards what
+the target gives there. The blocks begin as nothing added.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxspec.drafters.exit_network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
+from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.models import Model
+from mlxspec.models.kernels import exp
+from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.corpus import GREEDY
+from mlxspec.train.features import Features
+from mlxspec.train.losses import soft_cross_entropy, target_probs
+
+LOOKAHEAD = 4
+_RIDGE = 1e-3  # of the mean square of the inputs: a thousand tokens give a lens that is of use
+
+
+class ExitObjective:
+    """Trains an exit for one target.
+
+    Attributes:
+        network: The exit.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        target_ids: mx.array,
+        layer: int,
+        *,
+        num_blocks: int = 1,
+        intermediate_size: int | None = None,
+        threshold: float = DEFAULT_THRESHOLD,
+        state_weight: float = 0.2,
+    ) -> None:
+        """Make an exit that knows nothing yet; see `fit_lens`.
+
+        Args:
+            model: The target; its head is used and stays as it is.
+            target_ids: (n,) int32 tokens that are drafted.
+            layer: The layer whose entering state is read.
+            num_blocks: Residual blocks.
+            intermediate_size: Width inside a block; None takes that of the target's MLPs.
+            threshold: Written into the config of the exit.
+            state_weight: Weight of the squared distance to the target's own final state.
+        """
+        self.network = ExitHead(
+            ExitConfig(
+                layer=layer,
+                hidden_size=model.config.hidden_size,
+                intermediate_size=intermediate_size or model.config.intermediate_size,
+                num_blocks=num_blocks,
+                threshold=threshold,
+                rms_norm_eps=model.config.rms_norm_eps,
+            ),
+            target_ids,
+        )
+        for block in self.network.blocks:
+            block.down_proj.weight = mx.zeros_like(block.down_proj.weight)
+        self._target_ids, self._state_weight = target_ids, state_weight
+        self._head = _dense_rows(model, target_ids)
+
+    def fit_lens(self, conversations: Iterable[Features]) -> None:
+        """Set the lens to the least-squares map from the exit's states to the target's last.
+
+        Some ten thousand tokens are enough, and more do no harm; the blocks stay as they are.
+
+        Args:
+            conversations: Features of training conversations, read once.
+
+        Raises:
+            ValueError: They hold no assistant token.
+        """
+        D = self.network.config.hidden_size
+        squares, products = np.zeros((D + 1, D + 1)), np.zeros((D + 1, D))
+        final, count = 0.0, 0
+        for features in conversations:
+            rows = np.flatnonzero(features.mask[1:])
+            states = np.array(self.network.input_norm(self._entering(features, rows)))
+            inputs = np.pad(states, [(0, 0), (0, 1)], constant_values=1.0)
+            truth = np.array(_rows(features.final, rows))
+            squares += inputs.T @ inputs
+            products += inputs.T @ truth
+            final, count = final + float(np.square(truth).sum()), count + truth.size
+        if count == 0:
+            raise ValueError("a lens cannot be fitted to conversations without assistant tokens")
+        ridge = _RIDGE * np.trace(squares) / (D + 1)
+        lens = np.linalg.solve(squares + ridge * np.eye(D + 1), products)
+        self.network.fc.weight = mx.array(lens[:D].T.astype(np.float32))
+        self.network.fc.bias = mx.array(lens[D].astype(np.float32))
+        self.network.norm.weight = mx.full(D, (final / count) ** 0.5)
+        mx.eval(self.network.parameters())
+
+    def loss(self, features: Features) -> mx.array:
+        """Return the loss summed over the assistant tokens of one conversation."""
+        rows = np.flatnonzero(features.mask[1:])
+        if len(rows) == 0:
+            return mx.array(0.0)
+        hidden = self.network(self._entering(features, rows))
+        truth = _rows(features.final, rows)
+        probs = target_probs(truth, self._head)
+        distance = mx.square(hidden - truth).mean(axis=-1).sum() / mx.square(truth).mean()
+        return soft_cross_entropy(hidden, self._head, probs) + self._state_weight * distance
+
+    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
+        """Return the acceptance of greedy chains along the target's own text.
+
+        Beside the figures of `chain_figures` there are "agreement", how often the exit's first
+        choice is the target's at any assistant token, "sure", how often its confidence reaches
+        the threshold, and "agreement_when_sure".
+        """
+        matches, agrees, confidences = [], [], []
+        for features in conversations:
+            rows = np.flatnonzero(features.mask[1:])
+            if len(rows) == 0:
+                continue
+            drafted, confidence = self._guesses(features, rows)
+            agrees.append(drafted == features.top_tokens[rows, 0])
+            confidences.append(confidence)
+            is_greedy = features.mask[rows + 1] == GREEDY
+            hits = (drafted == features.tokens[rows + 1])[is_greedy]
+            n = len(hits) - LOOKAHEAD + 1
+            if n > 0:
+                matches.append(np.stack([hits[depth : depth + n] for depth in range(LOOKAHEAD)]))
+        agree, is_sure = np.concatenate(agrees), np.concatenate(confidences) >= self._threshold
+        return {
+            **chain_figures(matches),
+            "agreement": round(float(agree.mean()), 4),
+            "sure": round(float(is_sure.mean()), 4),
+            "agreement_when_sure": round(float(agree[is_sure].sum() / max(is_sure.sum(), 1)), 4),
+        }
+
+    @property
+    def _threshold(self) -> float:
+        return self.network.config.threshold
+
+    def _guesses(
+        self, features: Features, rows: NDArray[np.intp]
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the exit's first choice after some tokens and its probability."""
+        logits = self.network(self._entering(features, rows)) @ self._head.T
+        drafted = self._target_ids[mx.argmax(logits, axis=-1)]
+        mass = exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
+        return np.array(drafted), np.array(1 / mass)
+
+    def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
+        return _rows(features.entering[self.network.config.layer], rows)
+
+
+def _rows(states: mx.array, rows: NDArray[np.intp]) -> mx.array:
+    return states[mx.array(rows.astype(np.int32))].astype(mx.float32)
+
+
+def _dense_rows(model: Model, target_ids: mx.array) -> mx.array:
+    """Return (n, D) float32 rows of the target's head, whether it is quantised or not."""
+    head = head_rows(model, target_ids)
+    weight: mx.array = head.weight
+    if "scales" in head:
+        weight = mx.dequantize(weight, head.scales, head.biases, head.group_size, head.bits)
+    return weight.astype(mx.float32)

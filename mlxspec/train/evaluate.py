@@ -1,0 +1,259 @@
+"""Measure a drafter by real decoding: mean acceptance length and acceptance by depth.
+
+The engine answers prompts of held-out conversations with each drafter, number of nodes, shape
+and temperature in turn. Every forward counts, those without a draft too, so a drafter gains
+nothing by silence; and no draft is cut short by the end of the measurement.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mlx.core as mx
+import numpy as np
+
+from mlxspec import backend
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.base import Drafter
+from mlxspec.engine import Engine
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from mlxspec.stats import GenerationStats
+from mlxspec.train.corpus import GREEDY, Conversation
+
+Shape = Literal["tree", "chain"]
+MakeDrafter = Callable[[], Drafter]
+"""Returns the drafter of the next answer; the same one again keeps what it has learned."""
+
+DEFAULT_NUM_ANSWERS = 16
+DEFAULT_MAX_TOKENS = 64
+_DEPTHS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How much of a drafter's drafts one target accepted.
+
+    Attributes:
+        drafter: Its name.
+        shape: "tree" for drafts as they come, "chain" for their likeliest path alone.
+        temperature: Of the target.
+        num_draft_tokens: Nodes per round at most.
+        num_answers: Replies measured.
+        num_tokens: Tokens emitted.
+        forwards: Target forwards, prompts left out.
+        drafted: Nodes drafted.
+        accepted_at_depth: Number of forwards that accepted a node at depth 1, 2, ...
+        draft_s: Seconds spent drafting.
+    """
+
+    drafter: str
+    shape: Shape
+    temperature: float
+    num_draft_tokens: int
+    num_answers: int
+    num_tokens: int
+    forwards: int
+    drafted: int
+    accepted_at_depth: tuple[int, ...]
+    draft_s: float = 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / forwards: the bonus token included."""
+        return 1.0 + (sum(self.accepted_at_depth) / self.forwards if self.forwards else 0.0)
+
+    @property
+    def acceptance_by_depth(self) -> list[float]:
+        """Share of all forwards that accepted a node at depth 1, 2, ..."""
+        return [count / self.forwards for count in self.accepted_at_depth]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every figure, ready for JSON."""
+        return {
+            **vars(self),
+            "accepted_at_depth": list(self.accepted_at_depth),
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "acceptance_by_depth": self.acceptance_by_depth,
+        }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure: every combination of these, on the same prompts.
+
+    Attributes:
+        num_draft_tokens: Nodes per round.
+        temperatures: Of the target.
+        shapes: Of the drafts.
+        max_tokens: An answer is left after the round that reaches so many.
+        seed: Of the answers at temperatures above 0.
+    """
+
+    num_draft_tokens: Sequence[int] = (8, 16)
+    temperatures: Sequence[float] = (0.0, 1.0)
+    shapes: Sequence[Shape] = ("tree", "chain")
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    seed: int = 0
+
+
+def heldout_prompts(
+    conversations: Iterable[Conversation], max_answers: int = DEFAULT_NUM_ANSWERS
+) -> list[list[int]]:
+    """Return what stands before the greedy answers of held-out conversations.
+
+    Where there are more than `max_answers`, they are taken evenly from all of the corpus.
+    """
+    prompts = [
+        conversation.tokens[:start].tolist()
+        for conversation in conversations
+        if conversation.is_heldout
+        for start, _ in conversation.spans(GREEDY)
+        if start
+    ]
+    chosen = np.linspace(0, len(prompts) - 1, min(max_answers, len(prompts))).astype(int)
+    return [prompts[index] for index in chosen]
+
+
+def evaluate(
+    engine: Engine,
+    make_drafter: MakeDrafter,
+    prompts: Sequence[Sequence[int]],
+    settings: Settings | None = None,
+    *,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Acceptance]:
+    """Return the acceptance of a drafter for every combination of settings.
+
+    Args:
+        engine: The target; its drafter is back in place afterwards.
+        make_drafter: Returns the drafter.
+        prompts: Token ids of each prompt.
+        settings: What to measure.
+        on_progress: Told the answers done and in all.
+    """
+    settings = settings or Settings()
+    combinations = [
+        (shape, temperature, number)
+        for shape in settings.shapes
+        for temperature in settings.temperatures
+        for number in settings.num_draft_tokens
+    ]
+    before = engine.drafter
+    found: list[Acceptance] = []
+    total = len(combinations) * len(prompts)
+    try:
+        for shape, temperature, number in combinations:
+            replies = []
+            for prompt in prompts:
+                drafter = make_drafter()
+                engine.drafter = drafter if shape == "tree" else LikeliestPath(drafter)
+                replies.append(_answer(engine, prompt, temperature, number, settings))
+                on_progress(len(found) * len(prompts) + len(replies), total)
+            found.append(_total(engine.drafter.name, shape, temperature, number, replies))
+    finally:
+        engine.drafter = before
+    return found
+
+
+def as_table(results: Sequence[Acceptance]) -> str:
+    """Return the results as lines of text."""
+    depths = [f"d{depth}" for depth in range(1, _DEPTHS_SHOWN + 1)]
+    head = ["drafter", "shape", "T", "nodes", "length", *depths, "forwards", "draft ms"]
+    lines = [head] + [_cells(result) for result in results]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+
+
+class LikeliestPath:
+    """Any drafter, cut to one path: at every node the child that it holds most likely.
+
+    Attributes:
+        drafters: The drafter.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.name = drafter.name
+        self.num_top_tokens = drafter.num_top_tokens
+        self.drafters = (drafter,)
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        """Begin a reply."""
+        self.drafters[0].start(prompt, law, key)
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return the likeliest path of the drafter's tree; drawn chains stay as they are."""
+        draft = self.drafters[0].propose(root, budget)
+        if draft.sampled_from is not None:
+            return draft
+        stated = [] if draft.node_probs is None else [draft.node_probs]
+        backend.sync(draft.tree.tokens, draft.tree.parents, *stated)
+        tokens, parents = backend.values(draft.tree.tokens), backend.values(draft.tree.parents)
+        probs = [1.0, *backend.values(stated[0])] if stated else [1.0] * len(tokens)
+        path = [0]
+        while children := [n for n in range(1, len(tokens)) if parents[n] == path[-1]]:
+            path.append(max(children, key=probs.__getitem__))
+        sources = [draft.sources[node - 1] for node in path[1:]]
+        return Draft.from_lists([tokens[node] for node in path], range(-1, len(path) - 1), sources)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Pass on what the target decided."""
+        self.drafters[0].update(outcome)
+
+
+def _answer(
+    engine: Engine, prompt: Sequence[int], temperature: float, number: int, settings: Settings
+) -> GenerationStats:
+    stats = GenerationStats()
+    params = GenerationParams(
+        max_tokens=settings.max_tokens + number + 1,  # room for a whole draft in every round
+        law=Law(temperature=temperature),
+        seed=settings.seed,
+        num_draft_tokens=number,
+    )
+    events = engine.generate(
+        prompt, params, should_stop=lambda: stats.generated_tokens >= settings.max_tokens
+    )
+    for event in events:
+        stats.add(event)
+    return stats
+
+
+def _total(
+    name: str, shape: Shape, temperature: float, number: int, replies: Sequence[GenerationStats]
+) -> Acceptance:
+    depth = max((len(reply.accepted_at_depth) for reply in replies), default=0)
+    padded = [
+        reply.accepted_at_depth + [0] * (depth - len(reply.accepted_at_depth)) for reply in replies
+    ]
+    return Acceptance(
+        drafter=name,
+        shape=shape,
+        temperature=temperature,
+        num_draft_tokens=number,
+        num_answers=len(replies),
+        num_tokens=sum(reply.generated_tokens for reply in replies),
+        forwards=sum(reply.target_forwards for reply in replies),
+        drafted=sum(reply.drafted for reply in replies),
+        accepted_at_depth=tuple(map(sum, zip(*padded, strict=True))),
+        draft_s=sum(reply.draft_s for reply in replies),
+    )
+
+
+def _cells(result: Acceptance) -> list[str]:
+    rates = [f"{rate:.2f}" for rate in result.acceptance_by_depth[:_DEPTHS_SHOWN]]
+    milliseconds = 1e3 * result.draft_s / result.forwards if result.forwards else 0.0
+    return [
+        result.drafter,
+        result.shape,
+        f"{result.temperature:g}",
+        str(result.num_draft_tokens),
+        f"{result.mean_acceptance_length:.3f}",
+        *rates,
+        *["-"] * (_DEPTHS_SHOWN - len(rates)),
+        str(result.forwards),
+        f"{milliseconds:.2f}",
+    ]

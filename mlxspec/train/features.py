@@ -1,0 +1,195 @@
+"""What the target thinks of a corpus, computed once: every trainer reads it from disk.
+
+For each token: the states entering the layers that drafters tap, the final norm's output, and the
+target's most probable next tokens with their probabilities. A pass over the corpus costs far more
+than training a small drafter on it, so it is made once, in shards that survive an interruption.
+The shards follow a random order, held-out conversations first, so that any number of them is a
+fair sample.
+
+One shard is one safetensors file: `tokens`, `offsets` and `assistant_mask` as in a corpus, then
+`final` and `entering.<layer>` (N, D) bfloat16, `top_tokens` (N, 8) and `top_probs` (N, 8); rows
+of `top_*` are zero where the next token is not the assistant's.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxspec.models import Model
+from mlxspec.train.arrays import read_arrays, write_arrays
+from mlxspec.train.corpus import Conversation
+
+NUM_TOP_TOKENS = 8
+CONVERSATIONS_PER_SHARD = 64
+_BLOCK = 64  # of logits: the k largest lie in the k blocks with the largest maxima
+
+Progress = Callable[[int], None]
+"""Called with the number of tokens just done."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """One conversation and what the target thinks of it.
+
+    Attributes:
+        tokens: (n,) int32.
+        mask: (n,) uint8, 0 where a token is not the assistant's.
+        final: (n, D) final norm's output.
+        entering: Per layer, the (n, D) states that enter it.
+        top_tokens: (n, 8) most probable next tokens.
+        top_probs: (n, 8) float16, zero where the next token is not the assistant's.
+    """
+
+    tokens: NDArray[np.int32]
+    mask: NDArray[np.uint8]
+    final: mx.array
+    entering: dict[int, mx.array]
+    top_tokens: NDArray[np.int32]
+    top_probs: NDArray[np.float16]
+
+
+class NoCache:
+    """Keys and values of this pass and nothing before it."""
+
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        return keys, values
+
+
+def compute_features(model: Model, conversation: Conversation, layers: Sequence[int]) -> Features:
+    """Return the features of one conversation, which costs one forward."""
+    tokens = mx.array(conversation.tokens)[None]
+    masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
+    final, captured = model.hidden_states(tokens, NoCache(), 0, masks, capture=layers)
+    mx.eval(final, captured)
+    top_tokens, top_probs = _top(model, final[0], conversation.mask)
+    return Features(
+        conversation.tokens,
+        conversation.mask,
+        final[0],
+        {layer: state[0] for layer, state in zip(layers, captured, strict=True)},
+        top_tokens,
+        top_probs,
+    )
+
+
+def shard_order(
+    conversations: Sequence[Conversation], *, max_heldout: int, seed: int = 0
+) -> list[tuple[str, list[int]]]:
+    """Return the name of every shard with the conversations that belong to it."""
+    order = np.random.default_rng(seed).permutation(len(conversations)).tolist()
+    heldout = [i for i in order if conversations[i].is_heldout][:max_heldout]
+    train = [i for i in order if not conversations[i].is_heldout]
+    return [*_cut("heldout", heldout), *_cut("train", train)]
+
+
+def write_shards(
+    model: Model,
+    conversations: Sequence[Conversation],
+    shards: Sequence[tuple[str, list[int]]],
+    folder: Path,
+    layers: Sequence[int],
+    on_progress: Progress,
+) -> None:
+    """Compute the shards that are not in the folder yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, members in shards:
+        path = folder / f"{name}.safetensors"
+        if path.exists():
+            continue
+        done: list[Features] = []
+        for index in members:
+            done.append(compute_features(model, conversations[index], layers))
+            on_progress(len(conversations[index].tokens))
+        _save_shard(path, done, layers)
+
+
+def shard_paths(folder: Path, kind: str) -> list[Path]:
+    """Return the shards of the kind "train" or "heldout" in their order."""
+    return sorted(p for p in folder.glob(f"{kind}-*.safetensors") if ".partial." not in p.name)
+
+
+def read_shard(path: Path) -> Iterator[Features]:
+    """Yield the conversations of a shard."""
+    arrays, _ = read_arrays(path)
+    offsets = np.array(arrays["offsets"]).tolist()
+    names = ("tokens", "assistant_mask", "top_tokens", "top_probs")
+    host = {name: np.array(arrays[name]) for name in names}
+    layers = [int(key.split(".")[1]) for key in arrays if key.startswith("entering.")]
+    for start, end in pairwise(offsets):
+        yield Features(
+            host["tokens"][start:end].astype(np.int32),
+            host["assistant_mask"][start:end],
+            arrays["final"][start:end],
+            {layer: arrays[f"entering.{layer}"][start:end] for layer in layers},
+            host["top_tokens"][start:end].astype(np.int32),
+            host["top_probs"][start:end],
+        )
+
+
+def _cut(kind: str, members: list[int]) -> list[tuple[str, list[int]]]:
+    starts = range(0, len(members), CONVERSATIONS_PER_SHARD)
+    return [
+        (f"{kind}-{number:05d}", members[start : start + CONVERSATIONS_PER_SHARD])
+        for number, start in enumerate(starts)
+    ]
+
+
+def _save_shard(path: Path, done: Sequence[Features], layers: Sequence[int]) -> None:
+    sizes = [len(features.tokens) for features in done]
+    arrays = {
+        "tokens": mx.array(np.concatenate([f.tokens for f in done])),
+        "offsets": mx.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)),
+        "assistant_mask": mx.array(np.concatenate([f.mask for f in done])),
+        "top_tokens": mx.array(np.concatenate([f.top_tokens for f in done])),
+        "top_probs": mx.array(np.concatenate([f.top_probs for f in done])),
+        "final": mx.concatenate([f.final for f in done]).astype(mx.bfloat16),
+    }
+    for layer in layers:
+        states = mx.concatenate([f.entering[layer] for f in done])
+        arrays[f"entering.{layer}"] = states.astype(mx.bfloat16)
+    write_arrays(path, arrays)
+
+
+def _top(
+    model: Model, final: mx.array, mask: NDArray[np.uint8]
+) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
+    """Return the most probable next tokens, where the next token is the assistant's."""
+    tokens = np.zeros((len(mask), NUM_TOP_TOKENS), np.int32)
+    probs = np.zeros((len(mask), NUM_TOP_TOKENS), np.float16)
+    wanted = np.flatnonzero(mask[1:])
+    if len(wanted):
+        logits = np.array(model.logits(final[mx.array(wanted)]).astype(mx.float32))
+        tokens[wanted], probs[wanted] = _top_of_rows(logits)
+    return tokens, probs
+
+
+def _top_of_rows(logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    rows = np.arange(len(logits))[:, None]
+    padding = -logits.shape[1] % _BLOCK
+    padded = np.pad(logits, [(0, 0), (0, padding)], constant_values=-np.inf) if padding else logits
+    blocks = padded.reshape(len(padded), -1, _BLOCK)
+    maxima = blocks.max(axis=-1)
+    chosen = np.argpartition(-maxima, min(NUM_TOP_TOKENS, maxima.shape[1]) - 1)[:, :NUM_TOP_TOKENS]
+    candidates = (chosen[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(len(logits), -1)
+    order = np.argsort(-padded[rows, candidates], axis=-1, kind="stable")[:, :NUM_TOP_TOKENS]
+    tokens = candidates[rows, order]
+    largest = padded[rows, tokens]
+    shifted = logits - largest[:, :1]
+    total = np.exp(shifted, out=shifted).sum(axis=-1, keepdims=True)
+    return tokens.astype(np.int32), np.exp(largest - largest[:, :1]) / total
+
+
+def _windows(model: Model) -> set[int | None]:
+    return set(model.config.layer_windows)
+
+
+def _causal(length: int, window: int | None) -> mx.array | str:
+    if window is None:
+        return "causal"
+    ages = mx.arange(length)[:, None] - mx.arange(length)[None]
+    return (ages >= 0) & (ages < window)

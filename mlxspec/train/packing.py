@@ -1,0 +1,39 @@
+"""Making trained weights small: matrices quantised, everything else in bfloat16.
+
+Scales are float16: with bfloat16 ones, 8 bits are no better than 7.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+GROUP_SIZE = 64
+
+
+def pack(
+    tensors: Mapping[str, mx.array], bits: int, *, exceptions: Mapping[str, int] | None = None
+) -> tuple[dict[str, mx.array], dict[str, Any]]:
+    """Return packed tensors and the `quantization` that their config has to state.
+
+    Args:
+        tensors: By name; matrices `X.weight` whose rows divide into groups become `X.weight`,
+            `X.scales` and `X.biases`, integers stay as they are.
+        bits: 4, 5, 6 or 8.
+        exceptions: Bits of some modules by path.
+    """
+    packed: dict[str, mx.array] = {}
+    quantization: dict[str, Any] = {"group_size": GROUP_SIZE, "bits": bits}
+    for name, array in tensors.items():
+        path = name.removesuffix(".weight")
+        if not mx.issubdtype(array.dtype, mx.floating):
+            packed[name] = array
+        elif array.ndim == 2 and name.endswith(".weight") and array.shape[1] % GROUP_SIZE == 0:
+            own = (exceptions or {}).get(path, bits)
+            if own != bits:
+                quantization[path] = {"group_size": GROUP_SIZE, "bits": own}
+            parts = mx.quantize(array.astype(mx.float16), GROUP_SIZE, own)
+            packed |= zip((name, f"{path}.scales", f"{path}.biases"), parts, strict=True)
+        else:
+            packed[name] = array.astype(mx.bfloat16)
+    return packed, quantization

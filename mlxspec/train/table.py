@@ -1,0 +1,209 @@
+"""Distil a target's own text into a table: what it says after one, two, three tokens.
+
+A row is the mean of what followed all occurrences of a context. What enters the file is what
+pays: a row tells the more, the further it moves the prediction of the shorter contexts (its part
+of their divergence, times how often it is asked), and the rows that tell the most per byte fill
+the size that is allowed. (Entropy-based pruning of backoff models, Stolcke 1998,
+https://arxiv.org/abs/cs/0006025)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxspec.drafters.table import STORED_PRIOR
+from mlxspec.drafters.table_file import entry_bytes, row_bytes, token_type
+from mlxspec.drafters.table_rows import MAX_ORDER, StoredRows, is_full, shorten_all
+from mlxspec.train.occurrences import Occurrences
+
+DEFAULT_MAX_BYTES = 5_000_000
+
+_HEADER_BYTES = 8_192  # of the file, for what its metadata says
+_MIN_OCCURRENCES = (1, 2, 2)  # per order: what was seen once seldom comes back
+_WIDTHS = (16, 8, 4)  # per order: entries of a row
+_MIN_PROB = 0.02  # no tree of a few dozen nodes has room for less
+_NOTHING = 0.01  # probability below which a token is as good as unknown
+_DISCOUNT = 0.5  # of the occurrences: what was seen once is seen again less often than that
+
+
+@dataclass(frozen=True)
+class _Means:
+    """The mean row of every context of one length, seen often or not.
+
+    Attributes:
+        contexts: (n,) int64, rising.
+        counts: (n,) occurrences.
+        keys: (entries,) int64, rising: index of the context times vocabulary size, plus token.
+        probs: (entries,) mean probabilities.
+    """
+
+    contexts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    probs: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Rows of one order that the file could hold, with entries best first.
+
+    Attributes:
+        contexts: (n,) int64, rising.
+        counts: (n,) occurrences.
+        rows: (entries,) index of the row of each entry, rising.
+        tokens: (entries,) int64.
+        probs: (entries,) mean probabilities.
+        worth: (n,) what each row tells.
+        cost: (n,) bytes of each row.
+    """
+
+    contexts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    probs: NDArray[np.float32]
+    worth: NDArray[np.float64]
+    cost: NDArray[np.int64]
+
+
+def build_table(
+    occurrences: Sequence[Occurrences], vocab_size: int, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> list[StoredRows]:
+    """Return the rows that are worth their place in a file; about 4 GB for 8 million tokens.
+
+    Args:
+        occurrences: What followed where.
+        vocab_size: Number of tokens of the target.
+        max_bytes: Size of the file at most.
+
+    Raises:
+        ValueError: `max_bytes` leaves no room for any row.
+    """
+    if max_bytes <= _HEADER_BYTES:
+        raise ValueError(f"max_bytes must be more than {_HEADER_BYTES}, not {max_bytes}")
+    candidates = _candidates(occurrences, vocab_size)
+    is_kept = _best(candidates, max_bytes - _HEADER_BYTES)
+    ends = np.cumsum([len(one.contexts) for one in candidates])[:-1]
+    return [
+        _to_rows(one, kept, vocab_size)
+        for one, kept in zip(candidates, np.split(is_kept, ends), strict=True)
+    ]
+
+
+# ---- means and their worth ---------------------------------------------------------------------
+
+
+def _candidates(occurrences: Sequence[Occurrences], vocab_size: int) -> list[_Candidates]:
+    """Return what could be stored, order by order; each is judged against the order below."""
+    found: list[_Candidates] = []
+    below: _Means | None = None
+    for order in range(1, MAX_ORDER + 1):
+        means = _means(occurrences, order, vocab_size)
+        lower = _lower_probs(means, below, order, vocab_size)
+        rows, _ = np.divmod(means.keys, vocab_size)
+        weight = (means.counts / (means.counts + STORED_PRIOR)).astype(np.float32)[rows]
+        mixed = weight * means.probs + (1 - weight) * lower
+        found.append(_to_candidates(means, lower, mixed, order, vocab_size))
+        below = _Means(means.contexts, means.counts, means.keys, mixed)
+    return found
+
+
+def _means(occurrences: Sequence[Occurrences], order: int, vocab_size: int) -> _Means:
+    """Return the mean rows of the full contexts of one length."""
+    shortened = [shorten_all(one.contexts, order) for one in occurrences]
+    contexts, indices, counts = np.unique(
+        np.concatenate(shortened), return_inverse=True, return_counts=True
+    )
+    has_begun = is_full(contexts, order)
+    new_indices = np.cumsum(has_begun) - 1
+    ends = np.cumsum([len(one) for one in shortened])[:-1]
+    keys_of, probs_of = [], []
+    for one, own in zip(occurrences, np.split(indices, ends), strict=True):
+        kept = has_begun[own]
+        keys_of.append((new_indices[own[kept]][:, None] * vocab_size + one.tokens[kept]).ravel())
+        probs_of.append(one.probs[kept].ravel())
+    keys, sums = _sum_equal(np.concatenate(keys_of), np.concatenate(probs_of))
+    counts = counts[has_begun]
+    means = (sums / counts[keys // vocab_size]).astype(np.float32)
+    return _Means(contexts[has_begun], counts, keys, means)
+
+
+def _sum_equal(
+    keys: NDArray[np.int64], values: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return each key once, rising, with the sum of its values."""
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.add.reduceat(values[order], first) if len(first) else values
+
+
+def _lower_probs(
+    means: _Means, below: _Means | None, order: int, vocab_size: int
+) -> NDArray[np.float32]:
+    """Return what the shorter contexts predict for each entry that may be stored, 0 for others."""
+    lower = np.zeros(len(means.keys), np.float32)
+    if below is None:
+        return lower
+    rows, tokens = np.divmod(means.keys, vocab_size)
+    asked = (means.probs >= _MIN_PROB) & (means.counts[rows] >= _MIN_OCCURRENCES[order - 1])
+    suffixes = np.searchsorted(below.contexts, shorten_all(means.contexts, order - 1))
+    places = np.searchsorted(below.keys, suffixes[rows[asked]] * vocab_size + tokens[asked])
+    lower[asked] = below.probs[places]  # whatever follows a context follows its suffix
+    return lower
+
+
+def _to_candidates(
+    means: _Means,
+    lower: NDArray[np.float32],
+    mixed: NDArray[np.float32],
+    order: int,
+    vocab_size: int,
+) -> _Candidates:
+    rows, tokens = np.divmod(means.keys, vocab_size)
+    is_seen = means.counts[rows] >= _MIN_OCCURRENCES[order - 1]
+    entries = np.flatnonzero(is_seen & (means.probs >= _MIN_PROB))
+    entries = entries[np.lexsort((-means.probs[entries], rows[entries]))]
+    ranks = np.arange(len(entries)) - np.searchsorted(rows[entries], rows[entries])
+    entries = entries[ranks < _WIDTHS[order - 1]]
+    rows, probs = rows[entries], means.probs[entries]
+    moved = np.log(np.maximum(mixed[entries], _NOTHING) / np.maximum(lower[entries], _NOTHING))
+    told = np.bincount(rows, probs * moved, len(means.contexts))
+    sizes = np.bincount(rows, minlength=len(means.contexts))
+    return _Candidates(
+        contexts=means.contexts,
+        counts=means.counts,
+        rows=rows,
+        tokens=tokens[entries],
+        probs=probs,
+        worth=told * (means.counts - _DISCOUNT),
+        cost=row_bytes(order, vocab_size) + sizes * entry_bytes(vocab_size),
+    )
+
+
+# ---- choosing ----------------------------------------------------------------------------------
+
+
+def _best(candidates: Sequence[_Candidates], max_bytes: int) -> NDArray[np.bool_]:
+    """Return which rows of all orders to keep: those that tell the most per byte."""
+    worth = np.concatenate([one.worth for one in candidates])
+    cost = np.concatenate([one.cost for one in candidates])
+    ranked = np.argsort(-worth / cost, kind="stable")
+    fits = (np.cumsum(cost[ranked]) <= max_bytes) & (worth[ranked] > 0)
+    is_kept = np.zeros(len(worth), bool)
+    is_kept[ranked[fits]] = True
+    return is_kept
+
+
+def _to_rows(one: _Candidates, is_kept: NDArray[np.bool_], vocab_size: int) -> StoredRows:
+    entries = is_kept[one.rows]
+    sizes = np.bincount(one.rows, minlength=len(one.contexts))[is_kept]
+    return StoredRows(
+        contexts=one.contexts[is_kept],
+        counts=np.minimum(one.counts[is_kept], 255).astype(np.uint8),
+        starts=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
+        tokens=one.tokens[entries].astype(token_type(vocab_size)),
+        roots=np.rint(255 * np.sqrt(np.minimum(one.probs[entries], 1.0))).astype(np.uint8),
+    )

@@ -1,0 +1,240 @@
+"""The training loop that every trained drafter shares.
+
+Feature shards in their fixed order, a few whole conversations per step, AdamW with warm-up and a
+cosine, a look at held-out conversations now and then, a checkpoint every few minutes. Everything
+that a step depends on is in the checkpoint, so a run that was interrupted ends, on the same
+machine, with the weights of one that was not, bit for bit.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.optimizers as optim
+from mlx import nn
+from mlx.utils import tree_map, tree_unflatten
+
+from mlxspec.errors import MlxspecError
+from mlxspec.train.arrays import flat, read_arrays, write_arrays
+from mlxspec.train.features import Features, read_shard, shard_paths
+from mlxspec.train.recipe import Recipe
+
+
+class Objective(Protocol):
+    """What is trained, and what for.
+
+    Attributes:
+        network: Holds the parameters that are trained.
+    """
+
+    network: nn.Module
+
+    def loss(self, features: Features) -> mx.array:
+        """Return the loss summed over the assistant tokens of one conversation."""
+
+    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
+        """Return figures of held-out conversations, "mean_acceptance_length" among them."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands: all that a checkpoint needs beside weights and optimizer.
+
+    Attributes:
+        tokens: Assistant tokens learned from.
+        step: Steps taken.
+        epoch: Times the corpus was read to its end.
+        shard: Index of the shard being read.
+        conversation: Conversations of it that were read.
+        loss: Mean loss per token, of the latest steps.
+        best: Best mean acceptance length so far.
+        stale: Looks since then.
+        seconds: Time spent in training, earlier runs included.
+        curve: Figures of every look, with the tokens seen.
+    """
+
+    tokens: int = 0
+    step: int = 0
+    epoch: int = 0
+    shard: int = 0
+    conversation: int = 0
+    loss: float = 0.0
+    best: float = 0.0
+    stale: int = 0
+    seconds: float = 0.0
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+
+Report = Callable[[Progress], None]
+_LOSS_MEMORY = 0.95
+
+
+def train(
+    objective: Objective,
+    features: Path,
+    recipe: Recipe,
+    folder: Path,
+    report: Report = lambda progress: None,
+) -> Progress:
+    """Train, or go on where an interrupted run of the same recipe stopped.
+
+    The best weights by held-out mean acceptance length are in the objective's network at the end.
+
+    Args:
+        objective: What is trained; its network is changed.
+        features: Folder of feature shards.
+        recipe: The numbers.
+        folder: For checkpoints.
+        report: Told after every step.
+
+    Raises:
+        MlxspecError: There are no shards, or the folder belongs to another recipe.
+    """
+    run = _Run(objective, features, recipe, folder)
+    run.resume()
+    started = time.monotonic() - run.progress.seconds
+    saved = time.monotonic()
+    for batch in run.batches():
+        run.step(batch)
+        run.progress.seconds = time.monotonic() - started
+        is_over = run.look_if_due()
+        report(run.progress)
+        if is_over or time.monotonic() - saved > recipe.checkpoint_seconds:
+            run.save()
+            saved = time.monotonic()
+        if is_over:
+            break
+    run.restore_best()
+    return run.progress
+
+
+class _Run:
+    def __init__(self, objective: Objective, features: Path, recipe: Recipe, folder: Path) -> None:
+        self.objective, self.recipe, self.folder = objective, recipe, folder
+        self.progress = Progress()
+        self._features = features
+        self._heldout = [
+            conversation
+            for path in shard_paths(features, "heldout")
+            for conversation in read_shard(path)
+        ][: recipe.num_evaluated]
+        self._optimizer = optim.AdamW(
+            recipe.learning_rate, weight_decay=recipe.weight_decay, bias_correction=True
+        )
+        self._optimizer.init(objective.network.trainable_parameters())
+        self._gradients = nn.value_and_grad(objective.network, objective.loss)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def batches(self) -> Iterator[list[Features]]:
+        """Yield conversations for one step at a time; the place in the corpus moves along."""
+        batch: list[Features] = []
+        size = 0
+        for conversation in self._conversations():
+            batch.append(conversation)
+            size += int((conversation.mask > 0).sum())
+            if size >= self.recipe.batch_tokens:
+                yield batch
+                batch, size = [], 0
+
+    def _conversations(self) -> Iterator[Features]:
+        place = self.progress
+        while True:
+            shards = shard_paths(self._features, "train")
+            if place.shard >= len(shards):
+                place.epoch, place.shard = place.epoch + 1, 0
+            members = list(read_shard(shards[place.shard]))
+            while place.conversation < len(members):
+                place.conversation += 1
+                yield members[place.conversation - 1]
+            place.shard, place.conversation = place.shard + 1, 0
+
+    def step(self, batch: Sequence[Features]) -> None:
+        """Move the weights once."""
+        num_tokens = sum(int((conversation.mask > 0).sum()) for conversation in batch)
+        total, gradients = 0.0, None
+        for conversation in batch:
+            loss, more = self._gradients(conversation)
+            added = more if gradients is None else tree_map(mx.add, gradients, more)
+            mx.eval(loss, added)
+            total, gradients = total + loss.item(), added
+        scaled = tree_map(lambda gradient: gradient / num_tokens, gradients)
+        clipped, _ = optim.clip_grad_norm(scaled, self.recipe.max_gradient)
+        self._optimizer.learning_rate = self._learning_rate()
+        self._optimizer.update(self.objective.network, clipped)
+        mx.eval(self.objective.network.parameters(), self._optimizer.state)
+        progress = self.progress
+        mean = total / num_tokens
+        keep = _LOSS_MEMORY if progress.step else 0.0
+        progress.loss = keep * progress.loss + (1 - keep) * mean
+        progress.tokens += num_tokens
+        progress.step += 1
+
+    def _learning_rate(self) -> float:
+        done = min(self.progress.tokens / self.recipe.tokens, 1.0)
+        if done < self.recipe.warmup:
+            return self.recipe.learning_rate * (done + 1e-3) / (self.recipe.warmup + 1e-3)
+        rest = (done - self.recipe.warmup) / (1 - self.recipe.warmup)
+        return self.recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
+
+    def look_if_due(self) -> bool:
+        """Look at held-out conversations when it is time; return whether training is over."""
+        progress, recipe = self.progress, self.recipe
+        is_done = progress.tokens >= recipe.tokens
+        if not is_done and progress.tokens < (len(progress.curve) + 1) * recipe.evaluate_every:
+            return False
+        figures = dict(self.objective.evaluate(self._heldout))
+        progress.curve.append({"tokens": progress.tokens, "loss": progress.loss, **figures})
+        if figures["mean_acceptance_length"] > progress.best:
+            progress.best, progress.stale = figures["mean_acceptance_length"], 0
+            write_arrays(self.folder / "best.safetensors", self._weights())
+        else:
+            progress.stale += 1
+        return is_done or 0 < recipe.patience <= progress.stale
+
+    def save(self) -> None:
+        """Write a checkpoint, whole or not at all."""
+        state = {f"optimizer.{k}": v for k, v in flat(self._optimizer.state).items()}
+        metadata = {
+            "progress": json.dumps(asdict(self.progress)),
+            "recipe": json.dumps(self.recipe.as_dict(), sort_keys=True),
+        }
+        write_arrays(self.folder / "checkpoint.safetensors", {**self._weights(), **state}, metadata)
+
+    def resume(self) -> None:
+        """Go back to the checkpoint of the folder, if there is one."""
+        if not shard_paths(self._features, "train") or not self._heldout:
+            raise MlxspecError(
+                f"{self._features} holds no feature shards of training and held-out "
+                "conversations: make them with `mlxspec train features`"
+            )
+        path = self.folder / "checkpoint.safetensors"
+        if not path.exists():
+            return
+        arrays, metadata = read_arrays(path)
+        if json.loads(metadata["recipe"]) != json.loads(json.dumps(self.recipe.as_dict())):
+            raise MlxspecError(
+                f"{self.folder} holds the checkpoint of another recipe: give another folder"
+            )
+        self.progress = Progress(**json.loads(metadata["progress"]))
+        state = [(k[10:], v) for k, v in arrays.items() if k.startswith("optimizer.")]
+        self._optimizer.state = tree_unflatten(state)
+        self._load({k[8:]: v for k, v in arrays.items() if k.startswith("network.")})
+
+    def restore_best(self) -> None:
+        """Put the best weights into the network."""
+        path = self.folder / "best.safetensors"
+        if path.exists():
+            arrays, _ = read_arrays(path)
+            self._load({name[8:]: array for name, array in arrays.items()})
+
+    def _weights(self) -> dict[str, mx.array]:
+        parameters = flat(self.objective.network.trainable_parameters())
+        return {f"network.{name}": array for name, array in parameters.items()}
+
+    def _load(self, weights: Mapping[str, mx.array]) -> None:
+        self.objective.network.load_weights(list(weights.items()), strict=False)

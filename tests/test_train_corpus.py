@@ -1,0 +1,143 @@
+"""Corpora on disk: what is written is read back, and nothing damaged is taken for a corpus."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from mlxspec.errors import MlxspecError
+from mlxspec.train import corpus
+from mlxspec.train.corpus import Conversation, load_corpus, save_corpus, shard_path
+
+VOCAB = 50
+
+
+def conversation(tokens, mask, is_heldout=False):
+    return Conversation(np.array(tokens, np.int32), np.array(mask, np.uint8), is_heldout)
+
+
+FIRST = conversation([1, 2, 3, 4, 5], [0, 0, 1, 1, 1])
+SECOND = conversation([7, 49, 0, 8], [0, 3, 0, 2], is_heldout=True)
+
+
+def arrays(**changed):
+    whole = {
+        "tokens": np.array([1, 2, 3, 7, 49], np.uint16),
+        "offsets": np.array([0, 3, 5], np.int64),
+        "assistant_mask": np.array([0, 1, 1, 0, 2], np.uint8),
+        "heldout": np.array([0, 1], np.uint8),
+    }
+    return whole | changed
+
+
+def same(first, second):
+    return (
+        first.tokens.tolist() == second.tokens.tolist()
+        and first.mask.tolist() == second.mask.tolist()
+        and first.is_heldout is second.is_heldout
+    )
+
+
+def test_a_file_gives_back_what_was_written(tmp_path):
+    save_corpus(tmp_path / "a.safetensors", [FIRST, SECOND])
+    loaded = load_corpus(tmp_path / "a.safetensors", VOCAB)
+    assert len(loaded) == 2
+    assert same(loaded[0], FIRST)
+    assert same(loaded[1], SECOND)
+    assert loaded[0].tokens.dtype == np.int32
+
+
+def test_a_file_of_another_maker_with_small_integers_is_read(tmp_path):
+    save_file(arrays(source=np.zeros(2, np.uint8)), tmp_path / "a.safetensors")
+    first, second = load_corpus(tmp_path / "a.safetensors", VOCAB)
+    assert same(first, conversation([1, 2, 3], [0, 1, 1]))
+    assert same(second, conversation([7, 49], [0, 2], is_heldout=True))
+
+
+def test_the_shards_of_a_folder_are_read_in_order_and_nothing_else(tmp_path):
+    for shard, member in enumerate([FIRST, SECOND, SECOND]):
+        save_corpus(shard_path(tmp_path, shard), [member])
+    (tmp_path / "corpus-00003.partial").write_bytes(b"half")
+    (tmp_path / "corpus.json").write_text("{}")
+    loaded = load_corpus(tmp_path, VOCAB)
+    assert [same(c, FIRST) for c in loaded] == [True, False, False]
+
+
+def test_a_folder_without_shards_is_refused(tmp_path):
+    with pytest.raises(MlxspecError, match="make a corpus there first"):
+        load_corpus(tmp_path, VOCAB)
+
+
+def test_spans_are_the_answers():
+    both = conversation([1] * 8, [0, 1, 1, 0, 0, 3, 3, 3])
+    assert both.spans() == [(1, 3), (5, 8)]
+    assert both.spans(1) == [(1, 3)]
+    assert both.spans(3) == [(5, 8)]
+    assert both.spans(2) == []
+
+
+@pytest.mark.parametrize("name", ["tokens", "offsets", "assistant_mask", "heldout"])
+def test_a_missing_array_is_named(tmp_path, name):
+    held = arrays()
+    del held[name]
+    save_file(held, tmp_path / "a.safetensors")
+    with pytest.raises(MlxspecError, match=name):
+        load_corpus(tmp_path / "a.safetensors", VOCAB)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"offsets": np.array([0, 3, 6])},
+        {"offsets": np.array([1, 3, 5])},
+        {"offsets": np.array([0, 3, 3, 5]), "heldout": np.zeros(3, np.uint8)},
+        {"offsets": np.array([0, 4, 3, 5], np.uint64), "heldout": np.zeros(3, np.uint8)},
+        {"offsets": np.zeros(0, np.int64)},
+        {"offsets": np.array([0.0, 3.0, 5.0])},
+        {"heldout": np.zeros(1, np.uint8)},
+        {"assistant_mask": np.zeros(4, np.uint8)},
+        {"tokens": np.ones((5, 1), np.int32)},
+        {"tokens": np.ones(5, np.float32)},
+    ],
+)
+def test_a_damaged_corpus_is_refused(tmp_path, damage):
+    save_file(arrays(**damage), tmp_path / "a.safetensors")
+    with pytest.raises(MlxspecError, match="damaged"):
+        load_corpus(tmp_path / "a.safetensors", VOCAB)
+
+
+@pytest.mark.parametrize("token", [VOCAB, -1])
+def test_a_token_outside_the_vocabulary_is_refused(tmp_path, token):
+    save_file(arrays(tokens=np.array([1, 2, token, 7, 4], np.int32)), tmp_path / "a.safetensors")
+    with pytest.raises(MlxspecError, match=f"holds the token {token}; .* ends at {VOCAB - 1}"):
+        load_corpus(tmp_path / "a.safetensors", VOCAB)
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors here", None])
+def test_what_is_no_corpus_is_refused(tmp_path, content):
+    path = tmp_path / "a.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MlxspecError, match="no corpus that can be read"):
+        load_corpus(path, VOCAB)
+
+
+def test_a_file_of_weights_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    mx.save_safetensors(str(path), {"weight": mx.zeros((2, 2), mx.bfloat16)})
+    with pytest.raises(MlxspecError, match="no corpus"):
+        load_corpus(path, VOCAB)
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    save_corpus(path, [FIRST])
+
+    def break_off(arrays, target):
+        target.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(corpus, "save_file", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        save_corpus(path, [SECOND])
+    assert same(load_corpus(path, VOCAB)[0], FIRST)

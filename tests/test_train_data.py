@@ -1,0 +1,249 @@
+"""A corpus made by a tiny model: whole, resumed, split and without doubles."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mlxspec.errors import MlxspecError, UnsupportedOperationError
+from mlxspec.train.corpus import load_corpus
+from mlxspec.train.data import is_heldout, make_corpus
+from mlxspec.train.data_settings import DataSettings
+from tests.tiny import ToyTokenizer
+from tests.toy_chat import BIAS, ToyChat, toy_target
+from tests.truth import Target
+
+TARGET = toy_target()
+SETTINGS = DataSettings(
+    num_tokens=250,
+    batch_size=4,
+    max_answer_tokens=12,
+    max_prompt_tokens=10,
+    tries_per_shard=8,
+    second_turn_share=0.3,
+    heldout_share=0.3,
+    temperatures=(1.0, 1.5),
+)
+
+
+class Stopped(Exception):
+    """The user has had enough."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A corpus made in one go."""
+    folder = tmp_path_factory.mktemp("whole")
+    progress = make_corpus(TARGET, folder, SETTINGS)
+    return folder, progress
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def corpus(folder):
+    return load_corpus(folder, TARGET.config.vocab_size)
+
+
+def shards(folder):
+    return sorted(folder.glob("*.safetensors"))
+
+
+def text(tokens):
+    return ToyChat().decode(tokens, keep_special=True)
+
+
+def prompts_file(tmp_path, lines):
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+# ---- what it holds -------------------------------------------------------------------------
+
+
+def test_there_are_as_many_tokens_as_asked_for(whole):
+    folder, progress = whole
+    conversations = corpus(folder)
+    assert progress.num_tokens == sum(len(c.tokens) for c in conversations) >= 250
+    assert progress.num_conversations == len(conversations)
+    assert progress.num_new_tokens == progress.num_tokens
+
+
+def test_every_conversation_is_a_chat_and_the_mask_covers_the_answers(whole):
+    for conversation in corpus(whole[0]):
+        said = text(conversation.tokens)
+        position = 0
+        for start, end in conversation.spans():
+            prompt, answer = said[position:start], said[start:end]
+            assert prompt.startswith("u")
+            assert prompt.endswith("vw")
+            assert set(prompt[1:-2]) <= set("abcdefghijklmnopqrst")
+            assert set(answer.rstrip("v")) <= set("abcdefghijklmnopqrst")
+            position = end
+        assert position == len(said)
+        assert len(conversation.spans()) in (1, 2)
+
+
+def test_greedy_answers_are_what_the_target_would_say(whole):
+    target, count = Target(TARGET.model), 0
+    for conversation in corpus(whole[0])[:12]:
+        tokens = conversation.tokens.tolist()
+        for start, end in conversation.spans(1):
+            count += 1
+            for place in range(start, end):
+                logits = target.logits(tuple(tokens[:place])) + BIAS
+                assert tokens[place] == logits.argmax()
+    assert count > 2
+
+
+def test_all_kinds_of_answers_occur(whole):
+    found = {int(conversation.mask.max()) for conversation in corpus(whole[0])}
+    assert found == {1, 2, 3}
+
+
+def test_prompts_of_a_file_are_answered_while_they_last(tmp_path):
+    lines = ["a" + second + third for second in "bcde" for third in "abc"]
+    settings = replace(SETTINGS, prompts=prompts_file(tmp_path, lines), num_tokens=300)
+    make_corpus(TARGET, tmp_path / "out", settings)
+    said = [
+        text(conversation.tokens).split("v")[0][1:] for conversation in corpus(tmp_path / "out")
+    ]
+    given = [turn for turn in said if turn in lines]
+    assert len(given) == len(set(given)) > 6
+    assert len(said) > len(given) + 4
+
+
+def test_doubles_are_dropped(tmp_path):
+    settings = replace(
+        SETTINGS,
+        prompts=prompts_file(tmp_path, ["ac"] * 8),
+        greedy_share=1.0,
+        num_tokens=120,
+        second_turn_share=0.0,
+    )
+    progress = make_corpus(TARGET, tmp_path / "out", settings)
+    said = [text(conversation.tokens) for conversation in corpus(tmp_path / "out")]
+    assert len(said) == len(set(said))
+    assert progress.dropped["double"] >= 3
+
+
+# ---- interrupted, resumed, enlarged --------------------------------------------------------
+
+
+def test_there_are_several_shards(whole):
+    assert len(files(whole[0])) > 3
+
+
+def test_the_same_seed_gives_the_same_files(whole, tmp_path):
+    make_corpus(TARGET, tmp_path, SETTINGS)
+    assert files(tmp_path) == files(whole[0])
+
+
+def test_another_seed_gives_other_text(whole, tmp_path):
+    make_corpus(TARGET, tmp_path, replace(SETTINGS, seed=1, num_tokens=50))
+    assert text(corpus(tmp_path)[0].tokens) != text(corpus(whole[0])[0].tokens)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 110, 200])
+def test_an_interrupted_run_goes_on_to_the_same_files(whole, tmp_path, num_tokens):
+    def stop(progress):
+        if progress.num_tokens >= num_tokens:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        make_corpus(TARGET, tmp_path, SETTINGS, stop)
+    assert 1 <= len(files(tmp_path)) < len(files(whole[0]))
+    num_held = sum(len(one.tokens) for path in shards(tmp_path) for one in corpus(path))
+    progress = make_corpus(TARGET, tmp_path, SETTINGS)
+    assert files(tmp_path) == files(whole[0])
+    assert progress.num_tokens == whole[1].num_tokens
+    assert progress.num_new_tokens == progress.num_tokens - num_held
+
+
+def test_a_run_knows_the_conversations_of_earlier_shards(tmp_path):
+    settings = replace(
+        SETTINGS,
+        prompts=prompts_file(tmp_path, ["ac"] * 40),
+        greedy_share=1.0,
+        second_turn_share=0.0,
+    )
+    make_corpus(TARGET, tmp_path / "out", replace(settings, num_tokens=60))
+    make_corpus(TARGET, tmp_path / "out", replace(settings, num_tokens=160))
+    said = [text(conversation.tokens) for conversation in corpus(tmp_path / "out")]
+    assert len(said) == len(set(said))
+
+
+def test_a_finished_corpus_can_grow(whole, tmp_path):
+    make_corpus(TARGET, tmp_path, replace(SETTINGS, num_tokens=100))
+    before = files(tmp_path)
+    make_corpus(TARGET, tmp_path, SETTINGS)
+    assert files(tmp_path).items() >= before.items()
+    assert files(tmp_path) == files(whole[0])
+
+
+def test_a_whole_corpus_is_counted_and_left_alone(whole):
+    before, reported = files(whole[0]), []
+    progress = make_corpus(TARGET, whole[0], SETTINGS, reported.append)
+    assert files(whole[0]) == before
+    assert len(reported) == len(shards(whole[0]))
+    assert reported[-1] == progress == replace(whole[1], num_new_tokens=0, dropped={})
+
+
+def test_a_corpus_made_in_another_way_is_not_continued(whole):
+    with pytest.raises(MlxspecError, match="max_answer_tokens is 12, not 9"):
+        make_corpus(TARGET, whole[0], replace(SETTINGS, max_answer_tokens=9))
+
+
+def test_a_corpus_of_another_target_is_not_continued(whole):
+    with pytest.raises(MlxspecError, match="target is toy, not other"):
+        make_corpus(replace(TARGET, name="other"), whole[0], SETTINGS)
+
+
+def test_another_prompt_file_is_noticed(tmp_path):
+    settings = replace(SETTINGS, num_tokens=20, prompts=prompts_file(tmp_path, ["abc"]))
+    make_corpus(TARGET, tmp_path / "out", settings)
+    prompts_file(tmp_path, ["abd"])
+    with pytest.raises(MlxspecError, match="prompts is"):
+        make_corpus(TARGET, tmp_path / "out", settings)
+
+
+@pytest.mark.parametrize("content", ["{", "3"])
+def test_settings_that_say_nothing_are_refused(tmp_path, content):
+    (tmp_path / "corpus.json").write_text(content)
+    with pytest.raises(MlxspecError, match="cannot be read"):
+        make_corpus(TARGET, tmp_path, SETTINGS)
+
+
+def test_the_settings_are_readable(whole):
+    content = json.loads((whole[0] / "corpus.json").read_text())
+    assert content["target"] == "toy"
+    assert content["temperatures"] == [1.0, 1.5]
+    assert "num_tokens" not in content
+
+
+def test_the_files_say_what_is_held_out(whole):
+    made = corpus(whole[0])
+    assert [one.is_heldout for one in made] == [is_heldout(one, 0.3) for one in made]
+    assert {one.is_heldout for one in made} == {True, False}
+
+
+# ---- what cannot be done -------------------------------------------------------------------
+
+
+def test_a_model_that_says_nothing_worth_keeping_is_refused(tmp_path):
+    with pytest.raises(MlxspecError, match=r"none of 8 conversations .*unfinished"):
+        make_corpus(
+            TARGET, tmp_path, replace(SETTINGS, max_prompt_tokens=2, seed=3, greedy_share=1)
+        )
+
+
+def test_a_model_without_a_template_is_refused_before_anything_is_written(tmp_path):
+    class Plain(ToyTokenizer):
+        def render_chat(self, messages):
+            raise UnsupportedOperationError("no chat template")
+
+    with pytest.raises(UnsupportedOperationError):
+        make_corpus(replace(TARGET, tokenizer=Plain()), tmp_path / "out", SETTINGS)
+    assert not (tmp_path / "out").exists()

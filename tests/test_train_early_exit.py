@@ -1,0 +1,133 @@
+"""Training an early exit: the losses it is held to, and the figures it is judged by."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx import nn, optimizers
+
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.early_exit import EarlyExitDrafter
+from mlxspec.sampling import Law
+from mlxspec.train.early_exit import LOOKAHEAD, ExitObjective
+from tests.tiny import tiny_model
+from tests.tiny_heads_exit import exit_hidden
+from tests.training import features
+
+MODEL = tiny_model()
+IDS = [0, 2, 3, 5, 7, 8, 11, 12, 17, 20]
+CONVERSATIONS = [features(MODEL, seed=seed, length=24) for seed in range(6)]
+
+
+def objective(ids=IDS, **settings):
+    mx.random.seed(4)
+    made = ExitObjective(MODEL, mx.array(list(ids), mx.int32), 1, **settings)
+    made.fit_lens(CONVERSATIONS)
+    return made
+
+
+def trained(made, steps=18):
+    """The same after a few steps, so that blocks and norms count."""
+    gradients = nn.value_and_grad(made.network, made.loss)
+    adam = optimizers.Adam(1e-3, bias_correction=True)
+    for step in range(steps):
+        _, gradient = gradients(CONVERSATIONS[step % len(CONVERSATIONS)])
+        adam.update(made.network, gradient)
+        mx.eval(made.network.parameters())
+    return made
+
+
+def hidden_rows(made, given):
+    """{place: what the exit gives to the head} in NumPy; places whose next token is an answer's."""
+    states = np.array(given.entering[1], np.float64)
+    places = [t for t in range(len(given.tokens) - 1) if given.mask[t + 1] > 0]
+    return {t: exit_hidden(made.network, states[t]) for t in places}
+
+
+def test_the_loss_is_that_of_the_formula():
+    made, given = trained(objective(state_weight=0.3)), features(MODEL, length=12, prompt=4, seed=9)
+    head, final = np.array(MODEL.lm_head.weight)[IDS], np.array(given.final, np.float64)
+    rows = hidden_rows(made, given)
+    scale = np.mean([np.square(final[t]).mean() for t in rows])
+    expected = 0.0
+    for t, row in rows.items():
+        law = np.exp(head @ final[t]) / np.exp(head @ final[t]).sum()
+        expected -= (law * (head @ row - np.log(np.exp(head @ row).sum()))).sum()
+        expected += 0.3 * np.square(row - final[t]).mean() / scale
+    assert list(rows) == list(range(3, 11))
+    np.testing.assert_allclose(made.loss(given).item(), expected, rtol=1e-4)
+
+
+def test_the_lens_is_the_least_squares_map():
+    made = objective()
+    states = np.concatenate([np.array(one.entering[1])[4:-1] for one in CONVERSATIONS])
+    final = np.concatenate([np.array(one.final)[4:-1] for one in CONVERSATIONS])
+    inputs = states / np.sqrt(np.square(states).mean(axis=1, keepdims=True) + 1e-5)
+    weight, bias = np.array(made.network.fc.weight), np.array(made.network.fc.bias)
+    ridge = 1e-3 * (np.square(inputs).sum() + len(inputs)) / 65
+
+    def cost(weight, bias):
+        misses = np.square(inputs @ weight.T + bias - final).sum()
+        return misses + ridge * (np.square(weight).sum() + np.square(bias).sum())
+
+    least = cost(weight, bias)
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-2):
+        for _ in range(5):
+            there = cost(weight + size * rng.normal(size=weight.shape), bias)
+            assert there > least
+            assert cost(weight, bias + size * rng.normal(size=64)) > least
+
+
+def test_a_fitted_lens_agrees_more_often_than_a_random_one():
+    fresh = ExitObjective(MODEL, mx.arange(24), 1).evaluate(CONVERSATIONS)
+    fitted = objective(range(24)).evaluate(CONVERSATIONS)
+    assert fitted["agreement"] > fresh["agreement"] + 0.2
+
+
+def test_training_lowers_the_loss():
+    made = objective()
+    before = sum(made.loss(one).item() for one in CONVERSATIONS)
+    after = sum(trained(made).loss(one).item() for one in CONVERSATIONS)
+    assert after < 0.96 * before
+
+
+def test_a_conversation_without_an_answer_teaches_nothing():
+    made, silent = objective(), features(MODEL, length=6, prompt=6)
+    assert made.loss(silent).item() == 0.0
+    assert made.evaluate([*CONVERSATIONS, silent]) == made.evaluate(CONVERSATIONS)
+    with pytest.raises(ValueError, match="without assistant tokens"):
+        made.fit_lens([silent])
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.5])
+def test_the_figures_are_those_of_the_greedy_choices(threshold):
+    made = trained(objective(threshold=threshold))
+    greedy, sampled = features(MODEL, length=20, seed=8), features(MODEL, seed=9, kind=2)
+    greedy.tokens[10:14] = [IDS[int(i)] for i in (1, 0, 1, 1)]
+    figures = made.evaluate([greedy, sampled])
+    head, agree, sure, hits = np.array(MODEL.lm_head.weight)[IDS], [], [], []
+    for given in (greedy, sampled):
+        for t, row in hidden_rows(made, given).items():
+            law = np.exp(head @ row) / np.exp(head @ row).sum()
+            chosen = IDS[int(np.argmax(law))]
+            agree.append(chosen == given.top_tokens[t, 0])
+            sure.append(law.max() >= threshold)
+            hits += [chosen == given.tokens[t + 1]] if given is greedy else []
+    lengths = [
+        1 + sum(np.cumprod(hits[i : i + LOOKAHEAD])) for i in range(len(hits) - LOOKAHEAD + 1)
+    ]
+    assert figures["mean_acceptance_length"] == pytest.approx(np.mean(lengths))
+    assert figures["agreement"] == pytest.approx(np.mean(agree), abs=1e-4)
+    assert figures["sure"] == pytest.approx(np.mean(sure), abs=1e-4)
+    assert figures["agreement_when_sure"] == pytest.approx(np.mean(np.array(agree)[sure]), abs=1e-4)
+
+
+def test_a_trained_exit_drafts_what_it_was_judged_by():
+    made, given = trained(objective()), features(MODEL, length=20, seed=8)
+    decoder = Decoder(MODEL)
+    decoder.observe(given.tokens[:9].tolist())
+    drafter = EarlyExitDrafter(decoder, made.network, threshold=1e-6, lookahead=1)
+    prompt = given.tokens[:10].tolist()
+    drafter.start(prompt, Law(), mx.random.key(0))
+    drafted, _ = made._guesses(given, np.array([9]))
+    assert drafter.propose(prompt[-1], 1).tree.tokens.tolist()[1:] == drafted.tolist()

@@ -1,0 +1,47 @@
+"""A tiny target's features on disk, and a network that is quick to train."""
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from mlxspec.train.corpus import Conversation
+from mlxspec.train.features import compute_features, shard_order, write_shards
+from tests.tiny import tiny_model
+
+LAYERS = (0, 1, 2)
+
+
+def conversation(length=20, *, seed=0, vocab_size=24, prompt=5, kind=1, is_heldout=False):
+    """Random tokens, the first of them a prompt."""
+    tokens = np.random.default_rng(seed).integers(0, vocab_size, length).astype(np.int32)
+    mask = np.full(length, kind, np.uint8)
+    mask[:prompt] = 0
+    return Conversation(tokens, mask, is_heldout)
+
+
+def features(model=None, **settings):
+    return compute_features(model or tiny_model(), conversation(**settings), LAYERS)
+
+
+def write_features(folder, *, num_train=6, num_heldout=2):
+    """Shards of a tiny target."""
+    corpus = [conversation(seed=i, is_heldout=i < num_heldout) for i in range(num_train)]
+    shards = shard_order(corpus, max_heldout=num_heldout)
+    write_shards(tiny_model(), corpus, shards, folder, LAYERS, lambda tokens: None)
+    return folder
+
+
+class Regression:
+    """Learns the target's final state from its embedding: an objective for the loop itself."""
+
+    def __init__(self, seed=0):
+        mx.random.seed(seed)
+        self.network = nn.Linear(64, 64)
+
+    def loss(self, features):
+        difference = self.network(features.entering[0].astype(mx.float32)) - features.final
+        return mx.square(difference).sum()
+
+    def evaluate(self, conversations):
+        loss = sum(self.loss(one).item() for one in conversations)
+        return {"mean_acceptance_length": 1 + 1 / (1 + loss)}
