@@ -7,89 +7,171 @@ for text in mlxspec.stream_text(engine, "The capital of France is"):
     print(text, end="", flush=True)
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 
 from mlxspec import backend
 from mlxspec.cache import Cache
+from mlxspec.choosing.assembly import HOST_DRAFTERS, Site, build_drafter, check_drafter
+from mlxspec.choosing.auto import Choice, choose_drafter
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.draft_model import DEFAULT_LOOKAHEAD, DraftModelDrafter
+from mlxspec.drafters.draft_model import DEFAULT_LOOKAHEAD
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.drafters.table import TableDrafter
 from mlxspec.engine import Engine
-from mlxspec.errors import VocabularyMismatchError
 from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.loading import LoadedModel, load_model
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.shipped import drafters_for
 from mlxspec.models import ModelConfig
 from mlxspec.reply import GenerationParams
 from mlxspec.rows import Quantization
 
+__all__ = [
+    "HOST_DRAFTERS",
+    "Options",
+    "Prepared",
+    "Progress",
+    "Say",
+    "load",
+    "make_cache",
+    "prepare",
+    "prepare_loaded",
+    "stream_text",
+]
+
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
 
-HOST_DRAFTERS: dict[str, Callable[[], Drafter]] = {
-    "none": NoDrafter,
-    "suffix": SuffixDrafter,
-    "table": TableDrafter,
-    "pool": lambda: PoolDrafter([SuffixDrafter(), TableDrafter()]),
-}
-"""Drafters that need nothing but the text; "model" needs a second checkpoint."""
+Say = Callable[[str], None]
+"""Called with one line that a user should know."""
 
-DRAFTERS = (*HOST_DRAFTERS, "model")
 DEFAULT_KEEP = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `load` that shape the engine; see there."""
+
+    drafter: str | PathLike[str] = "auto"
+    draft_model: str | PathLike[str] | None = None
+    lookahead: int = DEFAULT_LOOKAHEAD
+    max_kv_size: int | None = None
+    keep: int = DEFAULT_KEEP
+    kv_bits: int | None = None
+
+    @property
+    def asked(self) -> str:
+        """The drafter in words; a draft model that is given is meant to draft."""
+        given = "model" if self.draft_model is not None else "auto"
+        return given if self.drafter == "auto" else str(self.drafter)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An engine, and how its drafter was chosen.
+
+    Attributes:
+        engine: The engine.
+        choice: Which drafter it has, and why.
+        make_drafter: Returns another one that has learned nothing yet.
+    """
+
+    engine: Engine
+    choice: Choice
+    make_drafter: Callable[[], Drafter]
 
 
 def load(
     source: str | PathLike[str] | None = None,
     *,
-    drafter: str = "pool",
+    drafter: str | PathLike[str] = "auto",
     draft_model: str | PathLike[str] | None = None,
     lookahead: int = DEFAULT_LOOKAHEAD,
     max_kv_size: int | None = None,
     keep: int = DEFAULT_KEEP,
     kv_bits: int | None = None,
     on_progress: Progress | None = None,
+    say: Say | None = None,
 ) -> Engine:
     """Load a target and its drafter.
 
     Args:
         source: A folder, a GGUF file or a hub id; None for the default model, which is fetched
             once.
-        drafter: One of "none", "suffix", "table", "pool", "model".
-        draft_model: Checkpoint for the drafter "model".
+        drafter: A word ("none", "suffix", "table", "pool", "model", "medusa", "eagle3", "exit"),
+            a file, folder or hub id of a trained drafter, or several of these with commas
+            between, which become one pool. "auto" measures once what is fastest here.
+        draft_model: Checkpoint for the drafter "model", which it makes the default.
         lookahead: Longest chain that a draft model drafts.
         max_kv_size: Rows of a rotating cache; None for a cache that grows.
         keep: First tokens that a rotating cache never evicts.
         kv_bits: 8 or 4 to keep keys and values quantised; this defines the target's law anew,
             for plain decoding and with every drafter alike.
         on_progress: Told about a download.
+        say: Told in one line what takes time or is not as it should be; left out, the latter
+            becomes a Python warning.
 
     Raises:
-        MlxspecError: Nothing found under `source`, or it cannot be run.
+        MlxspecError: Nothing found under `source` or `drafter`, or it cannot be run.
         ValueError: An argument is out of range, or the drafter is not known.
     """
-    check_drafter(drafter, has_draft_model=draft_model is not None)
+    options = Options(drafter, draft_model, lookahead, max_kv_size, keep, kv_bits)
+    return prepare(source, options, on_progress=on_progress, say=say).engine
+
+
+def prepare(
+    source: str | PathLike[str] | None = None,
+    options: Options | None = None,
+    *,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> Prepared:
+    """Do what `load` does, and tell how the drafter was chosen."""
+    options = options or Options()
+    check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
     loaded = load_model(source, on_progress=on_progress)
-    cache = make_cache(loaded.config, max_kv_size=max_kv_size, keep=keep, kv_bits=kv_bits)
-    if draft_model is None:
-        chosen = HOST_DRAFTERS[drafter]()
-    else:
-        small = load_model(draft_model, on_progress=on_progress)
-        check_vocabulary(loaded, small)
-        small_cache = make_cache(small.config, max_kv_size=max_kv_size, keep=keep)
-        decoder = Decoder(small.model, small_cache)
-        chosen = DraftModelDrafter(decoder, loaded.config.vocab_size, lookahead)
-    return Engine(
-        Decoder(loaded.model, cache),
-        chosen,
+    return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+
+
+def prepare_loaded(
+    loaded: LoadedModel,
+    options: Options,
+    *,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> Prepared:
+    """Do what `prepare` does, for a target that is loaded already."""
+    asked = options.asked
+    check_drafter(asked, has_draft_model=options.draft_model is not None)
+    cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
+    engine = Engine(
+        Decoder(loaded.model, cache_like(loaded.config, kv_bits=options.kv_bits)),
+        NoDrafter(),
         loaded.tokenizer,
         name=loaded.name,
         weights=loaded.weights,
     )
+    name = fingerprint(loaded.config, loaded.tokenizer)
+    site = Site(
+        engine=engine,
+        loaded=loaded,
+        fingerprint=name,
+        files=drafters_for(name),
+        make_cache=cache_like,
+        draft_model=options.draft_model,
+        lookahead=options.lookahead,
+        on_progress=on_progress,
+        say=say or _warn,
+    )
+    choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
+    make_drafter = partial(build_drafter, choice.drafter, site)
+    engine.drafter = make_drafter()
+    return Prepared(engine, choice, make_drafter)
 
 
 def make_cache(
@@ -104,29 +186,6 @@ def make_cache(
     return Cache(config.num_hidden_layers, max_size=max_kv_size, keep=keep, quantization=packing)
 
 
-def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
-    """Raise ValueError unless the drafter is known and has what it needs."""
-    if drafter not in DRAFTERS:
-        raise ValueError(f"drafter {drafter!r} is not known; choose from {', '.join(DRAFTERS)}")
-    if drafter == "model" and not has_draft_model:
-        raise ValueError("the drafter 'model' needs a draft model: name a checkpoint")
-    if drafter != "model" and has_draft_model:
-        raise ValueError(f"the drafter {drafter!r} uses no draft model; choose 'model', or drop it")
-
-
-def check_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
-    """Raise VocabularyMismatchError unless both models read the same tokenizer.
-
-    Widths of the logits may differ: checkpoints pad them.
-    """
-    if not target.tokenizer.same_as(draft.tokenizer):
-        raise VocabularyMismatchError(
-            f"{draft.name} cannot draft for {target.name}: they read different tokenizers "
-            f"({draft.tokenizer.vocab_size} and {target.tokenizer.vocab_size} tokens). Choose a "
-            "draft model of the same family, or the drafter 'pool', which needs none"
-        )
-
-
 def stream_text(
     engine: Engine, prompt: str | Sequence[int], params: GenerationParams | None = None
 ) -> Iterator[str]:
@@ -137,3 +196,8 @@ def stream_text(
                 yield "".join(token.text for token in event.emit)
             case GenerationFinished():
                 yield event.text
+
+
+def _warn(line: str) -> None:
+    if line.startswith("warning: "):
+        warnings.warn(line.removeprefix("warning: "), stacklevel=2)

@@ -11,10 +11,14 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mlxspec import __version__, backend
+from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
 
 _WITHOUT_MLX = ("replay", "doctor")
-_DRAFTERS = ("none", "suffix", "table", "pool", "model")
+_DRAFTER_HELP = (
+    "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; or "
+    "several with commas between, as one pool; left out, auto: whatever is fastest here"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     add("doctor", "Say what this machine runs on and what to improve.")
     models = add("models", "List the models that are here.")
     models.add_argument("--fetch", action="store_true", help="fetch the default model")
+    text = "Make a drafter for a model from its own text."
+    add_train_commands(commands.add_parser("train", help=text, description=text), debug)
     return parser
 
 
@@ -81,7 +87,7 @@ def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--model", help="folder, GGUF file or hub id; left out, the default model")
-    group.add_argument("--drafter", help=f"one of {', '.join(_DRAFTERS)}; left out, pool")
+    group.add_argument("--drafter", metavar="WORD|FILE|FOLDER|ID|LIST", help=_DRAFTER_HELP)
     group.add_argument("--draft-model", help="checkpoint that drafts (drafter 'model')")
     group.add_argument(
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"

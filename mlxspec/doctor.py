@@ -1,10 +1,11 @@
 """What this machine runs on, what speculation costs here, and what to do about it.
 
-`examine` finds out, `examination_text` puts it into words, `measure` runs the model, `run`
-prints. A finding is one line: what is not as it should be, what that costs, and what to do.
+`examine` finds out, `examination_text` puts it into words, `measure` and `drafter` run the model,
+`run` prints. A finding is one line: what is not as it should be, what that costs, and what to do.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ def run() -> int:
     examination = examine()
     print(examination_text(examination), flush=True)
     if examination.has_model and not examination.facts.notes:
+        print("\n" + drafter(), flush=True)
         print("\n" + measure(), flush=True)
     print()
     for finding in examination.findings:
@@ -94,6 +96,20 @@ def examination_text(examination: Examination) -> str:
         "model": f"{examination.model} ({state})" if examination.model else "",
     }
     return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
+
+
+def drafter() -> str:
+    """Return which drafter serves the default model here, and why.
+
+    Measured anew, and for every other model at its next use: what was kept may come from a time
+    when the machine was busy.
+    """
+    from mlxspec import api
+    from mlxspec.choosing import measured
+
+    measured.forget()
+    choice = api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
+    return f"drafter {choice.drafter}, {choice.reason}"
 
 
 def measure() -> str:

@@ -47,6 +47,12 @@ def test_loading_is_told_as_it_goes():
     live.session.close()
 
 
+def test_what_a_session_is_told_is_shown(live):
+    live.session.tell("which drafter is fastest is measured once")
+    live.until_a(SessionNotice)
+    assert live.news == [SessionNotice("which drafter is fastest is measured once")]
+
+
 def test_a_message_is_answered_with_the_events_of_the_conversation(live):
     live.session.send("hi")
     live.until_a(GenerationFinished)

@@ -100,9 +100,11 @@ def test_it_prints_and_returns_1_where_something_is_to_be_done(machine, capsys):
 def test_it_prints_the_cost_and_returns_0_where_all_is_well(
     machine, has_model, monkeypatch, capsys
 ):
+    monkeypatch.setattr(doctor, "drafter", lambda: "drafter pool, fastest of 2")
     monkeypatch.setattr(doctor, "measure", lambda: "the table")
     assert doctor.run() == 0
-    assert capsys.readouterr().out.endswith("the table\n\nEverything is as it should be.\n")
+    ending = "drafter pool, fastest of 2\n\nthe table\n\nEverything is as it should be.\n"
+    assert capsys.readouterr().out.endswith(ending)
 
 
 def test_a_bad_choice_is_reported_and_nothing_measured(machine, has_model, capsys):

@@ -23,6 +23,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"decoder"},
     {"drafters", "reply", "cost", "budget"},
     {"engine"},
+    {"choosing"},
     {"conversation"},
     {"api"},
     {"compat", "doctor", "train", "bench"},
@@ -31,7 +32,23 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"__main__"},
 ]
 HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
-SHARED_BY_DRAFTERS = {"base", "growth", "automaton", "calibration", "table_file", "table_rows"}
+SHARED_BY_DRAFTERS = {
+    "base",
+    "growth",
+    "automaton",
+    "calibration",
+    "table_file",
+    "table_rows",
+    "beam",
+    "reduced_head",
+    "rank_paths",
+    "rank_tree",
+    "medusa_heads",
+    "exit_network",
+    "eagle_base",
+    "eagle_history",
+    "eagle_network",
+}
 SEEN_BY_THE_APP = {"errors", "events", "stats", "trace"}
 
 

@@ -129,6 +129,10 @@ class EngineSession:
             for order in self._open_orders:
                 order.cancel.set()
 
+    def tell(self, message: str) -> None:
+        """Show a notice; may be called from any thread."""
+        self._events.append(SessionNotice(message))
+
     def close(self) -> None:
         self._closing.set()
         self.stop()

@@ -41,21 +41,25 @@ def run(args: Namespace) -> int:
     from mlxspec_app.app import run_chat
     from mlxspec_app.bridge import EngineSession
 
-    def open_conversation(on_progress: Callable[[int, int], None]) -> Conversation:
-        return Conversation(open_engine(args, on_progress), args.system)
+    def open_session() -> EngineSession:
+        def open_conversation(on_progress: Callable[[int, int], None]) -> Conversation:
+            prepared = open_engine(args, on_progress, session.tell)
+            return Conversation(prepared.engine, args.system)
 
-    target, drafter = args.model or DEFAULT_NAME, drafter_name(args)
-    return run_chat(
-        lambda: EngineSession(open_conversation, params, args.trace, target=target, drafter=drafter)
-    )
+        target, drafter = args.model or DEFAULT_NAME, drafter_name(args)
+        session = EngineSession(
+            open_conversation, params, args.trace, target=target, drafter=drafter
+        )
+        return session
+
+    return run_chat(open_session)
 
 
 def _run_plain(args: Namespace, params: GenerationParams) -> int:
-    conversation = Conversation(open_engine(args), args.system)
-    chat = _PlainChat(conversation, params)
-    print(
-        f"{conversation.engine.name}, drafter {conversation.engine.drafter.name}. /help for help."
-    )
+    prepared = open_engine(args)
+    chat = _PlainChat(Conversation(prepared.engine, args.system), params)
+    choice = prepared.choice
+    print(f"{prepared.engine.name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
     with ExitStack() as stack:
         if args.trace:
             chat.trace = stack.enter_context(TraceWriter(args.trace))

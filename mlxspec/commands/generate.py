@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from mlxspec.choosing.auto import Choice
 from mlxspec.commands.options import PrefillBar, generation_params, open_engine
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
@@ -33,11 +34,11 @@ def run(args: Namespace) -> int:
     """
     prompt = _read_prompt(args)
     params = generation_params(args)
-    engine = open_engine(args)
-    printer = _Printer(as_json=args.json)
+    prepared = open_engine(args)
+    printer = _Printer(prepared.choice, as_json=args.json)
     with ExitStack() as stack:
         trace = stack.enter_context(TraceWriter(args.trace)) if args.trace else None
-        for event in _events(engine, prompt, params, args):
+        for event in _events(prepared.engine, prompt, params, args):
             if trace:
                 trace.write(event)
             printer.show(event)
@@ -79,7 +80,8 @@ def _events(
 class _Printer:
     """Streams a reply, or gathers it into one JSON document."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, choice: Choice, *, as_json: bool) -> None:
+        self._choice = choice
         self._as_json = as_json
         self._tokens: list[int] = []
         self._text = ""
@@ -112,7 +114,9 @@ class _Printer:
         about = self._started
         if not self._as_json:
             print()
-            print(summary_line(event.stats, drafter=about.drafter), file=sys.stderr)
+            print(summary_line(event.stats, drafter=self._choice.drafter), file=sys.stderr)
+            if self._choice.speeds:
+                print(f"{self._choice.drafter} was {self._choice.reason}", file=sys.stderr)
             return
         document = {
             "text": self._text,
@@ -123,6 +127,7 @@ class _Printer:
                 "model": about.target,
                 "weights": about.weights,
                 "drafter": about.drafter,
+                "drafter_choice": self._choice.as_dict(),
                 "cache": about.cache,
                 "sampling": about.sampling,
                 "seed": about.seed,

@@ -7,29 +7,38 @@ from argparse import Namespace
 from tqdm import tqdm
 
 from mlxspec import api
-from mlxspec.engine import Engine
 from mlxspec.reply import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.sampling import Law
 
 
-def open_engine(args: Namespace, on_progress: api.Progress | None = None) -> Engine:
-    """Load what the arguments name; without `on_progress` a download draws its own bar."""
-    return api.load(
-        args.model,
-        drafter=drafter_name(args),
+def open_engine(
+    args: Namespace, on_progress: api.Progress | None = None, say: api.Say | None = None
+) -> api.Prepared:
+    """Load what the arguments name.
+
+    Args:
+        args: Parsed arguments.
+        on_progress: Told about a download; without it a download draws its own bar.
+        say: Told what a user should know; without it that is printed to standard error.
+    """
+    options = api.Options(
+        drafter=args.drafter or "auto",
         draft_model=args.draft_model,
         lookahead=args.lookahead,
         max_kv_size=args.max_kv_size,
         keep=args.keep,
         kv_bits=args.kv_bits,
-        on_progress=on_progress,
     )
+    return api.prepare(args.model, options, on_progress=on_progress, say=say or _print)
+
+
+def _print(line: str) -> None:
+    print(f"mlxspec: {line}", file=sys.stderr, flush=True)
 
 
 def drafter_name(args: Namespace) -> str:
-    """Return the drafter asked for, or the one that fits the other arguments."""
-    default = "model" if args.draft_model else "pool"
-    return default if args.drafter is None else str(args.drafter)
+    """Return the drafter asked for, before anything is loaded."""
+    return api.Options(drafter=args.drafter or "auto", draft_model=args.draft_model).asked
 
 
 def generation_params(args: Namespace) -> GenerationParams:

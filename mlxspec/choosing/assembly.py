@@ -1,0 +1,228 @@
+"""From what a user calls a drafter to the drafter: a word, a file, a folder, a hub id, or a list.
+
+none, suffix, table, pool     need nothing but the text; table and pool begin with the table
+                              trained for the target, where there is one
+medusa, eagle3, exit, model   the trained drafter that is here for the target
+anything else                 the trained head, table or draft model that lies there
+a, b, ...                     one pool of all of these
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+from mlxspec.cache import Cache
+from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
+from mlxspec.choosing.trained import head_drafters
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.draft_model import DEFAULT_LOOKAHEAD, DraftModelDrafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.table_file import load_table
+from mlxspec.drafters.table_rows import StoredRows
+from mlxspec.engine import Engine
+from mlxspec.errors import MlxspecError, VocabularyMismatchError
+from mlxspec.loading import LoadedModel, ProgressCallback, load_model
+from mlxspec.loading.draft_model_file import load_draft_model_file
+from mlxspec.loading.folder import read_config
+from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.head_source import find_head
+from mlxspec.loading.heads import load_head
+from mlxspec.loading.shipped import DrafterFile, read_drafter_file
+from mlxspec.models import ModelConfig
+from mlxspec.models.config import FAMILIES
+
+HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
+    "none": lambda rows=(): NoDrafter(),
+    "suffix": lambda rows=(): SuffixDrafter(),
+    "table": lambda rows=(): TableDrafter(rows),
+    "pool": lambda rows=(): PoolDrafter([SuffixDrafter(), TableDrafter(rows)]),
+}
+"""Drafters that need nothing but the text; called with the rows of a table, or without."""
+
+TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit": "exit"}
+"""Words for trained drafters, and the kind of file each stands for."""
+
+WORDS = (*HOST_DRAFTERS, *TRAINED, "auto")
+_ALONE = ("none", "pool", "auto")
+
+Say = Callable[[str], None]
+"""Is told in one line what takes time, or is not as it should be."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a drafter is built for, and of.
+
+    Attributes:
+        engine: The target's engine.
+        loaded: The target.
+        fingerprint: The target's.
+        files: The trained drafters that are here for it, by kind.
+        make_cache: Returns a cache for a draft model, shaped like the target's.
+        draft_model: Checkpoint for the word "model" in place of the trained one, or None.
+        lookahead: Longest chain of a draft model.
+        on_progress: Told about a download.
+        say: Told what a user should know.
+        wirings: Which way of reading a head was found best, by source: each is tried once.
+    """
+
+    engine: Engine
+    loaded: LoadedModel
+    fingerprint: str
+    files: Mapping[str, DrafterFile]
+    make_cache: Callable[[ModelConfig], Cache]
+    draft_model: str | PathLike[str] | None = None
+    lookahead: int = DEFAULT_LOOKAHEAD
+    on_progress: ProgressCallback | None = None
+    say: Say = lambda line: None
+    wirings: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def target(self) -> Decoder:
+        return self.engine.target
+
+    @cached_property
+    def table_rows(self) -> Sequence[StoredRows]:
+        """Rows of the table trained for the target; none where there is no such table."""
+        file = self.files.get("table")
+        return load_table(file.path, self.target.vocab_size) if file else ()
+
+
+def parts_of(drafter: str) -> list[str]:
+    """Return the drafters that a list names; a path may hold commas."""
+    if Path(drafter).expanduser().exists():
+        return [drafter]
+    return [part.strip() for part in drafter.split(",")]
+
+
+def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
+    """Raise ValueError for what cannot be a drafter, before anything is loaded."""
+    parts = parts_of(drafter)
+    for part in parts:
+        is_place = Path(part).expanduser().exists() or part.count("/") == 1
+        if part not in WORDS and not (part and is_place):
+            raise ValueError(
+                f"drafter {part!r} is not known; choose from {', '.join(WORDS)}, or give a file, a "
+                "folder or a hub id, or several with commas between"
+            )
+        if len(parts) > 1 and part in _ALONE:
+            raise ValueError(f"the drafter {part!r} stands alone: take it out of {drafter!r}")
+    if has_draft_model and "model" not in parts:
+        raise ValueError(f"the drafter {drafter!r} uses no draft model; choose 'model', or drop it")
+
+
+def build_drafter(drafter: str, site: Site) -> Drafter:
+    """Return the drafter of a word, a place or a list; see `check_drafter` for what is refused.
+
+    Raises:
+        MlxspecError: There is no such drafter here, or it cannot serve this target.
+    """
+    parts = parts_of(drafter)
+    if len(parts) == 1:
+        return _build(parts[0], site)
+    return PoolDrafter([_build(part, site, samples=False) for part in parts])
+
+
+def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
+    """Return what is worth measuring for a target, given its trained drafters."""
+    words = ["none", "pool", *(word for word, kind in TRAINED.items() if kind in files)]
+    return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
+
+
+def _build(part: str, site: Site, *, samples: bool = True) -> Drafter:
+    if part in HOST_DRAFTERS:
+        return HOST_DRAFTERS[part](site.table_rows)
+    if part == "model" and site.draft_model is not None:
+        return _draft_model(load_model(site.draft_model, on_progress=site.on_progress), site)
+    if part in TRAINED:
+        return _from_file(_trained_file(part, site), site, samples=samples)
+    place = find_head(part, site.on_progress).path
+    file = read_drafter_file(place) if place.is_file() else None
+    if file is not None:
+        return _from_file(file, site, samples=samples, is_probed=True)
+    if _is_model(place):
+        return _draft_model(load_model(part), site)
+    return _head(part, site, samples=samples, is_probed=True)
+
+
+def _trained_file(word: str, site: Site) -> DrafterFile:
+    kind = TRAINED[word]
+    if kind not in site.files:
+        or_name = "; or name a checkpoint with --draft-model" if word == "model" else ""
+        raise MlxspecError(
+            f"there is no trained drafter of the kind {kind!r} for {site.loaded.name}: train one "
+            f"with `mlxspec train {kind}`{or_name}, or choose 'pool', which needs none"
+        )
+    return site.files[kind]
+
+
+def _from_file(file: DrafterFile, site: Site, *, samples: bool, is_probed: bool = False) -> Drafter:
+    match file.kind:
+        case "table":
+            tokenizer = site.loaded.tokenizer.fingerprint
+            return TableDrafter.load(file.path, site.target.vocab_size, tokenizer=tokenizer)
+        case "draft-model":
+            return _draft_model(load_draft_model_file(file.path, site.loaded.tokenizer), site)
+        case _:
+            return _head(str(file.path), site, samples=samples, is_probed=is_probed)
+
+
+def _is_model(path: Path) -> bool:
+    """Say whether a path holds a whole model; a head has no tokenizer or no family."""
+    if path.is_file():
+        return path.suffix == ".gguf"
+    if not (path / "tokenizer.json").is_file():
+        return False
+    config = read_config(path)
+    return config.get("model_type") in FAMILIES and "medusa_num_heads" not in config
+
+
+def _draft_model(small: LoadedModel, site: Site) -> Drafter:
+    check_vocabulary(site.loaded, small)
+    decoder = Decoder(small.model, site.make_cache(small.config))
+    return DraftModelDrafter(decoder, site.target.vocab_size, site.lookahead)
+
+
+def _head(source: str, site: Site, *, samples: bool, is_probed: bool) -> Drafter:
+    """Return the drafter of a head; one that the user brought is tried on the target first."""
+    head = load_head(source, site.loaded.config, on_progress=site.on_progress)
+    drafters = head_drafters(head, site.target, samples=samples)
+    if is_probed and source not in site.wirings:
+        site.wirings[source] = _try_out(source, head, drafters, site)
+    return drafters[site.wirings.get(source, 0)]
+
+
+def _try_out(source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], site: Site) -> int:
+    """Return which of the ways to read a head drafts best; say what is wrong with it."""
+    best, probe = best_wired(drafters, trials_of(site.engine))
+    site.target.reset()
+    if head.unknown:
+        site.say(f"warning: {source} runs without its {', '.join(head.unknown)}: not known here")
+    if head.card.get("note"):
+        site.say(f"warning: {source}: {head.card['note']}")
+    if not probe.is_wired:
+        site.say(
+            f"warning: {source} fits {site.loaded.name} badly ({probe.describe()}; a sound head "
+            f"reaches {MIN_HIT_RATE:.0%} and much more): replies stay right, but will be slow. Is "
+            "it a head of this very model?"
+        )
+    return best
+
+
+def check_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
+    """Raise VocabularyMismatchError unless both models read the same tokenizer.
+
+    Widths of the logits may differ: checkpoints pad them.
+    """
+    if not target.tokenizer.same_as(draft.tokenizer):
+        raise VocabularyMismatchError(
+            f"{draft.name} cannot draft for {target.name}: they read different tokenizers "
+            f"({draft.tokenizer.vocab_size} and {target.tokenizer.vocab_size} tokens). Choose a "
+            "draft model of the same family, or the drafter 'pool', which needs none"
+        )

@@ -1,0 +1,56 @@
+"""What was measured on this machine, kept so that it is measured once.
+
+One small JSON file in the cache folder. It is only a saving: where it cannot be read or written,
+things are measured again.
+"""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mlxspec import backend
+from mlxspec.loading.default_model import cache_folder
+
+_FILE = "measured.json"
+
+
+def machine_key() -> str:
+    """Return what a speed depends on beside the model: the device and the libraries."""
+    facts = backend.facts()
+    return f"{facts.device}, {facts.cores} cores, {facts.blas or facts.backend}, mlx {facts.mlx}"
+
+
+def recall(key: str) -> dict[str, Any] | None:
+    """Return what was kept under a key, or None."""
+    value = _read().get(key)
+    return value if isinstance(value, dict) else None
+
+
+def keep(key: str, value: dict[str, Any]) -> None:
+    """Keep a value; one of the same key is replaced."""
+    path = _path()
+    partial = path.with_name(f"{_FILE}.{os.getpid()}.part")
+    with suppress(OSError):  # a full or read-only disk costs time later, nothing else
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(_read() | {key: value}, indent=1), encoding="utf-8")
+        partial.replace(path)
+
+
+def forget() -> None:
+    """Drop all that was kept."""
+    with suppress(OSError):
+        _path().unlink(missing_ok=True)
+
+
+def _path() -> Path:
+    return cache_folder() / _FILE
+
+
+def _read() -> dict[str, Any]:
+    try:
+        content = json.loads(_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

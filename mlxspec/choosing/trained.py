@@ -1,0 +1,65 @@
+"""From a trained head to its drafter: one builder per kind.
+
+To add a kind of head, write its drafter, let `loading/heads.py` read its files, and name it here.
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
+from mlxspec.drafters.eagle3 import Eagle3Drafter, Eagle3Network
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
+from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.loading.head_checkpoint import HeadCheckpoint
+
+
+class Builder(Protocol):
+    """Builds the drafter of one kind of head."""
+
+    def __call__(self, head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+        """Return the drafter; `samples` says whether it may draw its tokens at random."""
+
+
+def _medusa(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+    return MedusaDrafter(MedusaHeads.from_checkpoint(head.config, head.tensors), target)
+
+
+def _eagle(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+    network = EagleNetwork.from_checkpoint(head.config, head.tensors)
+    return EagleDrafter(network, target, samples=samples)
+
+
+def _eagle3(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+    network = Eagle3Network.from_checkpoint(head.config, head.tensors)
+    return Eagle3Drafter(network, target, samples=samples)
+
+
+def _exit(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+    return EarlyExitDrafter(target, ExitHead.from_checkpoint(head.config, head.tensors))
+
+
+BUILDERS: dict[str, Builder] = {
+    "medusa": _medusa,
+    "eagle": _eagle,
+    "eagle3": _eagle3,
+    "exit": _exit,
+}
+"""By the kind that a checkpoint states."""
+
+
+def head_drafters(head: HeadCheckpoint, target: Decoder, *, samples: bool = True) -> list[Drafter]:
+    """Return the drafter of a head, and one more for every other way it may be meant.
+
+    Formats that count layers differently under one name offer `capture_alternatives`.
+
+    Args:
+        head: The head.
+        target: Its target.
+        samples: Whether the drafter may draw its tokens at random; a pool needs it not to.
+    """
+    build = BUILDERS[head.kind]
+    others = head.config.get("capture_alternatives", ())
+    ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
+    return [build(way, target, samples=samples) for way in (head, *ways)]

@@ -1,0 +1,107 @@
+"""Short trials of a drafter: the target replies to a built-in prompt, greedily, and is timed.
+
+Greedy replies are the same whatever the drafter, so trials of the same prompt differ in their
+speed and acceptance alone.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlxspec.drafters.base import Drafter
+from mlxspec.engine import Engine
+from mlxspec.reply import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
+from mlxspec.stats import GenerationStats
+
+PROMPTS = (
+    "Explain in a few sentences why the sea has tides.",
+    "Write a Python function that counts how often each word occurs in a text.",
+    "Make a packing list for a weekend of hiking in the mountains.",
+    "Correct the mistakes and give me the whole text back: Yesterday we goes to the market, and "
+    "we buyed apples, pears and a loaf of bread, because my sister were coming for dinner.",
+)
+"""Of different kinds; where a context is too short for one, its beginning is taken."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a short reply showed.
+
+    Attributes:
+        tokens: Tokens emitted.
+        seconds: Time they took, the prompt not counted.
+        rounds: Rounds with a draft.
+        hits: Rounds that kept at least one draft token.
+    """
+
+    tokens: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+    hits: int = 0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Emitted tokens/s, 0 for an empty trial."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the drafts whose first token was kept, 0 without a draft."""
+        return self.hits / self.rounds if self.rounds else 0.0
+
+    def __add__(self, other: "Trial") -> "Trial":
+        return Trial(
+            self.tokens + other.tokens,
+            self.seconds + other.seconds,
+            self.rounds + other.rounds,
+            self.hits + other.hits,
+        )
+
+
+def run_trial(
+    engine: Engine,
+    drafter: Drafter,
+    prompt: str,
+    *,
+    max_tokens: int,
+    max_seconds: float = float("inf"),
+    num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Trial:
+    """Let a drafter draft a reply to a prompt; the history is another afterwards.
+
+    Args:
+        engine: Its drafter is replaced, and put back in the end.
+        drafter: The drafter.
+        prompt: What a user says.
+        max_tokens: Tokens to emit at most.
+        max_seconds: Time after which no round begins, prompt included; one round there always is.
+        num_draft_tokens: Draft nodes per round at most.
+        clock: Seconds.
+    """
+    params = GenerationParams(max_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=True)
+    stats, begun = GenerationStats(), clock()
+
+    def is_over() -> bool:
+        return stats.generated_tokens > 0 and clock() - begun > max_seconds
+
+    usual, engine.drafter = engine.drafter, drafter
+    try:
+        tokens = _tokens(engine, prompt, max_tokens)
+        for event in engine.generate(tokens, params, should_stop=is_over):
+            stats.add(event)
+    finally:
+        engine.drafter = usual
+    hits = stats.accepted_at_depth[0] if stats.accepted_at_depth else 0
+    seconds = stats.total_s - stats.prefill_s
+    return Trial(stats.generated_tokens, seconds, stats.rounds, hits)
+
+
+def _tokens(engine: Engine, prompt: str, max_tokens: int) -> list[int]:
+    tokenizer = engine.tokenizer
+    if tokenizer.has_chat_template:
+        tokens = tokenizer.apply_chat_template([{"role": "user", "content": prompt}])
+    else:
+        tokens = tokenizer.encode(prompt)
+    room = len(tokens) if engine.context_length is None else engine.context_length - max_tokens
+    return tokens[: max(room, 1)]

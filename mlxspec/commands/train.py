@@ -1,0 +1,210 @@
+"""`mlxspec train`: a drafter for a model from nothing but the model itself, step by step.
+
+Every step leaves its files in one folder per model, where the next one finds them, and goes on
+where an interrupted run of it stopped. A trained drafter lands where `--drafter` and
+`--drafter auto` find it.
+"""
+
+import hashlib
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tqdm import tqdm
+
+from mlxspec import api, backend
+from mlxspec.drafters.table_file import save_table
+from mlxspec.errors import MlxspecError
+from mlxspec.loading import LoadedModel, load_model
+from mlxspec.loading.default_model import cache_folder
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.shipped import own_folder
+from mlxspec.train.corpus import load_corpus
+from mlxspec.train.data import DataProgress, estimate_memory, make_corpus
+from mlxspec.train.data_settings import DataSettings
+from mlxspec.train.evaluate import Settings, as_table, evaluate, heldout_prompts
+from mlxspec.train.features import shard_order, shard_paths, write_shards
+from mlxspec.train.heads import KINDS, build_objective, capture_layers, memory_gb, train_head
+from mlxspec.train.occurrences import observe
+from mlxspec.train.recipe import Recipe, load_recipe
+from mlxspec.train.table import build_table
+from mlxspec.train.trainer import Progress
+
+_TABLE_BYTES_PER_TOKEN = 500
+
+
+def run(args: Namespace) -> int:
+    """Run one step; Ctrl-C leaves what was done for the next run.
+
+    Raises:
+        ValueError: An argument is out of range.
+        MlxspecError: The model cannot be loaded, or what an earlier step leaves is not there.
+    """
+    loaded = load_model(args.model)
+    name = fingerprint(loaded.config, loaded.tokenizer)
+    place = args.folder or cache_folder() / "training" / name
+    try:
+        STEPS[args.step](args, loaded, place)
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on from here")
+        return 130
+    return 0
+
+
+def _data(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+    settings = DataSettings(
+        num_tokens=args.tokens, batch_size=args.batch_size, seed=args.seed, prompts=args.prompts
+    )
+    _say_memory(estimate_memory(loaded, settings) / backend.GB)
+    with tqdm(total=args.tokens, unit="tok", unit_scale=True, desc="writing", disable=None) as bar:
+
+        def show(progress: DataProgress) -> None:
+            bar.set_postfix(
+                conversations=progress.num_conversations,
+                dropped=sum(progress.dropped.values()),
+                refresh=False,
+            )
+            bar.update(progress.num_tokens - bar.n)
+
+        make_corpus(loaded, place / "corpus", settings, show)
+    print(place / "corpus")
+
+
+def _features(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+    conversations = load_corpus(args.corpus or place / "corpus", loaded.config.vocab_size)
+    shards = shard_order(conversations, max_heldout=args.heldout)
+    if args.shards is not None:
+        kept = [name for name, _ in shards if name.startswith("train")][: args.shards]
+        shards = [shard for shard in shards if shard[0] in kept or shard[0].startswith("heldout")]
+    folder = place / "features"
+    waiting = [shard for shard in shards if not (folder / f"{shard[0]}.safetensors").exists()]
+    sizes = [sum(len(conversations[index].tokens) for index in members) for _, members in waiting]
+    layers = capture_layers(loaded.config.num_hidden_layers)
+    row_bytes = 4 * loaded.config.hidden_size * (1 + len(layers))
+    _say_memory((loaded.model.nbytes + 3 * row_bytes * max(sizes, default=0)) / backend.GB + 1.0)
+    with tqdm(total=sum(sizes), unit="tok", unit_scale=True, desc="reading", disable=None) as bar:
+        write_shards(loaded.model, conversations, shards, folder, layers, bar.update)
+    print(folder)
+
+
+def _table(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+    vocab_size = loaded.config.vocab_size
+    conversations = load_corpus(args.corpus or place / "corpus", vocab_size)
+    tokens = sum(len(conversation.tokens) for conversation in conversations)
+    _say_memory(0.5 + tokens * _TABLE_BYTES_PER_TOKEN / backend.GB)
+    shards = shard_paths(args.features or place / "features", "train")
+    occurrences = observe(conversations, tqdm(shards, desc="features", disable=None))
+    rows = build_table(occurrences, vocab_size, max_bytes=round(args.max_mb * 1e6))
+    card = {
+        "target": target_of(loaded),
+        "tokens_seen": sum(len(one.contexts) for one in occurrences),
+        "feature_shards": len(shards),
+        "max_bytes": round(args.max_mb * 1e6),
+    }
+    out = _out(args, loaded)
+    save_table(out, rows, vocab_size, tokenizer=loaded.tokenizer.fingerprint, card=card)
+    print(out)
+
+
+def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+    recipe = recipe_of_arguments(args)
+    features = args.features or place / "features"
+    objective = build_objective(loaded, features, recipe)
+    _say_memory(memory_gb(loaded, objective))
+    out = _out(args, loaded)
+    with tqdm(
+        total=recipe.tokens, unit="tok", unit_scale=True, desc=recipe.kind, disable=None
+    ) as bar:
+
+        def show(progress: Progress) -> None:
+            bar.set_postfix_str(progress_text(progress), refresh=False)
+            bar.update(progress.tokens - bar.n)
+
+        train_head(loaded, objective, features, recipe, place / _run_name(recipe), out, show)
+    print(out)
+
+
+def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+    conversations = load_corpus(args.corpus or place / "corpus", loaded.config.vocab_size)
+    prompts = heldout_prompts(conversations, args.answers)
+    if not prompts:
+        raise MlxspecError("the corpus holds no greedy answer that was held out: make more of it")
+    prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=_say)
+    settings = Settings(args.nodes, args.temps, args.shapes, args.max_tokens)
+    with tqdm(desc="answering", disable=None) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        results = evaluate(
+            prepared.engine, prepared.make_drafter, prompts, settings, on_progress=show
+        )
+    figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
+    print(json.dumps(figures) if args.json else as_table(results))
+
+
+STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {
+    "data": _data,
+    "features": _features,
+    "table": _table,
+    **dict.fromkeys(KINDS, _head),
+    "eval": _eval,
+}
+
+
+def recipe_of_arguments(args: Namespace) -> Recipe:
+    """Return the recipe of a file, or the usual one, with what the arguments change.
+
+    Raises:
+        ValueError: The file is a recipe for another kind.
+        MlxspecError: The file is no recipe.
+    """
+    recipe = load_recipe(args.recipe) if args.recipe else KINDS[args.step].recipe
+    if recipe.kind != args.step:
+        raise ValueError(
+            f"{args.recipe} is a recipe for {recipe.kind!r}: run `mlxspec train {recipe.kind}`, or "
+            f"give a recipe for {args.step!r}"
+        )
+    changes = {name: getattr(args, name) for name in ("tokens", "seed")}
+    return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+
+
+def target_of(loaded: LoadedModel) -> dict[str, str]:
+    """Return what a card says of the target."""
+    return {"name": loaded.name, "fingerprint": fingerprint(loaded.config, loaded.tokenizer)}
+
+
+def progress_text(progress: Progress) -> str:
+    """Return loss and held-out acceptance, by depth, for a progress bar."""
+    parts = [f"loss {progress.loss:.3f}"]
+    if progress.curve:
+        last = progress.curve[-1]
+        depths = " ".join(f"{rate:.2f}" for rate in last.get("top1_by_depth", ()))
+        parts.append(f"held out {last['mean_acceptance_length']:.2f} ({depths})")
+    return ", ".join(parts)
+
+
+def _run_name(recipe: Recipe) -> str:
+    """Return the folder for checkpoints: one for each recipe, so that it goes on or begins anew."""
+    text = json.dumps(recipe.as_dict(), sort_keys=True)
+    return f"{recipe.kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _out(args: Namespace, loaded: LoadedModel) -> Path:
+    """Return the file to write, in a folder that is there."""
+    name = fingerprint(loaded.config, loaded.tokenizer)
+    path: Path = args.out or own_folder() / f"{name}-{args.step}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _say_memory(gb: float) -> None:
+    _say(f"takes about {gb:.1f} GB of memory; this machine has {backend.memory_gb():.1f} GB")
+
+
+def _say(line: str) -> None:
+    print(f"mlxspec: {line}", file=sys.stderr, flush=True)

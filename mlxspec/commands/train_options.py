@@ -1,0 +1,82 @@
+"""The arguments of `mlxspec train`; apart from the rest, so that they can be shown without MLX."""
+
+import argparse
+from pathlib import Path
+
+HEADS = {
+    "medusa": "Train Medusa heads.",
+    "eagle3": "Train an EAGLE-3 head.",
+    "exit": "Train an early exit.",
+    "draft-model": "Distil a small Qwen2 model.",
+}
+
+
+def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    """Add the commands below `train`, which stand in the order they are run in.
+
+    Args:
+        parser: The parser of `train`.
+        shared: Options that every command has.
+    """
+    steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        step = steps.add_parser(name, help=text, description=text, parents=[shared])
+        step.add_argument("--model", help="folder, GGUF file or hub id; left out, the default")
+        step.add_argument(
+            "--folder", type=Path, help="for all that training leaves; left out, the cache folder"
+        )
+        return step
+
+    _add_data(add("data", "Let the model write conversations."))
+    _add_features(add("features", "Compute what the model thinks of them."))
+    _add_table(add("table", "Make a table of what the model finds probable."))
+    for kind, text in HEADS.items():
+        _add_head(add(kind, text))
+    _add_eval(add("eval", "Measure a drafter on held-out conversations."))
+
+
+def _add_data(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--tokens", type=int, default=1_000_000, help="to write in all (1000000)")
+    step.add_argument("--prompts", type=Path, metavar="FILE", help="one prompt per line, or .jsonl")
+    step.add_argument("--batch-size", type=int, default=32, help="conversations at a time (32)")
+    step.add_argument("--seed", type=int, default=0)
+
+
+def _add_features(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--corpus", type=Path, help="file or folder; left out, what `data` wrote")
+    step.add_argument("--heldout", type=int, default=128, help="held-out conversations (128)")
+    step.add_argument("--shards", type=int, help="most shards for training; left out, all")
+
+
+def _add_table(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--corpus", type=Path, help="file or folder; left out, what `data` wrote")
+    step.add_argument("--features", type=Path, help="folder; left out, what `features` wrote")
+    step.add_argument("--max-mb", type=float, default=5.0, help="size of the file at most (5)")
+    _add_out(step)
+
+
+def _add_head(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--recipe", type=Path, metavar="FILE", help="TOML; left out, the usual one")
+    step.add_argument("--tokens", type=int, help="assistant tokens to learn from")
+    step.add_argument("--seed", type=int)
+    step.add_argument("--features", type=Path, help="folder; left out, what `features` wrote")
+    _add_out(step)
+
+
+def _add_out(step: argparse.ArgumentParser) -> None:
+    step.add_argument(
+        "--out", type=Path, metavar="FILE", help="left out, where `--drafter` finds it by its word"
+    )
+
+
+def _add_eval(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--drafter", default="pool", help="as in `mlxspec generate` (pool)")
+    step.add_argument("--corpus", type=Path, help="file or folder; left out, what `data` wrote")
+    step.add_argument("--answers", type=int, default=16, help="held-out prompts to answer (16)")
+    step.add_argument("--max-tokens", type=int, default=64, help="of each answer (64)")
+    step.add_argument("--nodes", type=int, nargs="+", default=[8, 16], help="per round (8 16)")
+    step.add_argument("--temps", type=float, nargs="+", default=[0.0, 1.0], help="(0 1)")
+    shapes = ("tree", "chain")
+    step.add_argument("--shapes", choices=shapes, nargs="+", default=shapes, help="(tree chain)")
+    step.add_argument("--json", action="store_true", help="print one JSON document instead")

@@ -1,0 +1,50 @@
+"""A draft model in one file: config and weights, the tokenizer being its target's own.
+
+A small language model that was distilled for one target needs nothing else, so it travels as the
+other trained drafters do (see `shipped.py`).
+"""
+
+from os import PathLike, fspath
+from pathlib import Path
+
+import mlx.core as mx
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import LoadedModel
+from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.loading.weights import load_weights
+from mlxspec.models import ModelConfig, build_model
+
+KIND = "draft-model"
+
+
+def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> LoadedModel:
+    """Return the draft model of a file, ready to run.
+
+    Args:
+        path: A file of the kind "draft-model".
+        tokenizer: The target's.
+
+    Raises:
+        UnsupportedModelError: The file holds something else, is damaged, or its weights do not
+            fit its config.
+    """
+    file = read_drafter_file(Path(path))
+    if file is None or file.kind != KIND:
+        found = "no drafter of mlxspec" if file is None else f"a drafter of the kind {file.kind!r}"
+        raise UnsupportedModelError(
+            f"{fspath(path)} holds {found}, not a draft model: give a file made by "
+            f"`mlxspec train {KIND}`, a model folder or a GGUF file"
+        )
+    config = ModelConfig.from_dict(file.config)
+    try:
+        tensors = mx.load(str(path), format="safetensors")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"{fspath(path)} is damaged or cut short ({error}): get or make it again"
+        ) from error
+    assert isinstance(tensors, dict)
+    model = build_model(config)
+    weights = load_weights(model, tensors, file.config.get("quantization"))
+    return LoadedModel(model, config, tokenizer, Path(path).stem, weights)

@@ -1,0 +1,111 @@
+"""Trained drafters that are here: those that come with mlxspec, and those trained on this machine.
+
+Each is one safetensors file whose metadata says what it is:
+
+    format  "mlxspec-drafter"
+    kind    a key of `KINDS`
+    config  JSON: what the drafter is built from
+    card    JSON: how it was made; `target` in it has the `name` and `fingerprint` of its target
+
+Only headers are read to find them.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlxspec.loading.default_model import cache_folder
+from mlxspec.loading.head_checkpoint import KINDS as HEAD_KINDS
+
+FORMAT = "mlxspec-drafter"
+KINDS = ("table", "draft-model", *HEAD_KINDS)
+_LENGTH = struct.Struct("<Q")
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class DrafterFile:
+    """A trained drafter on this disk.
+
+    Attributes:
+        path: The file.
+        kind: One of `KINDS`.
+        config: What the drafter is built from.
+        card: How it was made, and for which target.
+        digest: Differs between any two files that were trained differently.
+    """
+
+    path: Path
+    kind: str
+    config: Mapping[str, Any] = field(repr=False)
+    card: Mapping[str, Any] = field(repr=False)
+    digest: str
+
+    @property
+    def target_fingerprint(self) -> str:
+        """The `fingerprint` of its target, "" where the card does not say."""
+        target = self.card.get("target")
+        return str(target.get("fingerprint", "")) if isinstance(target, dict) else ""
+
+
+def read_drafter_file(path: Path) -> DrafterFile | None:
+    """Return what the header of a file says, or None where it is no drafter of this format."""
+    header = _header(path)
+    stated = _json(header).get("__metadata__")
+    metadata = stated if isinstance(stated, dict) else {}
+    kind = metadata.get("kind")
+    if metadata.get("format") != FORMAT or kind not in KINDS:
+        return None
+    config, card = (_json(metadata.get(name, "")) for name in ("config", "card"))
+    digest = hashlib.sha256(header + str(path.stat().st_size).encode()).hexdigest()
+    return DrafterFile(path, kind, config, card, digest[:_DIGITS])
+
+
+def own_folder() -> Path:
+    """Return the folder for drafters trained on this machine."""
+    return cache_folder() / "drafters"
+
+
+def drafter_folders() -> tuple[Path, ...]:
+    """Return the folders that hold trained drafters, those of this machine first."""
+    package = Path(__file__).parents[1]
+    shipped = [folder / "assets" / "drafters" for folder in (package, package.parent)]
+    return (own_folder(), *(folder for folder in shipped if folder.is_dir()))
+
+
+def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dict[str, DrafterFile]:
+    """Return the trained drafters for a target by kind.
+
+    Args:
+        fingerprint: Of the target.
+        folders: Where to look; of two drafters of a kind the first one counts.
+    """
+    found: dict[str, DrafterFile] = {}
+    for folder in drafter_folders() if folders is None else folders:
+        for path in sorted(folder.glob("*.safetensors")):
+            file = read_drafter_file(path)
+            if file is not None and file.target_fingerprint == fingerprint:
+                found.setdefault(file.kind, file)
+    return found
+
+
+def _header(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            start = file.read(_LENGTH.size)
+            length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
+            return file.read(length) if length < path.stat().st_size else b""
+    except OSError:
+        return b""
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,343 @@
+"""From `load(drafter=...)` to the drafter: words, files, folders, lists, and what is refused."""
+
+import json
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from mlxspec import api
+from mlxspec.api import Options, prepare
+from mlxspec.choosing import assembly, auto, probe
+from mlxspec.choosing.assembly import candidates
+from mlxspec.choosing.trials import Trial
+from mlxspec.drafters.table_file import save_table as save
+from mlxspec.drafters.table_rows import pack
+from mlxspec.errors import MlxspecError, VocabularyMismatchError
+from mlxspec.loading import load_model
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.sources import Source
+from mlxspec.reply import GenerationParams
+from mlxspec.train.occurrences import Occurrences
+from mlxspec.train.table import build_table
+from tests.drafter_files import medusa_parts, nonsense_parts, save_drafter
+from tests.model_folders import random_model, save_folder, tiny_config
+from tests.tiny import emitted
+
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_folder(tmp_path_factory.mktemp("target") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def target_name(folder):
+    loaded = load_model(folder)
+    return fingerprint(loaded.config, loaded.tokenizer)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A cache folder of the test's own: nothing trained, nothing measured. Short trials."""
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(probe, "_TOKENS_PER_PROMPT", 12)
+    monkeypatch.setattr(auto, "_TOKENS_PER_PROMPT", 4)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def own_medusa(home, target_name):
+    path = home / "drafters" / "medusa.safetensors"
+    return save_drafter(path, "medusa", *medusa_parts(), target_name)
+
+
+def save_table(path, target="any", tokenizer=""):
+    """A table that knows 9 and, less probably, 11 to follow 3."""
+    tokens, probs = np.array([[9, 11]] * 4, np.int32), np.array([[0.75, 0.25]] * 4, np.float32)
+    contexts = pack(np.array([[-1, -1, 3]] * 4))
+    rows = build_table([Occurrences(contexts, tokens, probs)], 24)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    card = {"target": {"fingerprint": target}}
+    save(path, rows, 24, tokenizer=tokenizer, card=card)
+    return path
+
+
+def save_draft_model(path, target=""):
+    config = tiny_config("qwen2", hidden_size=16, head_dim=4)
+    return save_drafter(
+        path, "draft-model", config, dict(tree_flatten(random_model(config).parameters())), target
+    )
+
+
+def drafter_of(folder, drafter, **options):
+    return prepare(folder, Options(drafter, **options), say=lambda line: None).engine.drafter
+
+
+def names_in(pool):
+    return [drafter.name for drafter in pool.drafters]
+
+
+# ---- words -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["none", "suffix", "table", "pool"])
+def test_a_word_that_needs_only_the_text_gives_its_drafter(folder, word):
+    assert drafter_of(folder, word).name == word
+
+
+def test_a_word_for_a_trained_drafter_finds_the_one_of_this_target(folder, own_medusa):
+    drafter = drafter_of(folder, "medusa")
+    stored = mx.load(str(own_medusa))["heads.1.blocks.0.weight"]
+    assert drafter.name == "medusa"
+    assert drafter.heads.heads[1].blocks[0].weight.tolist() == stored.tolist()
+
+
+def test_table_and_pool_begin_with_the_table_of_this_target(folder, home, target_name):
+    save_table(home / "drafters" / "table.safetensors", target_name)
+    alone = drafter_of(folder, "table")
+    pool = drafter_of(folder, "pool")
+    for table in (alone, pool.drafters[1]):
+        probs = table.cursor(3).next_probs()
+        assert probs[9] > probs[11] > 0
+
+
+def test_without_a_table_of_this_target_they_begin_with_nothing(folder, home):
+    save_table(home / "drafters" / "table.safetensors", "of another target")
+    assert drafter_of(folder, "table").cursor(3).next_probs() == {}
+
+
+def test_the_word_model_finds_the_draft_model_trained_for_this_target(folder, home, target_name):
+    save_draft_model(home / "drafters" / "small.safetensors", target_name)
+    drafter = drafter_of(folder, "model", lookahead=3)
+    assert (drafter.name, drafter.lookahead) == ("model", 3)
+    assert drafter.decoder.model.config.model_type == "qwen2"
+
+
+def test_a_draft_model_that_is_given_drafts(folder, home):
+    prepared = prepare(folder, Options(draft_model=save_folder(home.parent / "small")))
+    assert prepared.choice.drafter == "model"
+    assert prepared.engine.drafter.name == "model"
+
+
+def test_a_draft_model_has_a_cache_like_its_target(folder):
+    drafter = drafter_of(folder, "model", draft_model=folder, max_kv_size=32, keep=2)
+    assert (drafter.decoder.cache.max_size, drafter.decoder.cache.keep) == (32, 2)
+
+
+# ---- places ----------------------------------------------------------------------------------
+
+
+def test_a_file_is_what_its_metadata_says(folder, tmp_path):
+    medusa = save_drafter(tmp_path / "a.safetensors", "medusa", *medusa_parts())
+    small = save_draft_model(tmp_path / "b.safetensors")
+    table = save_table(tmp_path / "c.safetensors")
+    found = [drafter_of(folder, str(path)).name for path in (medusa, small, table)]
+    assert found == ["medusa", "model", "table"]
+
+
+def test_a_folder_with_a_tokenizer_is_a_draft_model(folder):
+    assert drafter_of(folder, folder).name == "model"
+
+
+def test_a_hub_id_of_a_whole_model_is_a_draft_model(folder, monkeypatch):
+    monkeypatch.setattr(assembly, "find_head", lambda source, _: Source(folder, source))
+    monkeypatch.setattr(assembly, "load_model", lambda source: load_model(folder))
+    assert drafter_of(folder, "some/model").name == "model"
+
+
+def test_a_folder_that_another_tool_saved_heads_in_is_a_head(folder, tmp_path):
+    _, tensors = medusa_parts()
+    (tmp_path / "config.json").write_text(json.dumps({"medusa_num_heads": 2}))
+    theirs = {
+        name.replace("heads.", "").replace("blocks.0", "0.linear"): array
+        for name, array in tensors.items()
+    }
+    mx.save_safetensors(str(tmp_path / "medusa_lm_head.safetensors"), theirs)
+    assert drafter_of(folder, str(tmp_path)).name == "medusa"
+
+
+def test_a_head_that_drafts_nonsense_is_said_to(folder, tmp_path):
+    said = []
+    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *nonsense_parts())
+    prepare(folder, Options(str(path)), say=said.append)
+    assert len(said) == 1
+    assert "odd.safetensors fits tiny badly (" in said[0]
+    assert "first draft tokens accepted" in said[0]
+
+
+def test_a_head_is_tried_once_however_often_it_is_built(folder, tmp_path):
+    said = []
+    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *nonsense_parts())
+    prepared = prepare(folder, Options(str(path)), say=said.append)
+    another = prepared.make_drafter()
+    assert another is not prepared.engine.drafter
+    assert another.name == "medusa"
+    assert len(said) == 1
+
+
+def test_without_a_listener_it_becomes_a_warning(folder, tmp_path):
+    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *nonsense_parts())
+    with pytest.warns(UserWarning, match="fits tiny badly"):
+        api.load(folder, drafter=path)
+
+
+def test_a_drafter_of_the_users_own_leaves_nothing_of_its_probe(folder, tmp_path):
+    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *medusa_parts())
+    engine = prepare(folder, Options(str(path)), say=lambda line: None).engine
+    assert len(engine.target) == 0
+    params = GenerationParams(max_tokens=12)
+    plain = api.load(folder, drafter="none")
+    assert emitted(engine.generate(PROMPT, params)) == emitted(plain.generate(PROMPT, params))
+
+
+# ---- lists -----------------------------------------------------------------------------------
+
+
+def test_several_are_one_pool(folder, own_medusa, tmp_path):
+    table = save_table(tmp_path / "table.safetensors")
+    assert names_in(drafter_of(folder, "suffix, medusa")) == ["suffix", "medusa"]
+    assert names_in(drafter_of(folder, f"{table},suffix")) == ["table", "suffix"]
+
+
+def test_a_place_may_hold_a_comma(folder, tmp_path):
+    path = save_table(tmp_path / "a,b.safetensors")
+    assert drafter_of(folder, str(path)).name == "table"
+
+
+@pytest.mark.parametrize("word", ["none", "pool", "auto"])
+def test_what_stands_alone_is_refused_in_a_list(folder, word):
+    with pytest.raises(ValueError, match=f"{word}' stands alone"):
+        api.load(folder, drafter=f"suffix,{word}")
+
+
+# ---- refused ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["ngram", "", "suffix,", "missing.safetensors", "/no/such/file"])
+def test_what_is_no_drafter_is_refused_before_anything_is_loaded(word):
+    with pytest.raises(ValueError, match=r"is not known; choose from none, suffix, .* auto, or"):
+        api.load("no model either", drafter=word)
+
+
+@pytest.mark.parametrize("word", ["medusa", "eagle3", "exit"])
+def test_a_trained_drafter_that_is_not_here_says_how_to_make_one(folder, word):
+    with pytest.raises(
+        MlxspecError, match=f"'{word}' for tiny: train one with `mlxspec train {word}"
+    ):
+        api.load(folder, drafter=word)
+
+
+def test_a_draft_model_that_is_not_here_says_how_to_name_one(folder):
+    with pytest.raises(MlxspecError, match=r"`mlxspec train draft-model`; or name .*--draft-model"):
+        api.load(folder, drafter="model")
+
+
+def test_a_draft_model_that_would_not_be_used_is_refused(folder):
+    with pytest.raises(ValueError, match="'suffix' uses no draft model"):
+        api.load(folder, drafter="suffix", draft_model=folder)
+
+
+def test_a_table_of_another_tokenizer_is_refused(folder, tmp_path):
+    path = save_table(tmp_path / "table.safetensors", tokenizer="another")
+    with pytest.raises(VocabularyMismatchError, match="use the table of this target"):
+        api.load(folder, drafter=path)
+
+
+def test_a_draft_model_of_another_tokenizer_is_refused(folder, tmp_path):
+    other = save_folder(tmp_path / "other")
+    path = other / "tokenizer.json"
+    path.write_text(path.read_text().replace('"c": 2', '"z": 2').replace('"c":2', '"z":2'))
+    with pytest.raises(VocabularyMismatchError, match="different tokenizers"):
+        api.load(folder, draft_model=other)
+
+
+# ---- auto ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    """Speeds by name of the drafter, in place of measured ones; every trial is noted."""
+    speeds = {"none": 10, "pool": 20, "medusa": 30}
+    noted = []
+
+    def run(engine, drafter, prompt, **limits):
+        noted.append(drafter.name)
+        return Trial(tokens=speeds[drafter.name], seconds=1.0)
+
+    monkeypatch.setattr(auto, "run_trial", run)
+    return {"speeds": speeds, "noted": noted}
+
+
+def test_auto_takes_the_fastest_of_what_is_here_and_says_why(folder, own_medusa, trials):
+    said = []
+    prepared = prepare(folder, say=said.append)
+    assert prepared.engine.drafter.name == prepared.choice.drafter == "medusa"
+    assert prepared.choice.speeds == {"none": 10, "pool": 20, "medusa": 30}
+    assert prepared.choice.reason == (
+        "fastest of 3 on this machine (tokens/s: medusa 30.0, pool 20.0, none 10.0)"
+    )
+    assert said == ["measuring once which drafter is fastest here: none, pool, medusa ..."]
+
+
+def test_auto_measures_once(folder, own_medusa, trials):
+    first = prepare(folder).choice
+    trials["noted"].clear()
+    said = []
+    again = prepare(folder, say=said.append).choice
+    assert trials["noted"] == said == []
+    assert (again.drafter, again.speeds) == (first.drafter, first.speeds)
+    assert again.reason == f"{first.reason}, measured before"
+
+
+@pytest.mark.parametrize("change", ["drafter", "cache", "machine", "weights"])
+def test_auto_measures_anew_when_something_it_depends_on_has_changed(
+    folder, own_medusa, trials, change, monkeypatch, target_name
+):
+    prepare(folder)
+    trials["noted"].clear()
+    options = Options()
+    if change == "drafter":
+        save_drafter(own_medusa, "medusa", *medusa_parts(), target_name, tokens_seen=7)
+    elif change == "cache":
+        options = Options(max_kv_size=64)
+    elif change == "machine":
+        monkeypatch.setattr(auto, "machine_key", lambda: "another")
+    else:
+        real = api.load_model
+
+        def packed(source, **more):
+            loaded = real(source, **more)
+            object.__setattr__(loaded, "weights", "4-bit")
+            return loaded
+
+        monkeypatch.setattr(api, "load_model", packed)
+    prepare(folder, options)
+    assert set(trials["noted"]) == {"none", "pool", "medusa"}
+
+
+def test_auto_leaves_out_a_drafter_that_cannot_be_built_and_says_so(
+    folder, home, trials, target_name
+):
+    config, tensors = medusa_parts()
+    del tensors["heads.0.blocks.0.weight"]
+    save_drafter(home / "drafters" / "m.safetensors", "medusa", config, tensors, target_name)
+    said = []
+    assert prepare(folder, say=said.append).choice.drafter == "pool"
+    assert "the drafter 'medusa' is left out" in said[1]
+
+
+def test_auto_leaves_an_engine_that_replies_as_new(folder, own_medusa):
+    engine = prepare(folder).engine
+    assert len(engine.target) == 0
+    params = GenerationParams(max_tokens=12)
+    plain = api.load(folder, drafter="none")
+    assert emitted(engine.generate(PROMPT, params)) == emitted(plain.generate(PROMPT, params))
+
+
+def test_with_an_eagle3_head_its_pool_is_measured_too():
+    assert candidates({}) == ["none", "pool"]
+    found = candidates({"eagle3": None, "draft-model": None, "table": None})
+    assert found == ["none", "pool", "model", "eagle3", "suffix,table,eagle3"]

@@ -1,0 +1,181 @@
+"""`mlxspec train` from a corpus to a drafter that `--drafter` finds, on a tiny model."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from mlxspec import api
+from mlxspec.cli import main
+from mlxspec.commands import train as command
+from mlxspec.commands.train import progress_text
+from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from mlxspec.train.corpus import Conversation, save_corpus, shard_path
+from mlxspec.train.data import DataProgress
+from mlxspec.train.data_settings import DataSettings
+from mlxspec.train.trainer import Progress
+from tests.model_folders import save_folder, tiny_config
+from tests.tiny import emitted
+
+RECIPE = """
+kind = "{kind}"
+tokens = 64
+batch_tokens = 16
+draft_vocab_size = 16
+evaluate_every = 32
+num_evaluated = 4
+"""
+STUDENT = """
+[options]
+hidden_size = 32
+intermediate_size = 32
+num_layers = 1
+head_dim = 16
+"""
+
+
+def conversation(number):
+    """Twelve tokens of prompt and answer that repeat with a period of the conversation's own."""
+    tokens = np.array([(number + place) % (3 + number % 4) for place in range(16)], np.int32)
+    mask = np.array([0] * 4 + [1] * 12, np.uint8)
+    return Conversation(tokens, mask, is_heldout=number % 4 == 0)
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    """A folder with a model and, where training leaves its files, a corpus and its features."""
+    folder = tmp_path_factory.mktemp("workshop")
+    save_folder(folder / "tiny", tiny_config(num_hidden_layers=8))
+    corpus = folder / "work" / "corpus"
+    corpus.mkdir(parents=True)
+    save_corpus(shard_path(corpus, 0), [conversation(number) for number in range(16)])
+    assert train(folder, "features") == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def train(workshop, step, *arguments):
+    folders = ["--model", str(workshop / "tiny"), "--folder", str(workshop / "work")]
+    return main(["train", step, *folders, *map(str, arguments)])
+
+
+def train_head(workshop, kind, *arguments):
+    path = workshop / f"{kind}.toml"
+    path.write_text(RECIPE.format(kind=kind) + (STUDENT if kind == "draft-model" else ""))
+    return train(workshop, kind, "--recipe", path, *arguments)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle3", "exit", "draft-model"])
+def test_a_drafter_trained_here_is_found_by_its_word(workshop, home, kind, capsys):
+    assert train_head(workshop, kind) == 0
+    assert capsys.readouterr().out.startswith(str(home / "drafters"))
+    params = GenerationParams(max_tokens=8)
+    replies = []
+    for drafter in ("none", "model" if kind == "draft-model" else kind):
+        engine = api.load(workshop / "tiny", drafter=drafter)
+        assert engine.drafter.name == drafter
+        replies.append(emitted(engine.generate([3, 1, 2], params)))
+    assert replies[0] == replies[1]
+
+
+def test_a_head_in_a_list_drafts_above_temperature_0_too(workshop, home):
+    assert train_head(workshop, "eagle3") == 0
+    engine = api.load(workshop / "tiny", drafter="suffix,eagle3")
+    params = GenerationParams(max_tokens=12, law=Law(temperature=1.0), ignore_eos=True)
+    assert len(emitted(engine.generate([3, 1, 2], params))) == 12
+
+
+def test_a_table_made_here_is_found_by_pool(workshop, home):
+    assert train(workshop, "table") == 0
+    pool = api.load(workshop / "tiny", drafter="pool").drafter
+    assert pool.drafters[1].cursor(0).next_probs()
+    file = read_drafter_file(next((home / "drafters").iterdir()))
+    assert file.kind == "table"
+    seen = {conversation(number).tokens.tobytes() for number in range(16) if number % 4}
+    assert file.card["tokens_seen"] == 12 * len(seen)  # in answers; equal conversations count once
+    assert file.card["target"]["name"] == "tiny"
+
+
+def test_eval_prints_a_table_or_json_of_every_combination(workshop, capsys):
+    options = ["--drafter", "suffix", "--answers", 1, "--max-tokens", 3, "--temps", 0]
+    assert train(workshop, "eval", *options, "--nodes", 2, 4, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["drafter"] == "suffix"
+    found = [(one["shape"], one["num_draft_tokens"]) for one in document["figures"]]
+    assert found == [("tree", 2), ("tree", 4), ("chain", 2), ("chain", 4)]
+    assert train(workshop, "eval", *options, "--nodes", 2, "--shapes", "tree") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_the_card_holds_the_recipe_and_names_the_target(workshop, tmp_path):
+    out = tmp_path / "head.safetensors"
+    assert train_head(workshop, "medusa", "--out", out, "--seed", "9") == 0
+    card = read_drafter_file(out).card
+    assert (card["recipe"]["tokens"], card["recipe"]["seed"]) == (64, 9)
+    assert card["target"]["name"] == "tiny"
+
+
+def test_memory_is_stated_before_the_work(workshop, capsys, monkeypatch):
+    monkeypatch.setattr(command, "write_shards", lambda *_: print("at work", file=sys.stderr))
+    train(workshop, "features")
+    first, last = capsys.readouterr().err.splitlines()[:2]
+    assert "GB of memory; this machine has" in first
+    assert last == "at work"
+
+
+def test_data_is_made_as_the_arguments_say(workshop, capsys, monkeypatch):
+    asked = []
+
+    def make(loaded, out, settings, show):
+        asked.append((loaded.name, out, settings))
+        show(DataProgress(num_tokens=40, num_conversations=2))
+
+    monkeypatch.setattr(command, "make_corpus", make)
+    monkeypatch.setattr(command, "estimate_memory", lambda *_: 2e9)
+    assert train(workshop, "data", "--tokens", 40, "--batch-size", 4, "--seed", 3) == 0
+    settings = DataSettings(num_tokens=40, batch_size=4, seed=3)
+    assert asked == [("tiny", workshop / "work" / "corpus", settings)]
+    out, err = capsys.readouterr()
+    assert out == f"{workshop / 'work' / 'corpus'}\n"
+    assert "takes about 2.0 GB of memory" in err
+
+
+def test_features_go_into_shards_of_training_and_held_out_conversations(workshop):
+    names = sorted(path.name for path in (workshop / "work" / "features").iterdir())
+    assert names == ["heldout-00000.safetensors", "train-00000.safetensors"]
+
+
+def test_the_bar_shows_loss_and_what_is_held_out_by_depth():
+    progress = Progress(loss=1.25)
+    assert progress_text(progress) == "loss 1.250"
+    progress.curve.append({"mean_acceptance_length": 1.5, "top1_by_depth": [0.4, 0.1]})
+    assert progress_text(progress) == "loss 1.250, held out 1.50 (0.40 0.10)"
+
+
+def test_without_features_it_says_which_step_makes_them(workshop, capsys, tmp_path):
+    assert train_head(workshop, "medusa", "--features", tmp_path / "none") == 1
+    assert "`mlxspec train features`" in capsys.readouterr().err
+
+
+def test_a_recipe_for_another_kind_is_refused(workshop, capsys):
+    path = workshop / "other.toml"
+    path.write_text(RECIPE.format(kind="medusa"))
+    assert train(workshop, "exit", "--recipe", path) == 2
+    assert "recipe for 'medusa': run `mlxspec train medusa`" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_to_go_on(workshop, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(command.STEPS, "features", interrupted)
+    assert train(workshop, "features") == 130
+    assert "the same command goes on from here" in capsys.readouterr().err

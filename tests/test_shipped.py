@@ -1,0 +1,219 @@
+"""Trained drafters on this disk: whose they are, and which counts."""
+
+import json
+import struct
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import load_model
+from mlxspec.loading.draft_model_file import load_draft_model_file
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.shipped import drafter_folders, drafters_for, read_drafter_file
+from tests.drafter_files import medusa_parts, save_drafter
+from tests.gguf_files import (
+    as_llama_cpp_stores,
+    floats,
+    gguf_bytes,
+    gguf_name,
+    tiny_metadata,
+)
+from tests.model_folders import random_model, random_weights, save_folder, tiny_config
+
+TARGET = "0123456789abcdef"
+
+
+def name_of(loaded) -> str:
+    return fingerprint(loaded.config, loaded.tokenizer)
+
+
+def save_medusa(path, target=TARGET, **card):
+    return save_drafter(path, "medusa", *medusa_parts(), target, **card)
+
+
+# ---- whose -----------------------------------------------------------------------------------
+
+
+def test_a_folder_and_a_gguf_file_of_one_model_have_one_fingerprint(tmp_path):
+    config = tiny_config()
+    folder = save_folder(tmp_path / "folder", config)
+    tensors = {
+        gguf_name(name): floats(as_llama_cpp_stores(name, array, config))
+        for name, array in random_weights(config).items()
+    }
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(gguf_bytes(tiny_metadata(config), tensors))
+    assert name_of(load_model(folder)) == name_of(load_model(path))
+
+
+def test_other_weights_do_not_change_the_fingerprint(tmp_path):
+    first = save_folder(tmp_path / "a")
+    weights = {name: mx.array(array) for name, array in random_weights(tiny_config(), 7).items()}
+    assert name_of(load_model(first)) == name_of(
+        load_model(save_folder(tmp_path / "b", weights=weights))
+    )
+
+
+@pytest.mark.parametrize(
+    "changes", [{"intermediate_size": 96}, {"num_hidden_layers": 1}, {"num_key_value_heads": 4}]
+)
+def test_other_sizes_change_the_fingerprint(tmp_path, changes):
+    first = load_model(save_folder(tmp_path / "a"))
+    config = tiny_config(**changes)
+    weights = {name: mx.array(array) for name, array in random_weights(config).items()}
+    assert name_of(first) != name_of(load_model(save_folder(tmp_path / "b", config, weights)))
+
+
+def test_other_tokens_change_the_fingerprint(tmp_path):
+    first = load_model(save_folder(tmp_path / "a"))
+    folder = save_folder(tmp_path / "b")
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"c": 2', '"z": 2').replace('"c":2', '"z":2'))
+    assert name_of(first) != name_of(load_model(folder))
+
+
+def test_added_tokens_do_not_change_the_fingerprint(tmp_path):
+    """Formats disagree on which of them are worth keeping."""
+    first = load_model(save_folder(tmp_path / "a"))
+    folder = save_folder(tmp_path / "b")
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["added_tokens"].append({**content["added_tokens"][0], "id": 24, "content": "[PAD]"})
+    path.write_text(json.dumps(content))
+    second = load_model(folder)
+    assert second.tokenizer.vocab_size == first.tokenizer.vocab_size + 1
+    assert name_of(first) == name_of(second)
+
+
+# ---- which -----------------------------------------------------------------------------------
+
+
+def test_finds_the_drafters_of_a_target_by_kind(tmp_path):
+    path = save_medusa(tmp_path / "medusa.safetensors", tokens_seen=5)
+    found = drafters_for(TARGET, [tmp_path])
+    assert list(found) == ["medusa"]
+    assert found["medusa"].path == path
+    assert found["medusa"].config["num_heads"] == 2
+    assert found["medusa"].card["tokens_seen"] == 5
+
+
+def test_drafters_of_other_targets_are_not_found(tmp_path):
+    save_medusa(tmp_path / "medusa.safetensors", target="fedcba9876543210")
+    assert drafters_for(TARGET, [tmp_path]) == {}
+
+
+def test_of_two_of_a_kind_that_of_the_first_folder_counts(tmp_path):
+    own = save_medusa(tmp_path / "own" / "z.safetensors")
+    shipped = save_medusa(tmp_path / "shipped" / "a.safetensors")
+    folders = [own.parent, shipped.parent]
+    assert drafters_for(TARGET, folders)["medusa"].path == own
+    assert drafters_for(TARGET, folders[::-1])["medusa"].path == shipped
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
+    assert drafters_for(TARGET, [tmp_path / "nowhere"]) == {}
+
+
+def test_drafters_trained_here_come_before_those_that_were_shipped(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    assert drafter_folders()[0] == tmp_path / "drafters"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"abc",
+        struct.pack("<Q", 1 << 60) + b"{}",
+        struct.pack("<Q", 4) + b"nope",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 24) + b'{"__metadata__":{"a":1}}',
+    ],
+)
+def test_a_file_that_is_no_drafter_is_passed_over(tmp_path, content):
+    path = tmp_path / "odd.safetensors"
+    path.write_bytes(content)
+    assert read_drafter_file(path) is None
+    assert drafters_for(TARGET, [tmp_path]) == {}
+
+
+def test_a_kind_that_is_not_known_is_passed_over(tmp_path):
+    path = save_drafter(tmp_path / "odd.safetensors", "oracle", *medusa_parts(), TARGET)
+    assert read_drafter_file(path) is None
+
+
+def test_digests_tell_trainings_apart(tmp_path):
+    paths = [
+        save_medusa(tmp_path / f"{number}.safetensors", tokens_seen=seen)
+        for number, seen in enumerate([5, 5, 6])
+    ]
+    first, same, other = (read_drafter_file(path).digest for path in paths)
+    assert first == same != other
+
+
+# ---- draft models ----------------------------------------------------------------------------
+
+
+def save_draft_model(path, bits=None):
+    config = tiny_config("qwen2", tie_word_embeddings=True)
+    model = random_model(config)
+    tensors = dict(tree_flatten(model.parameters()))
+    if bits:
+        config["quantization"] = {"group_size": 32, "bits": bits}
+        for name in [name for name in tensors if name.endswith("proj.weight")]:
+            stem = name.removesuffix(".weight")
+            parts = mx.quantize(tensors.pop(name), group_size=32, bits=bits)
+            tensors |= zip(
+                (f"{stem}.weight", f"{stem}.scales", f"{stem}.biases"), parts, strict=True
+            )
+    return save_drafter(path, "draft-model", config, tensors, TARGET), model
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return load_model(save_folder(tmp_path / "target")).tokenizer
+
+
+def test_a_draft_model_has_the_stored_weights_and_the_tokenizer_of_its_target(tmp_path, tokenizer):
+    path, model = save_draft_model(tmp_path / "small.safetensors")
+    loaded = load_draft_model_file(path, tokenizer)
+    assert loaded.tokenizer is tokenizer
+    assert (loaded.config.model_type, loaded.name) == ("qwen2", "small")
+    stored, found = (dict(tree_flatten(one.parameters())) for one in (model, loaded.model))
+    assert all(np.array_equal(np.array(found[name]), np.array(stored[name])) for name in stored)
+
+
+def test_a_quantised_draft_model_is_near_the_plain_one(tmp_path, tokenizer):
+    path, model = save_draft_model(tmp_path / "small.safetensors", bits=8)
+    found = load_draft_model_file(path, tokenizer).model
+    tokens = mx.array([3, 7, 1])
+    assert found.embed(tokens).tolist() == model.embed(tokens).tolist()
+    gap = found.layers[0].mlp.up_proj(mx.ones((1, 32))) - model.layers[0].mlp.up_proj(
+        mx.ones((1, 32))
+    )
+    assert 0 < mx.abs(gap).max().item() < 0.1
+
+
+def test_a_file_of_another_kind_is_refused_by_its_kind(tmp_path, tokenizer):
+    path = save_medusa(tmp_path / "medusa.safetensors")
+    with pytest.raises(UnsupportedModelError, match="of the kind 'medusa', not a draft model"):
+        load_draft_model_file(path, tokenizer)
+
+
+def test_a_draft_model_that_lacks_a_tensor_is_refused_by_its_name(tmp_path, tokenizer):
+    config = tiny_config("qwen2", tie_word_embeddings=True)
+    tensors = dict(tree_flatten(random_model(config).parameters()))
+    del tensors["model.norm.weight"]
+    path = save_drafter(tmp_path / "small.safetensors", "draft-model", config, tensors, TARGET)
+    with pytest.raises(UnsupportedModelError, match=r"lacks model\.norm\.weight"):
+        load_draft_model_file(path, tokenizer)
+
+
+def test_a_draft_model_cut_short_is_refused(tmp_path, tokenizer):
+    path, _ = save_draft_model(tmp_path / "small.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UnsupportedModelError, match="cut short"):
+        load_draft_model_file(path, tokenizer)
