@@ -7,6 +7,7 @@ rules turn such laws into the target's is proved by enumeration in `test_verify.
 """
 
 import itertools
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -17,10 +18,15 @@ from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
 from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.tiny_heads_exit import exit_drafter
+from tests.tiny_heads_medusa import medusa_drafter
 from tests.truth import Target, exact_law
 
 FAMILIES = ("llama", "qwen2")
@@ -52,7 +58,7 @@ def draft_model(family, kind, *, seed=5, noise=0.3):
     return Decoder(model, make_cache(model, kind))
 
 
-DRAFTERS = {
+UNTRAINED = {
     "none": lambda family, kind: NoDrafter(),
     **{
         name: lambda family, kind, make=make: make()
@@ -70,21 +76,40 @@ DRAFTERS = {
     "duplicates": lambda family, kind: Duplicates(VOCAB),
     "uniform chain": lambda family, kind: UniformChain(VOCAB),
 }
+TRAINED = {  # with random weights, on the target's own decoder
+    "medusa": medusa_drafter,
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "exit": partial(exit_drafter, threshold=0.01),
+    "pool of trained heads": lambda target: PoolDrafter(
+        [SuffixDrafter(), medusa_drafter(target), eagle3_drafter(target, samples=False)]
+    ),
+}
+DRAFTERS = (*UNTRAINED, *TRAINED)
+
+
+def engine_for(drafter, family, kind="full"):
+    """The engine of a cell of the matrix."""
+    if drafter in UNTRAINED:
+        return make_engine(MODELS[family], UNTRAINED[drafter](family, kind), kind)
+    engine = make_engine(MODELS[family], NoDrafter(), kind)
+    engine.drafter = TRAINED[drafter](engine.target)
+    return engine
 
 
 @pytest.mark.parametrize("kind", CACHES)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_greedy_tokens_are_those_of_the_target(drafter, family, kind):
-    engine = make_engine(MODELS[family], DRAFTERS[drafter](family, kind), kind)
+    engine = engine_for(drafter, family, kind)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
     assert emitted(engine.generate(PROMPT, params)) == TARGETS[family, kind].greedy(PROMPT, LENGTH)
 
 
-@pytest.mark.parametrize("drafter", ["random trees", "model"])
+@pytest.mark.parametrize("drafter", ["random trees", "model", *TRAINED])
 def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
     law = Law(repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.4)
-    engine = make_engine(MODELS["llama"], DRAFTERS[drafter]("llama", "full"))
+    engine = engine_for(drafter, "llama")
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
     tokens = list(PROMPT)
     for _ in range(LENGTH):
@@ -124,7 +149,7 @@ def prefixes(history, tree):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind, law, monkeypatch):
     spy = LawSpy(monkeypatch)
-    engine = make_engine(MODELS[family], DRAFTERS[drafter](family, kind), kind)
+    engine = engine_for(drafter, family, kind)
     params = GenerationParams(max_tokens=12, num_draft_tokens=5, law=LAWS[law], seed=7)
     tokens = list(PROMPT)
     for event in engine.generate(PROMPT, params):

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.train.packing import pack
+from mlxspec.train.packing import pack, unpack
 
 
 def normal(*shape):
@@ -33,3 +33,19 @@ def test_a_module_may_have_bits_of_its_own_which_the_config_states():
     )
     assert packed["b.weight"].nbytes == 2 * packed["a.weight"].nbytes
     assert quantization["b"] == {"group_size": 64, "bits": 8}
+
+
+def test_what_was_packed_is_unpacked_under_its_names_in_float32():
+    tensors = {
+        "a.weight": normal(4, 64),
+        "a.bias": normal(4),
+        "b.weight": normal(4, 64),
+        "norm.weight": normal(64),
+        "target_ids": mx.array([1, 2]),
+    }
+    unpacked = unpack(*pack(tensors, 8, exceptions={"b": 4}))
+    assert set(unpacked) == set(tensors)
+    assert {unpacked[name].dtype for name in tensors if name != "target_ids"} == {mx.float32}
+    for name, tolerance in {"a.weight": 0.015, "a.bias": 0.01, "b.weight": 0.2}.items():
+        np.testing.assert_allclose(unpacked[name], tensors[name], atol=tolerance)
+    assert mx.array_equal(unpacked["target_ids"], tensors["target_ids"])

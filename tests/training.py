@@ -23,11 +23,11 @@ def features(model=None, **settings):
     return compute_features(model or tiny_model(), conversation(**settings), LAYERS)
 
 
-def write_features(folder, *, num_train=6, num_heldout=2):
+def write_features(folder, *, num_train=6, num_heldout=2, model=None, layers=LAYERS):
     """Shards of a tiny target."""
     corpus = [conversation(seed=i, is_heldout=i < num_heldout) for i in range(num_train)]
     shards = shard_order(corpus, max_heldout=num_heldout)
-    write_shards(tiny_model(), corpus, shards, folder, LAYERS, lambda tokens: None)
+    write_shards(model or tiny_model(), corpus, shards, folder, layers, lambda tokens: None)
     return folder
 
 

@@ -3,6 +3,7 @@
 To add a kind, write its objective, and name here what it is built from and what is written.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,13 +16,13 @@ from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.head_file import save_head
-from mlxspec.train.arrays import flat
+from mlxspec.train.arrays import flat, read_arrays
 from mlxspec.train.draft_model import DraftModelObjective
 from mlxspec.train.eagle3 import Eagle3Objective
 from mlxspec.train.early_exit import ExitObjective
 from mlxspec.train.features import read_shard, shard_paths
 from mlxspec.train.medusa import MedusaObjective
-from mlxspec.train.packing import pack
+from mlxspec.train.packing import pack, unpack
 from mlxspec.train.recipe import Recipe
 from mlxspec.train.trainer import Objective, Progress, Report, train
 from mlxspec.train.vocabulary import count_tokens, most_frequent
@@ -42,20 +43,27 @@ class Kind:
         objective: Builds it for a target, from its feature shards and a recipe.
         written: Returns its config and tensors after training.
         bits: Of its matrices in the file.
+        layer_bits: Of those in the layers of a draft model, whose embedding bears fewer.
     """
 
     recipe: Recipe
     objective: Callable[[LoadedModel, Sequence[Path], Recipe], Any]
     written: Callable[[Any, Mapping[str, Any]], Written]
     bits: int
+    layer_bits: int = 8
 
 
-def capture_layers(num_layers: int) -> tuple[int, int, int]:
-    """Return the layers that EAGLE-3 taps: low, middle and high."""
-    return 2, num_layers // 2, num_layers - 3
+def capture_layers(num_layers: int) -> tuple[int, ...]:
+    """Return the layers whose entering states EAGLE-3 reads: low, middle and high.
+
+    A target of very few layers has fewer of them.
+    """
+    return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 1)}))
 
 
 def _ids(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> mx.array:
+    if recipe.start:
+        return _read_start(recipe)[1]
     counts = count_tokens(shards, loaded.config.vocab_size)
     return mx.array(most_frequent(counts, recipe.draft_vocab_size))
 
@@ -70,9 +78,11 @@ def _medusa(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> Medu
 
 
 def _exit(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> ExitObjective:
-    options = {"layer": capture_layers(loaded.config.num_hidden_layers)[1], **recipe.options}
+    layers = capture_layers(loaded.config.num_hidden_layers)
+    options = {"layer": layers[len(layers) // 2], **recipe.options}
     objective = ExitObjective(loaded.model, _ids(loaded, shards, recipe), **options)
-    objective.fit_lens(read_shard(shards[0]))
+    if not recipe.start:
+        objective.fit_lens(read_shard(shards[0]))
     return objective
 
 
@@ -116,7 +126,8 @@ KINDS: dict[str, Kind] = {
         Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3),
         _draft_model,
         _written_draft_model,
-        4,
+        bits=4,
+        layer_bits=6,
     ),
 }
 
@@ -142,7 +153,22 @@ def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe) -> Obje
         )
     mx.random.seed(recipe.seed)
     objective: Objective = KINDS[recipe.kind].objective(loaded, shards, recipe)
+    if recipe.start:
+        objective.network.load_weights(list(_read_start(recipe)[0].items()))
     return objective
+
+
+def _read_start(recipe: Recipe) -> tuple[dict[str, mx.array], mx.array]:
+    """Return the weights that a recipe begins with, and the tokens that they speak of."""
+    tensors, metadata = read_arrays(Path(recipe.start))
+    ids = [name for name in ("target_ids", "token_map") if name in tensors]
+    if metadata.get("kind") != recipe.kind or not ids:
+        raise MlxspecError(
+            f"{recipe.start} is no file of the kind {recipe.kind!r} that training can go on with: "
+            "give one that `mlxspec train` wrote for medusa, eagle3 or exit"
+        )
+    weights = unpack(tensors, json.loads(metadata["config"])["quantization"])
+    return weights, weights.pop(ids[0])
 
 
 def train_head(
@@ -170,7 +196,10 @@ def train_head(
     kind = KINDS[recipe.kind]
     best = max(progress.curve, key=lambda look: float(look["mean_acceptance_length"]))
     config, tensors = kind.written(objective, best)
-    packed, quantization = pack(tensors, kind.bits)
+    layers = (name.removesuffix(".weight") for name in tensors if name.startswith("model.layers."))
+    packed, quantization = pack(
+        tensors, kind.bits, exceptions=dict.fromkeys(layers, kind.layer_bits)
+    )
     card = card_of(loaded, recipe, progress)
     save_head(out, recipe.kind, {**config, "quantization": quantization}, packed, card)
     return progress

@@ -37,3 +37,21 @@ def pack(
         else:
             packed[name] = array.astype(mx.bfloat16)
     return packed, quantization
+
+
+def unpack(tensors: Mapping[str, mx.array], quantization: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Return packed tensors as float32 matrices and vectors; integers stay as they are."""
+    unpacked: dict[str, mx.array] = {}
+    for name, array in tensors.items():
+        path, _, kind = name.rpartition(".")
+        if f"{path}.scales" not in tensors:
+            is_float = mx.issubdtype(array.dtype, mx.floating)
+            unpacked[name] = array.astype(mx.float32) if is_float else array
+        elif kind == "weight":
+            settings = quantization.get(path, quantization)
+            parts = (array, tensors[f"{path}.scales"], tensors[f"{path}.biases"])
+            matrix = mx.dequantize(*parts, settings["group_size"], settings["bits"])
+            unpacked[name] = matrix.astype(mx.float32)
+        elif kind == "bias":
+            unpacked[name] = array.astype(mx.float32)
+    return unpacked

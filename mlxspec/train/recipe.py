@@ -34,6 +34,7 @@ class Recipe:
         patience: Looks without a better mean acceptance length before training stops; 0 for never.
         checkpoint_seconds: Time between two checkpoints.
         seed: Of the random weights.
+        start: File of a drafter of this kind for the same target, to begin with; "" for none.
         start: File of a drafter of the kind, and for the same target, to begin with; "" for none.
         options: Settings of the kind.
     """
@@ -47,7 +48,7 @@ class Recipe:
     max_gradient: float = 1.0
     draft_vocab_size: int = 12_288
     evaluate_every: int = 100_000
-    num_evaluated: int = 32
+    num_evaluated: int = 64
     patience: int = 0
     checkpoint_seconds: float = 120.0
     seed: int = 0
