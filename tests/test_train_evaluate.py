@@ -2,9 +2,11 @@
 
 import json
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.train.corpus import Conversation
@@ -16,11 +18,13 @@ from mlxspec.train.evaluate import (
     evaluate,
     heldout_prompts,
 )
-from mlxspec.train.features import Features
+from mlxspec.train.features import Features, compute_features
 from mlxspec.train.walk import fast_walk
 from tests.adversaries import AlwaysRight, AlwaysWrong, UniformChain
 from tests.drafting import KEY, LAW
 from tests.tiny import make_engine, tiny_model
+from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.tiny_heads_medusa import medusa_drafter
 from tests.truth import Target
 
 MODEL = tiny_model()
@@ -194,7 +198,7 @@ def features(tokens, mask):
     return Features(
         np.array(tokens, np.int32),
         np.array(mask, np.uint8),
-        None,
+        mx.zeros((count, 1)),
         {},
         top_tokens.astype(np.int32),
         np.full((count, 8), 0.125, np.float16),
@@ -212,6 +216,19 @@ def test_a_walk_finds_the_figures_of_real_decoding():
     assert walked.accepted_at_depth == real.accepted_at_depth
     assert (walked.forwards, walked.drafted) == (real.forwards, real.drafted)
     assert sum(walked.accepted_at_depth) > 0
+
+
+@pytest.mark.parametrize("build", [medusa_drafter, eagle_drafter, eagle3_drafter])
+def test_a_walk_tells_trained_drafters_the_states_that_real_decoding_would(build):
+    engine = make_engine(MODEL, None)
+    settings = Settings(num_draft_tokens=(6,), max_tokens=40, **TREE)
+    (real,) = evaluate(engine, lambda: build(engine.target), [PROMPT], settings)
+    tokens = np.array(FULL[: len(PROMPT) + real.num_tokens], np.int32)
+    mask = np.array([0] * len(PROMPT) + [1] * real.num_tokens, np.uint8)
+    text = compute_features(MODEL, Conversation(tokens, mask, True), (0, 1, 2))
+    walked = fast_walk(lambda: build(Decoder(MODEL)), [text], 6)
+    assert walked.accepted_at_depth == real.accepted_at_depth
+    assert (walked.forwards, walked.drafted) == (real.forwards, real.drafted)
 
 
 def test_a_walk_with_a_drafter_that_is_always_right_or_wrong():

@@ -22,16 +22,17 @@ from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.default_model import cache_folder
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import own_folder
-from mlxspec.train.corpus import load_corpus
+from mlxspec.train.corpus import GREEDY, load_corpus
 from mlxspec.train.data import DataProgress, estimate_memory, make_corpus
 from mlxspec.train.data_settings import DataSettings
-from mlxspec.train.evaluate import Settings, as_table, evaluate, heldout_prompts
-from mlxspec.train.features import shard_order, shard_paths, write_shards
+from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, heldout_prompts
+from mlxspec.train.features import read_shard, shard_order, shard_paths, write_shards
 from mlxspec.train.heads import KINDS, build_objective, capture_layers, memory_gb, train_head
 from mlxspec.train.occurrences import observe
 from mlxspec.train.recipe import Recipe, load_recipe
 from mlxspec.train.table import build_table
 from mlxspec.train.trainer import Progress
+from mlxspec.train.walk import fast_walk
 
 _TABLE_BYTES_PER_TOKEN = 500
 
@@ -128,11 +129,32 @@ def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
 
 
 def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
-    conversations = load_corpus(args.corpus or place / "corpus", loaded.config.vocab_size)
+    prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=_say)
+    results = _walked(args, prepared, place) if args.walk else _answered(args, prepared, place)
+    figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
+    print(json.dumps(figures) if args.json else as_table(results))
+
+
+def _walked(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
+    """Follow stored greedy answers; the target does not run."""
+    shards = shard_paths(args.features or place / "features", "heldout")
+    stored = [features for path in shards for features in read_shard(path)]
+    greedy = [features for features in stored if GREEDY in features.mask][: args.answers]
+    if not greedy:
+        raise MlxspecError("the features hold no held-out greedy answer: make more of them")
+    return [
+        fast_walk(prepared.make_drafter, tqdm(greedy, desc=f"{nodes} nodes", disable=None), nodes)
+        for nodes in args.nodes
+    ]
+
+
+def _answered(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
+    """Let the target answer held-out prompts."""
+    vocab_size = prepared.engine.target.vocab_size
+    conversations = load_corpus(args.corpus or place / "corpus", vocab_size)
     prompts = heldout_prompts(conversations, args.answers)
     if not prompts:
         raise MlxspecError("the corpus holds no greedy answer that was held out: make more of it")
-    prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=_say)
     settings = Settings(args.nodes, args.temps, args.shapes, args.max_tokens)
     with tqdm(desc="answering", disable=None) as bar:
 
@@ -140,11 +162,7 @@ def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        results = evaluate(
-            prepared.engine, prepared.make_drafter, prompts, settings, on_progress=show
-        )
-    figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
-    print(json.dumps(figures) if args.json else as_table(results))
+        return evaluate(prepared.engine, prepared.make_drafter, prompts, settings, on_progress=show)
 
 
 STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {

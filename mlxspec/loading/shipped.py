@@ -20,8 +20,8 @@ from typing import Any
 
 from mlxspec.loading.default_model import cache_folder
 from mlxspec.loading.head_checkpoint import KINDS as HEAD_KINDS
+from mlxspec.loading.head_file import FORMAT
 
-FORMAT = "mlxspec-drafter"
 KINDS = ("table", "draft-model", *HEAD_KINDS)
 _LENGTH = struct.Struct("<Q")
 _DIGITS = 16

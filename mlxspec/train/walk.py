@@ -1,19 +1,20 @@
-"""Follow stored greedy answers with a host drafter: its acceptance in seconds, without a target.
+"""Follow stored greedy answers with a drafter: its acceptance without running the target.
 
-The next tokens are known, so no forward is needed to verify a draft. What a target would have
-said after rejected nodes is not known, and the drafter is not told: one that learns from them
-does a little better in use.
+The next tokens are known, so no forward is needed to verify a draft, and a drafter that reads the
+target's hidden states is told the stored ones. What a target would have said after rejected nodes
+is not known, and the drafter is not told: one that learns from them does a little better in use.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import mlx.core as mx
 
 from mlxspec import backend
 from mlxspec.draft import RoundOutcome
-from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.hidden import Audience, HiddenStates
 from mlxspec.sampling import Law
 from mlxspec.train.corpus import GREEDY, Conversation
 from mlxspec.train.evaluate import Acceptance
@@ -29,12 +30,13 @@ class _Round(NamedTuple):
 
 
 def fast_walk(
-    make_drafter: Callable[[], Drafter], conversations: Sequence[Features], num_draft_tokens: int
+    make_drafter: Callable[[], Drafter], conversations: Iterable[Features], num_draft_tokens: int
 ) -> Acceptance:
     """Return the acceptance of a drafter along greedy answers; agrees with `evaluate`.
 
     Args:
-        make_drafter: Returns the drafter of the next conversation.
+        make_drafter: Returns the drafter of the next conversation; not one that runs the target,
+            as an early exit does.
         conversations: Held-out conversations and what the target thinks of them.
         num_draft_tokens: Nodes per round at most.
     """
@@ -72,18 +74,31 @@ def _rounds(
 ) -> Iterator[_Round]:
     """Yield every round of the answer from start to end."""
     text: list[int] = features.tokens[:end].tolist()
+    audience = Audience(readers_of(drafter))
+    audience.forget(0)
+    audience.read(text[: start - 1], _states(features, 0, start - 1))
     drafter.start(text[:start], Law(temperature=0.0), mx.random.key(0))
     place = start - 1
     while place < end - 1:
         begun = time.perf_counter()
         tree = drafter.propose(text[place], budget).tree
+        backend.sync(tree.tokens, tree.parents)
         draft_s = time.perf_counter() - begun
         tokens, parents = backend.values(tree.tokens), backend.values(tree.parents)
         length = _accepted(tokens, parents, text[place + 1 :])
         yield _Round(len(tokens) - 1, length, draft_s)
         kept = min(length, end - 2 - place)  # the last token of an answer is never a node kept
+        after = place + kept + 1
+        audience.read(text[place:after], _states(features, place, after))
         drafter.update(_outcome(features, place, kept))
-        place += kept + 1
+        place = after
+
+
+def _states(features: Features, start: int, end: int) -> HiddenStates:
+    entering = {
+        layer: states[start:end].astype(mx.float32) for layer, states in features.entering.items()
+    }
+    return HiddenStates(features.final[start:end].astype(mx.float32), entering)
 
 
 def _accepted(tokens: Sequence[int], parents: Sequence[int], text: Sequence[int]) -> int:
