@@ -2,7 +2,7 @@
 
 `history` is always exactly what the committed cache rows were computed from. A forward only
 *stages* rows; `commit` adds rows and tokens together. A method that raises leaves the decoder as
-it was, so the next call works.
+it was, so the next call works; where an interrupt prevents that, `rollback_to` mends it.
 """
 
 from collections.abc import Sequence
@@ -33,6 +33,7 @@ class Decoder:
         self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
         self._history: list[int] = []
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
+        self._is_torn = False  # an interrupt left cache, history and readers out of step
 
     @property
     def cache(self) -> Cache:
@@ -77,7 +78,7 @@ class Decoder:
         self.cache.reset()
         self._forwards.drop()
         self._history.clear()
-        self._last_hidden = None
+        self._last_hidden, self._is_torn = None, False
         self._audience.forget(0)
 
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
@@ -111,8 +112,8 @@ class Decoder:
     def rollback_to(self, length: int) -> None:
         """Keep the first `length` tokens of the history.
 
-        Where a wrapped rotating cache has evicted what those tokens would see, they are read
-        again from the start.
+        Where a wrapped rotating cache has evicted what those tokens would see, or an interrupt
+        came between the parts of a commit, they are read again from the start.
 
         Raises:
             ValueError: The history is shorter, or `length` is negative.
@@ -120,15 +121,13 @@ class Decoder:
         if not 0 <= length <= len(self):
             raise ValueError(f"cannot go back to {length} tokens; the history has {len(self)}")
         self._forwards.drop()
-        if length == len(self):
-            return
-        if self.cache.can_truncate(length):
+        if self._is_torn or not self.cache.can_truncate(length):
+            self._read_anew(self._history[:length])
+        elif length < len(self):
             self.cache.truncate(length)
             del self._history[length:]
             self._last_hidden = None
             self._audience.forget(length)
-        else:
-            self._read_anew(self._history[:length])
 
     # ---- verifying drafts ------------------------------------------------------------------
 
@@ -215,8 +214,6 @@ class Decoder:
         self._commit_rows(range(len(drafts)), list(drafts), states)
         return self.logits(mx.concatenate([first, states.final]))
 
-    # ---- what the last forward left --------------------------------------------------------
-
     def next_logits(self) -> mx.array:
         """Return (V,) logits of the token after the history; calling it changes nothing.
 
@@ -266,11 +263,10 @@ class Decoder:
         self._check_tokens(tokens)
         return self.model.embed(mx.array(list(tokens), mx.int32))
 
-    # ---- inside ----------------------------------------------------------------------------
-
     def _commit_rows(
         self, rows: Sequence[int], tokens: list[int], states: HiddenStates | None
     ) -> None:
+        self._is_torn = True
         self._forwards.commit(rows)
         self._history.extend(tokens)
         self._last_hidden = None
@@ -278,15 +274,17 @@ class Decoder:
             states = states.rows(rows)
             self._last_hidden = states.final[-1:]
             self._audience.read(tokens, states)
+        self._is_torn = False
 
     def _read_anew(self, tokens: list[int]) -> None:
-        before = self.cache, self._history, self._last_hidden
+        before = self.cache, self._history, self._last_hidden, self._is_torn
         self._forwards.cache, self._history = self.cache.empty_like(), []
+        self._last_hidden, self._is_torn = None, False
         self._audience.forget(0)
         try:
             self.observe(tokens)
         except BaseException:
-            self._forwards.cache, self._history, self._last_hidden = before
+            self._forwards.cache, self._history, self._last_hidden, self._is_torn = before
             raise
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ layers. These are captured in the target's normal forwards, of the prompt and of
 tree, and handed over row by row as tokens are committed; nothing is computed for them alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -27,13 +27,12 @@ class HiddenStates:
 
     def rows(self, rows: Sequence[int]) -> "HiddenStates":
         """Return the states of some tokens, in the order given."""
-        first, count = (rows[0], len(rows)) if rows else (0, 0)
-        if list(rows) == list(range(first, first + count)):
-            return self._map(lambda states: states[first : first + count])
-        index = mx.array(list(rows), mx.int32)
+        if list(rows) == list(range(self.final.shape[0])):
+            return self
+        index = mx.array(list(rows), mx.int32)  # a slice would hold on to all rows
         return self._map(lambda states: states[index])
 
-    def _map(self, take) -> "HiddenStates":  # type: ignore[no-untyped-def]
+    def _map(self, take: Callable[[mx.array], mx.array]) -> "HiddenStates":
         entering = {layer: take(states) for layer, states in self.entering.items()}
         return HiddenStates(take(self.final), entering)
 
@@ -54,7 +53,10 @@ class HiddenStateReader(Protocol):
         """Take the next tokens of the history; states may hold more layers than asked for."""
 
     def forget(self, length: int) -> None:
-        """Keep the first `length` tokens only; they are as many as read, or fewer."""
+        """Keep the first `length` tokens only; they are as many as read, or fewer.
+
+        With 0 it begins anew, whatever an interrupted `read` left behind.
+        """
 
 
 class Audience:

@@ -144,7 +144,7 @@ def test_a_folder_with_a_tokenizer_is_a_draft_model(folder):
 
 def test_a_hub_id_of_a_whole_model_is_a_draft_model(folder, monkeypatch):
     monkeypatch.setattr(assembly, "find_head", lambda source, _: Source(folder, source))
-    monkeypatch.setattr(assembly, "load_model", lambda source: load_model(folder))
+    monkeypatch.setattr(assembly, "load_model", lambda source, **_: load_model(folder))
     assert drafter_of(folder, "some/model").name == "model"
 
 
@@ -290,6 +290,27 @@ def test_auto_measures_once(folder, own_medusa, trials):
     assert trials["noted"] == said == []
     assert (again.drafter, again.speeds) == (first.drafter, first.speeds)
     assert again.reason == f"{first.reason}, measured before"
+
+
+def test_a_damaged_table_stops_only_what_reads_it(folder, home, trials, target_name):
+    path = save_table(home / "drafters" / "table.safetensors", target_name)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    said = []
+    assert drafter_of(folder, "suffix").name == "suffix"
+    assert prepare(folder, say=said.append).choice.drafter == "none"
+    assert "the drafter 'pool' is left out" in said[1]
+    with pytest.raises(MlxspecError, match="damaged"):
+        drafter_of(folder, "pool")
+
+
+@pytest.mark.parametrize("speeds", [3, {"pool": "fast"}, {"oracle": 9.0}, {}])
+def test_auto_measures_anew_when_what_was_kept_makes_no_sense(
+    folder, own_medusa, trials, speeds, monkeypatch
+):
+    monkeypatch.setattr(auto, "recall", lambda key: {"speeds": speeds})
+    assert prepare(folder).choice.drafter == "medusa"
 
 
 @pytest.mark.parametrize("change", ["drafter", "cache", "machine", "weights"])

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -10,12 +11,14 @@ from mlxspec import api
 from mlxspec.cli import main
 from mlxspec.commands import train as command
 from mlxspec.commands.train import progress_text
+from mlxspec.commands.train_options import HEADS
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
 from mlxspec.train.corpus import Conversation, save_corpus, shard_path
 from mlxspec.train.data import DataProgress
 from mlxspec.train.data_settings import DataSettings
+from mlxspec.train.kinds import KINDS
 from mlxspec.train.trainer import Progress
 from tests.model_folders import save_folder, tiny_config
 from tests.tiny import emitted
@@ -172,10 +175,108 @@ def test_a_recipe_for_another_kind_is_refused(workshop, capsys):
     assert "recipe for 'medusa': run `mlxspec train medusa`" in capsys.readouterr().err
 
 
-def test_ctrl_c_says_how_to_go_on(workshop, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (None, 1, "no recipe that can be read"),
+        ('kind = "oracle"', 2, "choose from medusa, eagle3, exit, draft-model"),
+        ('kind = "medusa"\ntokens = 0', 1, "tokens must be 1 or more; got 0"),
+        ('kind = "medusa"\n[options]\nheads = 2', 1, "'medusa' has no option 'heads'"),
+        ('kind = "medusa"\n[options]\nlabels = "x"', 1, "choose from law, token"),
+    ],
+)
+def test_a_recipe_that_is_wrong_is_one_line(workshop, tmp_path, capsys, text, code, message):
+    path = tmp_path / "recipe.toml"
+    if text is not None:
+        path.write_text(text)
+    assert train(workshop, "medusa", "--recipe", path) == code
+    assert_one_line(capsys, message)
+
+
+def test_a_number_of_tokens_out_of_range_is_one_line(workshop, capsys):
+    assert train(workshop, "medusa", "--tokens", 0) == 2
+    assert_one_line(capsys, "tokens must be 1 or more; got 0")
+
+
+@pytest.mark.parametrize("step", ["features", "table", "eval"])
+@pytest.mark.parametrize("content", [None, b"half"])
+def test_a_corpus_that_cannot_be_read_is_one_line(workshop, tmp_path, capsys, step, content):
+    path = tmp_path / "corpus.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    assert train(workshop, step, "--corpus", path) == 1
+    assert_one_line(capsys, str(path))
+
+
+@pytest.mark.parametrize("step", ["table", "medusa", "exit", "draft-model"])
+def test_a_damaged_feature_shard_is_named(workshop, tmp_path, capsys, step):
+    for path in (workshop / "work" / "features").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[:-64])
+    assert train(workshop, step, "--features", tmp_path) == 1
+    err = capsys.readouterr().err
+    assert "train-00000.safetensors is damaged or cut short" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", ["--answers", "--max-tokens", "--nodes"])
+def test_a_count_below_1_is_refused(workshop, capsys, option):
+    with pytest.raises(SystemExit) as stopped:
+        train(workshop, "eval", option, 0)
+    assert stopped.value.code == 2
+    assert f"argument {option}: invalid count value: '0'" in capsys.readouterr().err
+
+
+def test_a_walk_is_not_for_a_drafter_that_runs_the_target(workshop, capsys):
+    assert train_head(workshop, "exit") == 0
+    for drafter in ("exit", capsys.readouterr().out.strip()):
+        assert train(workshop, "eval", "--walk", "--drafter", drafter) == 2
+        assert "'exit' runs the target" in capsys.readouterr().err
+
+
+def test_a_walk_needs_the_layers_that_the_drafter_reads(workshop, capsys, tmp_path):
+    assert train_head(workshop, "eagle3") == 0
+    path = workshop / "work" / "features" / "heldout-00000.safetensors"
+    arrays = {k: v for k, v in mx.load(str(path)).items() if k != "entering.4"}
+    mx.save_safetensors(str(tmp_path / path.name), arrays)
+    capsys.readouterr()
+    assert train(workshop, "eval", "--walk", "--drafter", "eagle3", "--features", tmp_path) == 1
+    assert_one_line(capsys, "entering layer 4, which the features do not hold")
+
+
+def test_a_walk_prints_the_figures_of_stored_answers(workshop, capsys):
+    options = ["--walk", "--drafter", "suffix", "--nodes", 4, "--json"]
+    assert train(workshop, "eval", *options) == 0
+    (figures,) = json.loads(capsys.readouterr().out)["figures"]
+    assert (figures["shape"], figures["num_answers"]) == ("tree", 4)
+
+
+def test_a_walk_without_features_says_which_step_makes_them(workshop, capsys, tmp_path):
+    assert train(workshop, "eval", "--walk", "--drafter", "suffix", "--features", tmp_path) == 1
+    assert_one_line(capsys, "make them with `mlxspec train features`")
+
+
+def test_a_folder_is_not_a_file_to_write(workshop, capsys, tmp_path):
+    assert train_head(workshop, "medusa", "--out", tmp_path) == 2
+    assert "is a folder: name a file in it" in capsys.readouterr().err
+
+
+def test_every_kind_of_drafter_has_a_command():
+    assert list(HEADS) == list(KINDS)
+
+
+def assert_one_line(capsys, message):
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "what_now"), [("features", "goes on from here"), ("table", "begins anew")]
+)
+def test_ctrl_c_says_how_to_go_on(workshop, capsys, monkeypatch, step, what_now):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(command.STEPS, "features", interrupted)
-    assert train(workshop, "features") == 130
-    assert "the same command goes on from here" in capsys.readouterr().err
+    monkeypatch.setitem(command.STEPS, step, interrupted)
+    assert train(workshop, step) == 130
+    assert f"the same command {what_now}" in capsys.readouterr().err

@@ -1,9 +1,12 @@
 """A call that fails half-way leaves a decoder that goes on as if it had not been made."""
 
+from contextlib import contextmanager
+
 import mlx.core as mx
 import pytest
 
 import mlxspec.decoder
+from mlxspec.cache import Cache
 from mlxspec.models.layers import DecoderLayer
 from mlxspec.rows import RowStore
 from tests.decoders import (
@@ -184,3 +187,56 @@ def test_a_commit_that_broke_off_may_be_made_again(n_placed, setup, monkeypatch)
     broken_commit(decoder, n_placed, monkeypatch)
     decoder.commit(PATH)
     assert_is_as_if_read_from_nothing(decoder, TEXT[:N_READ] + PATH_TOKENS, truth)
+
+
+@contextmanager
+def interrupt_after(owner, name, monkeypatch):
+    """Let a method do its work once, and interrupt it then."""
+    method = getattr(owner, name)
+
+    def interrupted(self, *args):
+        method(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
+@pytest.mark.parametrize(("owner", "name"), [(RowStore, "place"), (Cache, "commit")])
+def test_going_back_mends_a_commit_that_an_interrupt_tore(owner, name, setup, monkeypatch):
+    decoder, truth = make(*setup)
+    decoder.observe(TEXT[:N_READ])
+    decoder.forward_tree(TREE)
+    with interrupt_after(owner, name, monkeypatch):
+        decoder.commit(PATH)
+    decoder.rollback_to(N_READ)
+    assert_goes_on(decoder, truth)
+
+
+def test_going_back_again_mends_a_rollback_that_an_interrupt_tore(monkeypatch):
+    decoder, truth = make(*FULL)
+    decoder.observe(TEXT[:N_READ])
+    with interrupt_after(Cache, "truncate", monkeypatch):
+        decoder.rollback_to(5)
+    decoder.rollback_to(N_READ)
+    assert_goes_on(decoder, truth)
+
+
+@pytest.mark.parametrize("broken_pass", [0, 1])
+def test_what_is_torn_stays_so_until_it_was_read_anew(broken_pass, monkeypatch):
+    monkeypatch.setattr(mlxspec.decoder, "PREFILL_CHUNK", 8)
+    decoder, truth = make(*FULL)
+    decoder.observe(TEXT[:N_READ])
+    decoder.forward_tree(TREE)
+    with interrupt_after(Cache, "commit", monkeypatch):
+        decoder.commit(PATH)
+    with (
+        Fault(KeyboardInterrupt(), layer=1, is_after=False, passes=broken_pass),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        decoder.rollback_to(N_READ)
+    decoder.rollback_to(N_READ)
+    assert_goes_on(decoder, truth)

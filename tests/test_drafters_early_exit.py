@@ -1,5 +1,7 @@
 """Early exit: what it says, what law it draws from, when it stops, and what it costs."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -197,6 +199,17 @@ def test_tokens_are_drawn_from_the_law_handed_over():
     assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
 
 
+@pytest.mark.parametrize("law", SAMPLED)
+def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(law):
+    law, drafts = SAMPLED[law], []
+    for greedy, samples in ((replace(law, temperature=0.0), True), (law, False)):
+        drafter = drafter_after(PROMPT, greedy, threshold=1e-6, samples=samples)
+        drafts.append(drafter.propose(PROMPT[-1], 4))
+    assert drafted(drafts[0]) == drafted(drafts[1])
+    assert drafts[1].sampled_from is None
+    np.testing.assert_allclose(drafts[0].node_probs, drafts[1].node_probs, rtol=1e-5)
+
+
 # ---- whole replies -------------------------------------------------------------------------
 
 
@@ -210,6 +223,17 @@ def test_greedy_replies_are_those_of_the_target(family, kind):
     tokens = [token for event in events for token in getattr(event, "emit", ())]
     assert sum(token.kind == "accepted" for token in tokens) > 2
     assert emitted(engine.generate(PROMPT, params)) == expected
+
+
+def test_an_exit_drafts_in_a_pool_at_any_temperature():
+    engine = exit_engine(MODEL, layer=2, threshold=0.1)
+    engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
+    law = Law(temperature=1.0)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
+    events = list(engine.generate(PROMPT, params))
+    assert len(emitted(events)) == LENGTH
+    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
+    assert "exit" in sources
 
 
 @pytest.mark.parametrize("kind", ["full", "rotating"])

@@ -10,7 +10,6 @@ from mlxspec import backend
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.rank_paths import most_accurate_paths
 from mlxspec.drafters.rank_tree import DynamicTree, StaticTree
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
@@ -112,7 +111,9 @@ def test_a_tied_head_reads_the_embedding_where_the_target_does():
     assert drafter.propose(9, 1).tree.tokens.tolist() == [9, best[0]]
 
 
-def test_quantised_heads_say_nearly_the_same():
+@pytest.mark.parametrize("is_cpu", [True, False])
+def test_quantised_heads_say_nearly_the_same(is_cpu, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     tensors = medusa_tensors(MODEL, own=24)
     packed = {}
     for name, array in tensors.items():
@@ -128,7 +129,8 @@ def test_quantised_heads_say_nearly_the_same():
         reading(MedusaDrafter(MedusaHeads.from_checkpoint(config, each), Decoder(MODEL)))
         for each in (packed, tensors)
     ]
-    assert drafters[0].heads.heads[1].blocks[0].weight.dtype == mx.uint32
+    stored = mx.float32 if is_cpu else mx.uint32  # packed weights are slow on a CPU
+    assert drafters[0].heads.heads[1].blocks[0].weight.dtype == stored
     assert said_by(drafters[0], 8) == pytest.approx(said_by(drafters[1], 8), abs=1e-4)
 
 
@@ -236,6 +238,13 @@ def test_drafts_nothing_where_the_last_state_was_forgotten():
     assert drafter.propose(9, 5).tree.n_nodes == 1
 
 
+def test_beginning_anew_forgets_what_an_interrupted_read_left():
+    drafter = reading(medusa_drafter(Decoder(MODEL)))
+    drafter.num_read = 0  # counted last
+    drafter.forget(0)
+    assert drafter.propose(9, 5).tree.n_nodes == 1
+
+
 def test_looks_at_the_last_state_read():
     first, second = reading(medusa_drafter(Decoder(MODEL))), medusa_drafter(Decoder(MODEL))
     second.read([4, 5], HiddenStates(mx.concatenate([mx.ones((1, 64)), STATE]), {}))
@@ -267,130 +276,10 @@ def test_a_pool_gets_a_depth_s_guesses_below_every_path():
 # ---- which nodes are chosen --------------------------------------------------------------------
 
 
-def rows_of(log_probs):
-    """(H, V) logits whose log-probabilities are these: each row sums to 1 by its last entry."""
-    rest = np.log1p(-np.exp(log_probs).sum(axis=1, keepdims=True))
-    return mx.array(np.concatenate([log_probs, rest], axis=1), mx.float32)
-
-
-def best_first(log_probs, budget):
-    """Token paths of the best products, by trying them all; ties go to the lexically first."""
-    ranked = np.argsort(-log_probs, axis=1, kind="stable")[:, :10]
-    paths = []
-    for depth in range(1, len(log_probs) + 1):
-        for ranks in itertools.product(range(ranked.shape[1]), repeat=depth):
-            tokens = tuple(int(ranked[head, rank]) for head, rank in enumerate(ranks))
-            total = np.float64(0)
-            for head, token in enumerate(tokens):
-                total += log_probs[head, token]
-            paths.append((-total, ranks, tokens))
-    return [tokens for _, _, tokens in sorted(paths)[:budget]]
-
-
-def paths_of(nodes):
-    tokens, parents = nodes.tokens.tolist(), nodes.parents.tolist()
-    paths = [()]
-    for token, parent in zip(tokens, parents, strict=True):
-        assert 0 <= parent < len(paths)
-        paths.append((*paths[parent], token))
-    assert len(set(paths)) == len(paths)
-    return paths[1:]
-
-
-@pytest.mark.parametrize("budget", [1, 2, 3, 7, 16, 33])
-@pytest.mark.parametrize("sharpness", [0.3, 2.0, 8.0])
-@pytest.mark.parametrize("num_heads", [1, 3, 4])
-def test_the_dynamic_tree_is_the_best_one(num_heads, sharpness, budget):
-    seed = np.random.default_rng(int(100 * sharpness) + budget)
-    log_probs = log_softmax(sharpness * seed.normal(size=(num_heads, 12)))
-    nodes = DynamicTree().nodes(mx.array(log_probs, mx.float32), None, budget)
-    assert paths_of(nodes) == best_first(log_probs, budget)
-
-
-@pytest.mark.parametrize("budget", range(1, 20))
-@pytest.mark.parametrize("chances", [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25] * 4])
-def test_ties_leave_the_dynamic_tree_whole(chances, budget):
-    with np.errstate(divide="ignore"):
-        logits = mx.array(np.log(np.tile(chances, (4, 1))), mx.float32)
-    nodes = DynamicTree().nodes(logits, None, budget)
-    assert len(paths_of(nodes)) == budget  # each child behind a parent in the tree, none twice
-
-
-def test_a_head_that_overflows_leaves_the_tree_whole():
-    logits = mx.array([[1.0, 2.0, 3.0], [mx.nan] * 3, [mx.inf, 1.0, 0.0]])
-    nodes = DynamicTree().nodes(logits, None, 9)
-    assert len(paths_of(nodes)) == 9
-    assert all(0 < prob <= 1 for prob in nodes.probs.tolist())
-
-
-def test_the_dynamic_tree_ends_where_the_paths_do():
-    nodes = DynamicTree().nodes(mx.array([[0.1, 0.2], [0.4, 0.3]]), None, 50)
-    assert len(paths_of(nodes)) == 2 + 4
-
-
-@pytest.mark.parametrize("budget", [1, 2, 5, 13, 40])
-def test_the_static_tree_has_the_best_products_of_accuracies(budget):
-    products = {}
-    for depth in range(1, 4):
-        for path in itertools.product(range(3), repeat=depth):
-            shares = [ACCURACIES[head][rank] for head, rank in enumerate(path)]
-            products[path] = np.prod(shares)
-    best = sorted(products.values(), reverse=True)[:budget]
-    paths = StaticTree(accuracies=ACCURACIES).paths(budget)
-    assert [products[path] for path in paths] == pytest.approx(best)
-    assert len(set(paths)) == len(paths) == min(budget, 39)
-
-
-def test_the_static_tree_leaves_out_what_was_never_right():
-    assert most_accurate_paths(((0.5, 0.0), (0.0, 0.25)), 9) == ((0,), (0, 1))
-
-
-def test_a_static_tree_holds_the_guesses_of_its_ranks():
-    logits = mx.array([[1.0, 4.0, 3.0, 2.0], [4.0, 3.0, 2.0, 1.0]])
-    tree = StaticTree(choices=[[0], [2], [0, 1], [2, 0], [1]])
-    assert paths_of(tree.nodes(logits, None, 4)) == [(1,), (3,), (1, 1), (3, 0)]
-    ids = mx.array([10, 20, 30, 40], mx.int32)
-    assert paths_of(tree.nodes(logits, ids, 2)) == [(20,), (40,)]
-    assert tree.nodes(logits, None, 4).probs is None
-
-
-def test_a_static_tree_states_its_accuracies():
-    nodes = StaticTree(accuracies=ACCURACIES).nodes(mx.zeros((3, 8)), None, 3)
-    assert nodes.probs.tolist() == pytest.approx([0.5, 0.4, 0.2])
-
-
 def test_heads_that_were_never_right_draft_nothing():
     tree = StaticTree(accuracies=[[0.0, 0.0]])
     drafter = reading(medusa_drafter(Decoder(MODEL), tree=tree))
     assert drafter.propose(9, 4).tree.tokens.tolist() == [9]
-
-
-def test_a_static_tree_leaves_out_ranks_that_a_small_vocabulary_lacks():
-    tree = StaticTree(choices=[[0], [3], [0, 1]])
-    assert paths_of(tree.nodes(mx.array([[2.0, 1.0], [1.0, 2.0]]), None, 8)) == [(0,), (0, 0)]
-
-
-def test_choices_may_stand_before_their_beginnings():
-    tree = StaticTree(choices=[[1, 0], [0], [1]])
-    assert tree.paths(8) == ((1,), (1, 0), (0,))
-    assert tree.paths(2) == ((1,), (1, 0))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "give one"),
-        ({"choices": [[0]], "accuracies": [[0.5]]}, "give one"),
-        ({"choices": [[0, 1]]}, r"add \(0,\)"),
-        ({"choices": [[0], [0]]}, "twice"),
-        ({"choices": [[-1]]}, "0 for the best"),
-        ({"choices": [[]]}, "0 for the best"),
-        ({"accuracies": [[1.5]]}, "from 0 to 1"),
-    ],
-)
-def test_says_what_is_wrong_with_a_static_tree(settings, message):
-    with pytest.raises(ValueError, match=message):
-        StaticTree(**settings)
 
 
 def test_refuses_a_static_tree_deeper_than_the_heads():

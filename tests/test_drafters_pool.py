@@ -154,6 +154,14 @@ def test_refuses_a_draft_that_was_drawn_at_random():
         pool.propose(2, 4)
 
 
+def test_tells_those_that_may_draw_at_random_to_choose_instead():
+    device = Device("device", [4], [0])
+    device.samples = True
+    pool = PoolDrafter([SuffixDrafter(), device])
+    assert device.samples is False
+    assert not hasattr(pool.drafters[0], "samples")
+
+
 @pytest.mark.parametrize("drafters", [[], [SuffixDrafter(), SuffixDrafter()]])
 def test_needs_drafters_of_different_names(drafters):
     with pytest.raises(ValueError, match="different names"):

@@ -125,6 +125,26 @@ def test_a_reader_that_is_out_of_step_makes_the_history_be_read_anew(decoder, no
     assert (decoder.history, notebook.tokens) == ((), [])
 
 
+def test_a_reader_that_was_interrupted_is_told_again_after_going_back(
+    decoder, notebook, model, kind, monkeypatch
+):
+    decoder.observe([3, 1, 4])
+
+    def interrupted(tokens, states):
+        notebook.tokens += tokens  # the count is right, and the rows are missing
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(notebook, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            decoder.observe([1, 5])
+    decoder.attach([notebook])
+    decoder.rollback_to(len(decoder))
+    assert decoder.history == (3, 1, 4, 1, 5)
+    decoder.observe([9])
+    assert_in_step(decoder, notebook, model, kind)
+
+
 def test_a_pool_is_read_to_through_those_it_is_made_of():
     notebook = Notebook()
     notebook.num_top_tokens = 0
@@ -132,7 +152,16 @@ def test_a_pool_is_read_to_through_those_it_is_made_of():
     assert readers_of(pool) == (notebook,)
 
 
-@pytest.mark.parametrize("rows", [[], [0], [1, 2], [0, 2], [2, 0]])
+def test_rows_taken_do_not_keep_the_others_in_memory():
+    before = mx.get_active_memory()
+    states = HiddenStates(mx.ones((4096, 64)) * 2, {0: mx.ones((4096, 64)) * 3})
+    taken = states.rows(range(5))
+    mx.eval(states.final, states.entering, taken.final, taken.entering)
+    del states
+    assert mx.get_active_memory() - before < 64_000  # of 2 million bytes
+
+
+@pytest.mark.parametrize("rows", [[], [0], [1, 2], [0, 2], [2, 0], [0, 1, 2]])
 def test_rows_are_taken_in_the_order_given(rows):
     states = HiddenStates(mx.arange(6).reshape(3, 2), {4: mx.arange(3).reshape(3, 1)})
     taken = states.rows(rows)

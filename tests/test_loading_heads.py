@@ -193,7 +193,7 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path):
-    with pytest.raises(MlxspecError, match="cannot write the head"):
+    with pytest.raises(MlxspecError, match="cannot write "):
         save_head(tmp_path / "no" / "x", "exit", EXIT, {"a": mx.ones(1)}, {})
 
 

@@ -82,7 +82,7 @@ TRAINED = {  # with random weights, on the target's own decoder
     "eagle3": eagle3_drafter,
     "exit": partial(exit_drafter, threshold=0.01),
     "pool of trained heads": lambda target: PoolDrafter(
-        [SuffixDrafter(), medusa_drafter(target), eagle3_drafter(target, samples=False)]
+        [SuffixDrafter(), medusa_drafter(target), eagle3_drafter(target)]
     ),
 }
 DRAFTERS = (*UNTRAINED, *TRAINED)
@@ -143,10 +143,15 @@ def prefixes(history, tree):
     return paths
 
 
-@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("kind", CACHES)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(
+    ("drafter", "law"),
+    [
+        *itertools.product(UNTRAINED, LAWS),
+        *itertools.product(TRAINED, ("all filters", "penalties")),  # each takes every path
+    ],
+)
 def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind, law, monkeypatch):
     spy = LawSpy(monkeypatch)
     engine = engine_for(drafter, family, kind)

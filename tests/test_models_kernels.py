@@ -61,6 +61,29 @@ def test_attention_is_that_of_mlx(mask, dtype):
     )
 
 
+CALLS = {
+    "exp": lambda size: kernels.exp(normal(size)),
+    "silu": lambda size: kernels.silu(normal(size)),
+    "attention": lambda size: kernels.attend(
+        normal(1, 4, size // 1024, 2),
+        normal(1, 2, 256, 2),
+        normal(1, 2, 256, 2),
+        scale=1,
+        mask=None,
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_arrays_too_large_for_a_cache_are_left_to_mlx(call, monkeypatch):
+    monkeypatch.setattr(backend, "has_slow_exp", lambda: True)
+    parts = []
+    monkeypatch.setattr(kernels, "_exp_of_parts", lambda x: parts.append(x.size) or mx.exp(x))
+    CALLS[call](kernels.MAX_SIZE)
+    CALLS[call](kernels.MAX_SIZE + 1024)
+    assert parts == [kernels.MAX_SIZE]
+
+
 @pytest.mark.usefixtures("slow")
 def test_a_key_that_is_not_seen_changes_nothing_however_large_it_is():
     queries, keys, values = normal(1, 1, 1, 4), normal(1, 1, 3, 4), normal(1, 1, 3, 4)

@@ -1,12 +1,13 @@
 """Corpora on disk: what is written is read back, and nothing damaged is taken for a corpus."""
 
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from mlxspec.errors import MlxspecError
-from mlxspec.train import corpus
 from mlxspec.train.corpus import Conversation, load_corpus, save_corpus, shard_path
 
 VOCAB = 50
@@ -64,7 +65,7 @@ def test_the_shards_of_a_folder_are_read_in_order_and_nothing_else(tmp_path):
 
 
 def test_a_folder_without_shards_is_refused(tmp_path):
-    with pytest.raises(MlxspecError, match="make a corpus there first"):
+    with pytest.raises(MlxspecError, match="make a corpus with `mlxspec train data`"):
         load_corpus(tmp_path, VOCAB)
 
 
@@ -113,13 +114,17 @@ def test_a_token_outside_the_vocabulary_is_refused(tmp_path, token):
         load_corpus(tmp_path / "a.safetensors", VOCAB)
 
 
-@pytest.mark.parametrize("content", [b"", b"no tensors here", None])
+@pytest.mark.parametrize("content", [b"", b"no tensors here"])
 def test_what_is_no_corpus_is_refused(tmp_path, content):
     path = tmp_path / "a.safetensors"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(MlxspecError, match="no corpus that can be read"):
         load_corpus(path, VOCAB)
+
+
+def test_a_corpus_that_is_not_there_says_how_to_make_one(tmp_path):
+    with pytest.raises(MlxspecError, match=r"no corpus at .*: make one with `mlxspec train data`"):
+        load_corpus(tmp_path / "none", VOCAB)
 
 
 def test_a_file_of_weights_is_refused(tmp_path):
@@ -133,11 +138,26 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "a.safetensors"
     save_corpus(path, [FIRST])
 
-    def break_off(arrays, target):
-        target.write_bytes(b"half")
+    def break_off(target, arrays, metadata):
+        Path(target).write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus, "save_file", break_off)
+    monkeypatch.setattr(mx, "save_safetensors", break_off)
     with pytest.raises(KeyboardInterrupt):
         save_corpus(path, [SECOND])
     assert same(load_corpus(path, VOCAB)[0], FIRST)
+
+
+def test_a_full_disk_is_an_error_of_ours_and_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    save_corpus(path, [FIRST])
+
+    def break_off(target, arrays, metadata):
+        Path(target).write_bytes(b"half")
+        raise RuntimeError("[write] Unable to write 40 bytes to file.")
+
+    monkeypatch.setattr(mx, "save_safetensors", break_off)
+    with pytest.raises(MlxspecError, match=r"cannot write .*a\.safetensors: .*Unable to write"):
+        save_corpus(path, [SECOND])
+    assert same(load_corpus(path, VOCAB)[0], FIRST)
+    assert list(tmp_path.iterdir()) == [path]

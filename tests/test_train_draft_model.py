@@ -9,7 +9,7 @@ from mlxspec.models import ModelConfig, build_model
 from mlxspec.train.arrays import flat
 from mlxspec.train.draft_model import DraftModelObjective
 from tests.tiny import tiny_model
-from tests.training import features
+from tests.training import features, mean_chain, with_gap
 
 IDS = np.array([1, 2, 5, 6, 7, 9, 12, 15, 20, 23], np.int32)
 
@@ -86,3 +86,28 @@ def test_acceptance_is_that_of_chains_of_four(objective):
     lengths = [1 + np.cumprod(hits[start : start + 4]).sum() for start in range(11)]
     figures = objective.evaluate([given])
     assert figures["mean_acceptance_length"] == pytest.approx(np.mean(lengths))
+
+
+def test_no_chain_leaves_its_answer(objective):
+    given = with_gap(features(length=60, prompt=4), 30, 40)
+    objective.network.rows = objective.network.rows * 0
+    objective.network.rows[IDS.tolist().index(7)] = mx.ones(32)  # says 7, or else the first row
+    given.tokens[4:] = [(7, 1)[place % 5 == 0] for place in range(56)]
+    law = np.array(objective.network(mx.array(given.tokens[:-1])) @ objective.network.rows.T)
+    hits = IDS[law.argmax(axis=1)] == given.tokens[1:]
+    expected = mean_chain([hits] * 4, [*range(3, 29), *range(39, 59)])
+    assert expected > 1
+    assert objective.evaluate([given])["mean_acceptance_length"] == pytest.approx(expected)
+
+
+def test_a_conversation_without_an_answer_teaches_nothing(objective):
+    assert objective.loss(features(length=6, prompt=6)).item() == 0
+
+
+@pytest.mark.parametrize("sizes", [(128, 64), (48, 32), (32, 0), (0, 16)])
+def test_a_width_that_cannot_be_is_refused(sizes):
+    hidden_size, head_dim = sizes
+    with pytest.raises(ValueError, match="multiple of head_dim, and 64, the target's"):
+        DraftModelObjective(
+            tiny_model(), IDS, np.arange(24), hidden_size=hidden_size, head_dim=head_dim
+        )

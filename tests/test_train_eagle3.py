@@ -3,12 +3,13 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx import nn
 
 from mlxspec.cache import Cache
 from mlxspec.masks import chain_masks
 from mlxspec.train.eagle3 import Eagle3Objective
 from tests.tiny import tiny_model
-from tests.training import LAYERS, features
+from tests.training import LAYERS, features, mean_chain, with_gap
 
 DEPTHS = 3
 
@@ -101,3 +102,31 @@ def test_acceptance_counts_chains_of_greedy_answers_only(objective, model):
     places = range(2, 16 - DEPTHS + 1)
     lengths = [1 + sum(np.cumprod([hits[d, place + d] for d in range(DEPTHS)])) for place in places]
     assert figures["mean_acceptance_length"] == pytest.approx(np.mean(lengths))
+
+
+def test_no_chain_leaves_its_answer(objective, model):
+    given = with_gap(features(model, length=90, prompt=4), 40, 50)
+    ids, head = np.array(objective.network.target_ids), np.array(objective._head)
+    hits = []
+    for states in objective._unroll(given):
+        drafted = ids[np.argmax(np.array(states[0]) @ head.T, axis=1)]
+        hits.append(drafted[:-1] == given.tokens[2:])
+    places = [*range(2, 38), *range(48, 88)]
+    expected = mean_chain(hits, places)
+    assert expected > 1
+    assert objective.evaluate([given])["mean_acceptance_length"] == pytest.approx(expected)
+
+
+def test_a_conversation_without_an_answer_teaches_nothing(objective, model):
+    assert objective.loss(features(model, length=6, prompt=6)).item() == 0
+
+
+def test_a_quantised_target_is_a_target_like_any_other():
+    packed = tiny_model(head_dim=16)
+    nn.quantize(packed, 32, 8)
+    objective = Eagle3Objective(packed, mx.arange(24), LAYERS, depths=2)
+    given = features(packed, length=12)
+    rows = objective._unroll(given)[0][0]
+    expected = packed.logits(rows)
+    np.testing.assert_allclose(rows @ objective._head.T, expected, rtol=1e-3, atol=1e-3)
+    assert np.isfinite(objective.loss(given).item())

@@ -11,7 +11,7 @@ from mlxspec.sampling import Law
 from mlxspec.train.early_exit import LOOKAHEAD, ExitObjective
 from tests.tiny import tiny_model
 from tests.tiny_heads_exit import exit_hidden
-from tests.training import features
+from tests.training import features, mean_chain, with_gap
 
 MODEL = tiny_model()
 IDS = [0, 2, 3, 5, 7, 8, 11, 12, 17, 20]
@@ -20,7 +20,7 @@ CONVERSATIONS = [features(MODEL, seed=seed, length=24) for seed in range(6)]
 
 def objective(ids=IDS, **settings):
     mx.random.seed(4)
-    made = ExitObjective(MODEL, mx.array(list(ids), mx.int32), 1, **settings)
+    made = ExitObjective(MODEL, mx.array(list(ids), mx.int32), layer=1, **settings)
     made.fit_lens(CONVERSATIONS)
     return made
 
@@ -79,7 +79,7 @@ def test_the_lens_is_the_least_squares_map():
 
 
 def test_a_fitted_lens_agrees_more_often_than_a_random_one():
-    fresh = ExitObjective(MODEL, mx.arange(24), 1).evaluate(CONVERSATIONS)
+    fresh = ExitObjective(MODEL, mx.arange(24), layer=1).evaluate(CONVERSATIONS)
     fitted = objective(range(24)).evaluate(CONVERSATIONS)
     assert fitted["agreement"] > fresh["agreement"] + 0.2
 
@@ -120,6 +120,15 @@ def test_the_figures_are_those_of_the_greedy_choices(threshold):
     assert figures["agreement"] == pytest.approx(np.mean(agree), abs=1e-4)
     assert figures["sure"] == pytest.approx(np.mean(sure), abs=1e-4)
     assert figures["agreement_when_sure"] == pytest.approx(np.mean(np.array(agree)[sure]), abs=1e-4)
+
+
+def test_no_chain_leaves_its_answer():
+    made, given = objective(), with_gap(features(MODEL, length=60, seed=8), 30, 40)
+    drafted, _ = made._guesses(given, np.arange(59))
+    right = np.arange(59) % 5 != 0
+    given.tokens[1:] = np.where(right, drafted, (drafted + 1) % 24)
+    expected = mean_chain([right] * LOOKAHEAD, [*range(4, 29), *range(39, 59)])
+    assert made.evaluate([given])["mean_acceptance_length"] == pytest.approx(expected)
 
 
 def test_a_trained_exit_drafts_what_it_was_judged_by():

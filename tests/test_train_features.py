@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder import Decoder
-from mlxspec.train.features import read_shard, shard_order, write_shards
+from mlxspec.errors import MlxspecError
+from mlxspec.train.features import read_shard, shard_arrays, shard_order, shard_paths, write_shards
 from tests.tiny import tiny_model
-from tests.training import LAYERS, conversation, features
+from tests.training import LAYERS, conversation, features, write_features
 
 
 @pytest.fixture(params=["llama", "qwen2"])
@@ -69,3 +70,26 @@ def test_every_conversation_is_in_one_shard_and_held_out_ones_stay_apart():
     assert sorted(train) == [i for i in range(200) if i % 3]
     assert len(set(heldout)) == 50
     assert all(i % 3 == 0 for i in heldout)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"final": None}, "no array 'final'"),
+        ({"offsets": None}, "no array 'offsets'"),
+        ({"offsets": mx.array([0, 20, 50])}, "offsets do not fit"),
+        ({"offsets": mx.array([0, 30, 20])}, "offsets do not fit"),
+        ({"entering.1": mx.zeros((5, 64))}, "offsets do not fit"),
+    ],
+)
+def test_what_is_no_shard_is_named(tmp_path, changes, message):
+    (path,) = shard_paths(write_features(tmp_path, num_train=2, num_heldout=0), "train")
+    arrays = {**mx.load(str(path)), **changes}
+    mx.save_safetensors(str(path), {k: v for k, v in arrays.items() if v is not None})
+    with pytest.raises(MlxspecError, match=message):
+        shard_arrays(path)
+
+
+def test_a_shard_that_was_not_finished_is_none(tmp_path):
+    (tmp_path / "train-00000.safetensors.part.safetensors").write_bytes(b"half")
+    assert shard_paths(tmp_path, "train") == []

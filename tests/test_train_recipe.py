@@ -1,9 +1,18 @@
 """Recipes: TOML to checked numbers."""
 
+import inspect
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal
+
 import pytest
 
 from mlxspec.errors import MlxspecError
-from mlxspec.train.recipe import Recipe, load_recipe
+from mlxspec.train.kinds import KINDS
+from mlxspec.train.recipe import Recipe, checked_options, load_recipe
+
+PUBLISHED = Path(__file__).parents[1] / "assets" / "recipes"
 
 
 def written(folder, text):
@@ -27,7 +36,9 @@ def test_a_recipe_takes_what_the_file_says_and_defaults_for_the_rest(tmp_path):
         ('kind = "eagle3"\nsteps = 5', "'steps'"),
         ('kind = "eagle3"\ntokens = "many"', "type int"),
         ('kind = "eagle3"\ntokens = true', "type int"),
-        ('kind = "eagle3"\nlearning_rate = -1.0', "negative"),
+        ('kind = "eagle3"\nlearning_rate = -1.0', "recipe.toml: learning_rate must be above 0"),
+        ('kind = "eagle3"\noptions = 5', "type dict"),
+        ('kind = "eagle3"\nseed = 1.5', "type int"),
         ("kind = ", "no recipe that can be read"),
     ],
 )
@@ -39,3 +50,72 @@ def test_says_what_is_wrong_with_a_recipe(tmp_path, text, message):
 def test_says_that_there_is_no_such_file(tmp_path):
     with pytest.raises(MlxspecError, match="no recipe that can be read"):
         load_recipe(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tokens", 0),
+        ("batch_tokens", 0),
+        ("draft_vocab_size", 0),
+        ("evaluate_every", 0),
+        ("num_evaluated", 0),
+        ("learning_rate", float("nan")),
+        ("max_gradient", 0.0),
+        ("weight_decay", -0.1),
+        ("patience", -1),
+        ("checkpoint_seconds", -1.0),
+        ("warmup", 1.0),
+        ("seed", -1),
+        ("seed", 1 << 64),
+    ],
+)
+def test_a_number_out_of_range_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*; got"):
+        Recipe("medusa", **{name: value})
+
+
+TYPES = {"depths": int, "decay": float, "width": int | None, "labels": Literal["law", "token"]}
+
+
+def test_options_become_what_the_objective_takes():
+    options = {"depths": 2, "decay": 1, "width": 3, "labels": "token"}
+    checked = checked_options(Recipe("eagle3", options=options), TYPES)
+    assert checked == options
+    assert isinstance(checked["decay"], float)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 2}, "'eagle3' has no option 'depth'; it takes depths, decay, width, labels"),
+        ({"depths": "two"}, "the option depths to 'two'; it must be of type int"),
+        ({"depths": True}, "type int"),
+        ({"width": 0.5}, "type int"),
+        ({"width": -1}, "the option width to -1; give 0 or more"),
+        ({"decay": float("nan")}, "the option decay to nan; give 0 or more"),
+        ({"labels": "laws"}, "choose from law, token"),
+    ],
+)
+def test_says_what_is_wrong_with_an_option(options, message):
+    with pytest.raises(MlxspecError, match=message):
+        checked_options(Recipe("eagle3", options=options), TYPES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_published_recipe_is_the_usual_one_and_says_every_number(kind):
+    path = PUBLISHED / f"{kind}.toml"
+    assert load_recipe(path) == KINDS[kind].recipe
+    assert set(tomllib.loads(path.read_text())) == {one.name for one in fields(Recipe)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_published_recipe_names_every_option_with_its_usual_value(kind):
+    _, options = (PUBLISHED / f"{kind}.toml").read_text().split("[options]\n")
+    stated = tomllib.loads("\n".join(line.removeprefix("# ") for line in options.splitlines()))
+    arguments = inspect.signature(KINDS[kind].objective).parameters
+    usual = {name: arguments[name].default for name in KINDS[kind].option_types()}
+    assert list(stated) == list(usual)
+    for name, value in usual.items():
+        if value not in (None, inspect.Parameter.empty):  # else it depends on the target
+            assert stated[name] == value

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec.errors import MlxspecError
@@ -99,3 +100,59 @@ def test_a_checkpoint_of_another_recipe_is_refused(shards, tmp_path):
 def test_says_what_to_do_where_there_are_no_features(tmp_path):
     with pytest.raises(MlxspecError, match="mlxspec train features"):
         train(Regression(), tmp_path, RECIPE, tmp_path / "run")
+
+
+def test_a_run_that_is_over_is_not_gone_on_with(shards, tmp_path):
+    first, seen = Regression(), []
+    expected = train(first, shards, RECIPE, tmp_path)
+    again = Regression(seed=1)
+    assert train(again, shards, RECIPE, tmp_path, seen.append) == expected
+    assert seen == []
+    for name, array in weights(first).items():
+        assert mx.array_equal(array, weights(again)[name]), name
+
+
+@pytest.mark.parametrize("content", [b"", b"half a file", None])
+def test_a_damaged_checkpoint_is_named(shards, tmp_path, content):
+    path = tmp_path / "checkpoint.safetensors"
+    if content is None:
+        mx.save_safetensors(str(path), {"network.weight": mx.ones((64, 64))}, {"recipe": "{"})
+    else:
+        path.write_bytes(content)
+    with pytest.raises(MlxspecError, match=r"checkpoint\.safetensors"):
+        train(Regression(), shards, RECIPE, tmp_path)
+
+
+def test_a_checkpoint_of_another_target_is_refused(shards, tmp_path):
+    train(Regression(), shards, RECIPE, tmp_path)
+    other = Regression()
+    other.network = nn.Linear(64, 32)
+    with pytest.raises(MlxspecError, match="another target"):
+        train(other, shards, RECIPE, tmp_path)
+
+
+def test_a_damaged_shard_is_named(shards, tmp_path):
+    for path in shards.iterdir():
+        content = path.read_bytes()
+        cut = content[:-1000] if path.name.startswith("train") else content
+        (tmp_path / path.name).write_bytes(cut)
+    with pytest.raises(MlxspecError, match=r"train-00000.*damaged or cut short"):
+        train(Regression(), tmp_path, RECIPE, tmp_path / "run")
+
+
+def test_held_out_answers_that_are_all_sampled_cannot_judge(tmp_path):
+    write_features(tmp_path, kind=2)
+    with pytest.raises(MlxspecError, match="no held-out conversation with a greedy answer"):
+        train(Regression(), tmp_path, RECIPE, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_ours(shards, tmp_path):
+    (tmp_path / "best.safetensors").mkdir()
+    with pytest.raises(MlxspecError, match=r"cannot write .*best"):
+        train(Regression(), shards, RECIPE, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best.safetensors",
+        "checkpoint.safetensors",
+        "shards.txt",
+    ]

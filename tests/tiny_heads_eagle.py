@@ -32,7 +32,7 @@ def layer_config(model, **settings):
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 16,
-        "rms_norm_eps": 1e-5,
+        "rms_norm_eps": 0.05,  # large enough to matter, and not the target's
         "rope_theta": 5000.0,
         "rope_scaling": None,
         "vocab_size": config.vocab_size,

@@ -45,10 +45,14 @@ def typical_size(model, layer) -> float:
     return mx.square(states).mean().sqrt().item()
 
 
-def exit_drafter(decoder: Decoder, *, threshold=0.3, lookahead=4, **head) -> EarlyExitDrafter:
+def exit_drafter(
+    decoder: Decoder, *, threshold=0.3, lookahead=4, samples=True, **head
+) -> EarlyExitDrafter:
     """An early exit of the decoder's own model."""
     head = exit_head(decoder.model, **head)
-    return EarlyExitDrafter(decoder, head, threshold=threshold, lookahead=lookahead)
+    return EarlyExitDrafter(
+        decoder, head, threshold=threshold, lookahead=lookahead, samples=samples
+    )
 
 
 def exit_engine(model, kind: str = "full", **options) -> Engine:

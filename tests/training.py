@@ -1,5 +1,7 @@
 """A tiny target's features on disk, and a network that is quick to train."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 from mlx import nn
@@ -23,9 +25,32 @@ def features(model=None, **settings):
     return compute_features(model or tiny_model(), conversation(**settings), LAYERS)
 
 
-def write_features(folder, *, num_train=6, num_heldout=2, model=None, layers=LAYERS):
+def with_gap(features, start, end):
+    """The same text, with a user's turn from start to end."""
+    mask = features.mask.copy()
+    mask[start:end] = 0
+    return replace(features, mask=mask)
+
+
+def mean_chain(hits, places):
+    """1 + tokens accepted per chain, over all chains that lie in `places` as a whole.
+
+    `hits[depth][place]` says whether the token drafted for a place is right.
+    """
+    lengths = []
+    for first in sorted(set(places)):
+        chain = [(depth, first + depth) for depth in range(len(hits))]
+        if {place for _, place in chain} <= set(places):
+            rights = [bool(hits[depth][place]) for depth, place in chain]
+            lengths.append([*rights, False].index(False))
+    return 1 + sum(lengths) / len(lengths)
+
+
+def write_features(folder, *, num_train=6, num_heldout=2, model=None, layers=LAYERS, **settings):
     """Shards of a tiny target."""
-    corpus = [conversation(seed=i, is_heldout=i < num_heldout) for i in range(num_train)]
+    corpus = [
+        conversation(seed=i, is_heldout=i < num_heldout, **settings) for i in range(num_train)
+    ]
     shards = shard_order(corpus, max_heldout=num_heldout)
     write_shards(model or tiny_model(), corpus, shards, folder, layers, lambda tokens: None)
     return folder

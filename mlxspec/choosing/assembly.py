@@ -49,6 +49,7 @@ TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit
 """Words for trained drafters, and the kind of file each stands for."""
 
 WORDS = (*HOST_DRAFTERS, *TRAINED, "auto")
+_READS_TABLE = ("table", "pool")
 _ALONE = ("none", "pool", "auto")
 
 Say = Callable[[str], None]
@@ -126,7 +127,7 @@ def build_drafter(drafter: str, site: Site) -> Drafter:
     parts = parts_of(drafter)
     if len(parts) == 1:
         return _build(parts[0], site)
-    return PoolDrafter([_build(part, site, samples=False) for part in parts])
+    return PoolDrafter([_build(part, site) for part in parts])
 
 
 def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
@@ -135,20 +136,20 @@ def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
     return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
 
 
-def _build(part: str, site: Site, *, samples: bool = True) -> Drafter:
+def _build(part: str, site: Site) -> Drafter:
     if part in HOST_DRAFTERS:
-        return HOST_DRAFTERS[part](site.table_rows)
+        return HOST_DRAFTERS[part](site.table_rows if part in _READS_TABLE else ())
     if part == "model" and site.draft_model is not None:
         return _draft_model(load_model(site.draft_model, on_progress=site.on_progress), site)
     if part in TRAINED:
-        return _from_file(_trained_file(part, site), site, samples=samples)
+        return _from_file(_trained_file(part, site), site)
     place = find_head(part, site.on_progress).path
     file = read_drafter_file(place) if place.is_file() else None
     if file is not None:
-        return _from_file(file, site, samples=samples, is_probed=True)
+        return _from_file(file, site, is_probed=True)
     if _is_model(place):
-        return _draft_model(load_model(part), site)
-    return _head(part, site, samples=samples, is_probed=True)
+        return _draft_model(load_model(part, on_progress=site.on_progress), site)
+    return _head(part, site, is_probed=True)
 
 
 def _trained_file(word: str, site: Site) -> DrafterFile:
@@ -162,7 +163,7 @@ def _trained_file(word: str, site: Site) -> DrafterFile:
     return site.files[kind]
 
 
-def _from_file(file: DrafterFile, site: Site, *, samples: bool, is_probed: bool = False) -> Drafter:
+def _from_file(file: DrafterFile, site: Site, *, is_probed: bool = False) -> Drafter:
     match file.kind:
         case "table":
             tokenizer = site.loaded.tokenizer.fingerprint
@@ -170,7 +171,7 @@ def _from_file(file: DrafterFile, site: Site, *, samples: bool, is_probed: bool 
         case "draft-model":
             return _draft_model(load_draft_model_file(file.path, site.loaded.tokenizer), site)
         case _:
-            return _head(str(file.path), site, samples=samples, is_probed=is_probed)
+            return _head(str(file.path), site, is_probed=is_probed)
 
 
 def _is_model(path: Path) -> bool:
@@ -189,10 +190,10 @@ def _draft_model(small: LoadedModel, site: Site) -> Drafter:
     return DraftModelDrafter(decoder, site.target.vocab_size, site.lookahead)
 
 
-def _head(source: str, site: Site, *, samples: bool, is_probed: bool) -> Drafter:
+def _head(source: str, site: Site, *, is_probed: bool) -> Drafter:
     """Return the drafter of a head; one that the user brought is tried on the target first."""
     head = load_head(source, site.loaded.config, on_progress=site.on_progress)
-    drafters = head_drafters(head, site.target, samples=samples)
+    drafters = head_drafters(head, site.target)
     if is_probed and source not in site.wirings:
         site.wirings[source] = _try_out(source, head, drafters, site)
     return drafters[site.wirings.get(source, 0)]

@@ -52,17 +52,15 @@ def choose_drafter(site: Site) -> Choice:
     """
     names = candidates(site.files)
     key = _key(site, names)
-    known = recall(key)
-    if known is not None and known.get("drafter") in names:
-        speeds = {str(name): float(speed) for name, speed in known.get("speeds", {}).items()}
-        return Choice(str(known["drafter"]), f"{_reason(speeds)}, measured before", speeds)
+    known = _speeds_of(recall(key) or {})
+    if known and fastest(known) in names:
+        return Choice(fastest(known), f"{_reason(known)}, measured before", known)
     site.say(f"measuring once which drafter is fastest here: {', '.join(names)} ...")
     built = _build_all(names, site)
     speeds = measure(list(built), _trials(built, site))
     site.target.reset()
-    best = fastest(speeds)
-    keep(key, {"drafter": best, "speeds": speeds})
-    return Choice(best, _reason(speeds), speeds)
+    keep(key, {"speeds": speeds})
+    return Choice(fastest(speeds), _reason(speeds), speeds)
 
 
 def measure(
@@ -120,6 +118,14 @@ def _run_all(
 def fastest(speeds: Mapping[str, float]) -> str:
     """Return the candidate with the most tokens/s, the first of equal ones."""
     return max(speeds, key=speeds.__getitem__)
+
+
+def _speeds_of(kept: Mapping[str, object]) -> dict[str, float]:
+    """Return the speeds that were kept, none where anything else stands there."""
+    speeds = kept.get("speeds")
+    if not isinstance(speeds, dict) or not all(isinstance(v, float) for v in speeds.values()):
+        return {}
+    return speeds
 
 
 def _reason(speeds: Mapping[str, float]) -> str:

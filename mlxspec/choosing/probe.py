@@ -53,7 +53,7 @@ def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> P
     Args:
         drafter: The head's drafter.
         run: Usually `trials_of(engine)`.
-        max_seconds: Time for all of it, prompts not counted.
+        max_seconds: Time for all of it; each prompt has one round at least.
     """
     trial = Trial()
     for prompt in PROMPTS[:_NUM_PROMPTS]:

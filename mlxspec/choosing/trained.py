@@ -18,25 +18,25 @@ from mlxspec.loading.head_checkpoint import HeadCheckpoint
 class Builder(Protocol):
     """Builds the drafter of one kind of head."""
 
-    def __call__(self, head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
-        """Return the drafter; `samples` says whether it may draw its tokens at random."""
+    def __call__(self, head: HeadCheckpoint, target: Decoder) -> Drafter:
+        """Return the drafter."""
 
 
-def _medusa(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+def _medusa(head: HeadCheckpoint, target: Decoder) -> Drafter:
     return MedusaDrafter(MedusaHeads.from_checkpoint(head.config, head.tensors), target)
 
 
-def _eagle(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+def _eagle(head: HeadCheckpoint, target: Decoder) -> Drafter:
     network = EagleNetwork.from_checkpoint(head.config, head.tensors)
-    return EagleDrafter(network, target, samples=samples)
+    return EagleDrafter(network, target)
 
 
-def _eagle3(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+def _eagle3(head: HeadCheckpoint, target: Decoder) -> Drafter:
     network = Eagle3Network.from_checkpoint(head.config, head.tensors)
-    return Eagle3Drafter(network, target, samples=samples)
+    return Eagle3Drafter(network, target)
 
 
-def _exit(head: HeadCheckpoint, target: Decoder, *, samples: bool) -> Drafter:
+def _exit(head: HeadCheckpoint, target: Decoder) -> Drafter:
     return EarlyExitDrafter(target, ExitHead.from_checkpoint(head.config, head.tensors))
 
 
@@ -49,7 +49,7 @@ BUILDERS: dict[str, Builder] = {
 """By the kind that a checkpoint states."""
 
 
-def head_drafters(head: HeadCheckpoint, target: Decoder, *, samples: bool = True) -> list[Drafter]:
+def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
     """Return the drafter of a head, and one more for every other way it may be meant.
 
     Formats that count layers differently under one name offer `capture_alternatives`.
@@ -57,9 +57,8 @@ def head_drafters(head: HeadCheckpoint, target: Decoder, *, samples: bool = True
     Args:
         head: The head.
         target: Its target.
-        samples: Whether the drafter may draw its tokens at random; a pool needs it not to.
     """
     build = BUILDERS[head.kind]
     others = head.config.get("capture_alternatives", ())
     ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
-    return [build(way, target, samples=samples) for way in (head, *ways)]
+    return [build(way, target) for way in (head, *ways)]

@@ -16,6 +16,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mlxspec import api, backend
+from mlxspec.choosing.assembly import parts_of
+from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table_file import save_table
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
@@ -27,7 +29,8 @@ from mlxspec.train.data import DataProgress, estimate_memory, make_corpus
 from mlxspec.train.data_settings import DataSettings
 from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, heldout_prompts
 from mlxspec.train.features import read_shard, shard_order, shard_paths, write_shards
-from mlxspec.train.heads import KINDS, build_objective, capture_layers, memory_gb, train_head
+from mlxspec.train.heads import build_objective, memory_gb, target_of, train_head
+from mlxspec.train.kinds import KINDS, capture_layers
 from mlxspec.train.occurrences import observe
 from mlxspec.train.recipe import Recipe, load_recipe
 from mlxspec.train.table import build_table
@@ -50,7 +53,8 @@ def run(args: Namespace) -> int:
     try:
         STEPS[args.step](args, loaded, place)
     except KeyboardInterrupt:
-        _say("stopped; the same command goes on from here")
+        begins_anew = args.step in ("table", "eval")
+        _say(f"stopped; the same command {'begins anew' if begins_anew else 'goes on from here'}")
         return 130
     return 0
 
@@ -113,7 +117,8 @@ def _table(args: Namespace, loaded: LoadedModel, place: Path) -> None:
 def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
     recipe = recipe_of_arguments(args)
     features = args.features or place / "features"
-    objective = build_objective(loaded, features, recipe)
+    folder = place / _run_name(recipe)
+    objective = build_objective(loaded, features, recipe, folder)
     _say_memory(memory_gb(loaded, objective))
     out = _out(args, loaded)
     with tqdm(
@@ -124,7 +129,7 @@ def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
             bar.set_postfix_str(progress_text(progress), refresh=False)
             bar.update(progress.tokens - bar.n)
 
-        train_head(loaded, objective, features, recipe, place / _run_name(recipe), out, show)
+        train_head(loaded, objective, features, recipe, folder, out, show)
     print(out)
 
 
@@ -137,11 +142,26 @@ def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
 
 def _walked(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
     """Follow stored greedy answers; the target does not run."""
-    shards = shard_paths(args.features or place / "features", "heldout")
+    drafter = prepared.engine.drafter
+    if "exit" in (drafter.name, *parts_of(prepared.choice.drafter)):
+        raise ValueError("the drafter 'exit' runs the target, which --walk does not: leave it out")
+    folder = args.features or place / "features"
+    shards = shard_paths(folder, "heldout")
     stored = [features for path in shards for features in read_shard(path)]
     greedy = [features for features in stored if GREEDY in features.mask][: args.answers]
     if not greedy:
-        raise MlxspecError("the features hold no held-out greedy answer: make more of them")
+        raise MlxspecError(
+            f"{folder} holds no features of a held-out greedy answer: make them with `mlxspec "
+            "train features`"
+        )
+    missing = {layer for one in readers_of(drafter) for layer in one.capture} - set(
+        greedy[0].entering
+    )
+    if missing:
+        raise MlxspecError(
+            f"{prepared.choice.drafter} reads the states entering layer {min(missing)}, which the "
+            f"features do not hold (but {sorted(greedy[0].entering)}): leave out --walk"
+        )
     return [
         fast_walk(prepared.make_drafter, tqdm(greedy, desc=f"{nodes} nodes", disable=None), nodes)
         for nodes in args.nodes
@@ -154,7 +174,10 @@ def _answered(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acce
     conversations = load_corpus(args.corpus or place / "corpus", vocab_size)
     prompts = heldout_prompts(conversations, args.answers)
     if not prompts:
-        raise MlxspecError("the corpus holds no greedy answer that was held out: make more of it")
+        raise MlxspecError(
+            "the corpus holds no greedy answer that was held out: make more of it with `mlxspec "
+            "train data`"
+        )
     settings = Settings(args.nodes, args.temps, args.shapes, args.max_tokens)
     with tqdm(desc="answering", disable=None) as bar:
 
@@ -178,10 +201,15 @@ def recipe_of_arguments(args: Namespace) -> Recipe:
     """Return the recipe of a file, or the usual one, with what the arguments change.
 
     Raises:
-        ValueError: The file is a recipe for another kind.
+        ValueError: The file is a recipe for another kind, or a number is out of range.
         MlxspecError: The file is no recipe.
     """
     recipe = load_recipe(args.recipe) if args.recipe else KINDS[args.step].recipe
+    if recipe.kind not in KINDS:
+        raise ValueError(
+            f"{args.recipe} is a recipe for {recipe.kind!r}, which cannot be trained; choose from "
+            f"{', '.join(KINDS)}"
+        )
     if recipe.kind != args.step:
         raise ValueError(
             f"{args.recipe} is a recipe for {recipe.kind!r}: run `mlxspec train {recipe.kind}`, or "
@@ -189,11 +217,6 @@ def recipe_of_arguments(args: Namespace) -> Recipe:
         )
     changes = {name: getattr(args, name) for name in ("tokens", "seed")}
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
-
-
-def target_of(loaded: LoadedModel) -> dict[str, str]:
-    """Return what a card says of the target."""
-    return {"name": loaded.name, "fingerprint": fingerprint(loaded.config, loaded.tokenizer)}
 
 
 def progress_text(progress: Progress) -> str:
@@ -216,6 +239,8 @@ def _out(args: Namespace, loaded: LoadedModel) -> Path:
     """Return the file to write, in a folder that is there."""
     name = fingerprint(loaded.config, loaded.tokenizer)
     path: Path = args.out or own_folder() / f"{name}-{args.step}.safetensors"
+    if path.is_dir():
+        raise ValueError(f"--out {path} is a folder: name a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -11,6 +11,14 @@ HEADS = {
 }
 
 
+def count(text: str) -> int:
+    """Return a number of things, 1 or more; raise ValueError for anything else."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     """Add the commands below `train`, which stand in the order they are run in.
 
@@ -45,8 +53,8 @@ def _add_data(step: argparse.ArgumentParser) -> None:
 
 def _add_features(step: argparse.ArgumentParser) -> None:
     step.add_argument("--corpus", type=Path, help="file or folder; left out, what `data` wrote")
-    step.add_argument("--heldout", type=int, default=128, help="held-out conversations (128)")
-    step.add_argument("--shards", type=int, help="most shards for training; left out, all")
+    step.add_argument("--heldout", type=count, default=128, help="held-out conversations (128)")
+    step.add_argument("--shards", type=count, help="most shards for training; left out, all")
 
 
 def _add_table(step: argparse.ArgumentParser) -> None:
@@ -73,9 +81,9 @@ def _add_out(step: argparse.ArgumentParser) -> None:
 def _add_eval(step: argparse.ArgumentParser) -> None:
     step.add_argument("--drafter", default="pool", help="as in `mlxspec generate` (pool)")
     step.add_argument("--corpus", type=Path, help="file or folder; left out, what `data` wrote")
-    step.add_argument("--answers", type=int, default=16, help="held-out prompts to answer (16)")
-    step.add_argument("--max-tokens", type=int, default=64, help="of each answer (64)")
-    step.add_argument("--nodes", type=int, nargs="+", default=[8, 16], help="per round (8 16)")
+    step.add_argument("--answers", type=count, default=16, help="held-out prompts to answer (16)")
+    step.add_argument("--max-tokens", type=count, default=64, help="of each answer (64)")
+    step.add_argument("--nodes", type=count, nargs="+", default=[8, 16], help="per round (8 16)")
     step.add_argument("--temps", type=float, nargs="+", default=[0.0, 1.0], help="(0 1)")
     shapes = ("tree", "chain")
     step.add_argument("--shapes", choices=shapes, nargs="+", default=shapes, help="(tree chain)")

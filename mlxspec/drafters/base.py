@@ -5,7 +5,7 @@ computed in a round, so that it can learn from rejected nodes too.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
@@ -13,7 +13,7 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.hidden import HiddenStateReader
 from mlxspec.sampling import Law
 
-__all__ = ["Draft", "Drafter", "RoundOutcome", "readers_of"]
+__all__ = ["Draft", "Drafter", "RoundOutcome", "SamplingDrafter", "readers_of"]
 
 
 class Drafter(Protocol):
@@ -52,6 +52,18 @@ class Drafter(Protocol):
 
     def update(self, outcome: RoundOutcome) -> None:
         """Learn what the target decided about the draft proposed last."""
+
+
+@runtime_checkable
+class SamplingDrafter(Drafter, Protocol):
+    """A drafter that draws its tokens at random where the target does, unless told not to.
+
+    Attributes:
+        samples: Whether it draws above temperature 0; False makes every draft a function of the
+            past, as is needed inside a pool. Read at the start of a reply.
+    """
+
+    samples: bool
 
 
 def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:

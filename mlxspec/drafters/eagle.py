@@ -25,6 +25,7 @@ from mlxspec.drafters.eagle_base import (
     embedding_of,
     output_of,
 )
+from mlxspec.drafters.eagle_network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.hidden import HiddenStates
 from mlxspec.loading.weights import load_weights
@@ -201,18 +202,7 @@ class EagleHead:
 
 def _layer_config(config: Mapping[str, Any], optional: Collection[str]) -> ModelConfig:
     """Return the config of a model of layers like these; biases are what the tensors say."""
-    names = (
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "rms_norm_eps",
-        "rope_theta",
-        "rope_scaling",
-        "vocab_size",
-    )
-    settings = {name: config[name] for name in names if config.get(name) is not None}
+    settings = {name: config[name] for name in LAYER_FIELDS if config.get(name) is not None}
     number = config.get("num_layers", 1)
     layer = ModelConfig.from_dict({"model_type": "llama", "num_hidden_layers": number, **settings})
     return replace(

@@ -16,7 +16,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.eagle_history import Head, PairHistory
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.reduced_head import head_rows, spread
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
 from mlxspec.models import Model
@@ -195,16 +195,3 @@ def check_vocabulary(target_ids: mx.array | None, model: Model) -> None:
             f"the head speaks of tokens {least} to {most}; the target's are 0 to {last}: choose "
             "the head that was trained for this target"
         )
-
-
-def spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
-    """Return (n, width) float32 logits of the target's tokens; the others carry no mass."""
-    logits = logits.astype(mx.float32)
-    if target_ids is not None:
-        whole = mx.full((logits.shape[0], width), -mx.inf)
-        whole[:, target_ids] = logits
-        return whole
-    missing = width - logits.shape[-1]
-    if missing <= 0:
-        return logits[:, :width]
-    return mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)

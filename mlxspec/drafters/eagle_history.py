@@ -107,6 +107,8 @@ class PairHistory:
         Where the states of the last of them are gone, or the cache cannot go back, the drafter
         starts with an empty cache: it drafts worse until it has read some text.
         """
+        if not length:
+            self._clear()
         if length == self.num_read:
             return
         self.drop()
@@ -183,6 +185,11 @@ class PairHistory:
         self._positions = offset + mx.arange(self._num_chain, dtype=mx.int32)
         masks = chain_masks(self.cache, self._num_chain, (None,))
         return self.head.run(tokens, features, self.cache, offset, masks)
+
+    def _clear(self) -> None:
+        self.cache.reset()
+        self.num_read = 0
+        self._features, self._unread = [], []
 
     def _start_anew(self) -> None:
         self.cache.reset()

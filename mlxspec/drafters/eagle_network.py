@@ -23,6 +23,19 @@ from mlxspec.models import ModelConfig
 from mlxspec.models.layers import MLP, Attention, StagingCache
 from mlxspec.models.rope import Rope
 
+LAYER_FIELDS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "vocab_size",
+)
+"""What the config of a head has in common with that of a model."""
+
 _FLAGS = ("norm_before_residual", "norm_before_fc", "norm_output", "fc_norm")
 
 
@@ -170,18 +183,7 @@ class Eagle3Network(nn.Module):
 
 def _layer_config(config: Mapping[str, Any]) -> ModelConfig:
     """Return the config of a model of one layer like this one."""
-    names = (
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "rms_norm_eps",
-        "rope_theta",
-        "rope_scaling",
-        "vocab_size",
-    )
-    settings = {name: config[name] for name in names if config.get(name) is not None}
+    settings = {name: config[name] for name in LAYER_FIELDS if config.get(name) is not None}
     has_bias = bool(config.get("attention_bias", False))  # on q, k and v, as Qwen2 has it
     family = "qwen2" if has_bias else "llama"
     return ModelConfig.from_dict({"model_type": family, "num_hidden_layers": 1, **settings})

@@ -9,7 +9,7 @@ https://arxiv.org/abs/2404.16710). The chain ends where the exit is no longer su
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -17,7 +17,7 @@ from mlxspec.backend import sync, values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.exit_network import ExitHead, check_threshold
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.reduced_head import head_rows, spread
 from mlxspec.models.kernels import exp
 from mlxspec.sampling import Law, NodeLaws, TokenCounts
 from mlxspec.tree import DraftTree
@@ -47,10 +47,10 @@ class _Step:
 class EarlyExitDrafter:
     """Drafts a chain with the lower layers of the target itself.
 
-    At temperature 0 the chain is the exit's own greedy text; else it is drawn from the exit's law
-    under the target's filters, and that law goes along with the draft. Whether to go on is
-    decided before the next token is known: dropping a token for its own probability would bend
-    the law.
+    At temperature 0, and wherever it is told not to draw, the chain is the exit's own greedy text;
+    else it is drawn from the exit's law under the target's filters, and that law goes along with
+    the draft. Whether to go on is decided before the next token is known: dropping a token for its
+    own probability would bend the law.
 
     Attributes:
         decoder: The target; drafting leaves rows staged there, which its next forward takes up
@@ -58,6 +58,7 @@ class EarlyExitDrafter:
         head: The exit.
         threshold: Drafting stops when the exit's largest probability falls below it.
         lookahead: Longest chain to draft.
+        samples: Whether it draws above temperature 0; see `SamplingDrafter`.
     """
 
     name = "exit"
@@ -70,6 +71,7 @@ class EarlyExitDrafter:
         *,
         threshold: float | None = None,
         lookahead: int = DEFAULT_LOOKAHEAD,
+        samples: bool = True,
     ) -> None:
         """Make a drafter for one target.
 
@@ -78,6 +80,7 @@ class EarlyExitDrafter:
             head: An exit made for it.
             threshold: In (0, 1]; None takes the one the exit was made with.
             lookahead: Longest chain to draft.
+            samples: Whether to draw above temperature 0.
 
         Raises:
             ValueError: A number is out of range, or the exit does not fit the target.
@@ -85,7 +88,8 @@ class EarlyExitDrafter:
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
         _check_fits(decoder, head)
-        self.decoder, self.head, self.lookahead = decoder, head, lookahead
+        self.decoder, self.head = decoder, head
+        self.lookahead, self.samples = lookahead, samples
         self.threshold = head.config.threshold if threshold is None else threshold
         check_threshold(self.threshold)
         ids = head.target_ids
@@ -93,7 +97,7 @@ class EarlyExitDrafter:
         self._counts: TokenCounts | None = None
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        self._law, self._key = law, key
+        self._law, self._key = law if self.samples else replace(law, temperature=0.0), key
         width = self.decoder.vocab_size
         self._counts = TokenCounts.of(list(prompt), width) if law.has_penalties else None
 
@@ -129,7 +133,7 @@ class EarlyExitDrafter:
         return _Step(laws, token, prob, 1 / mass)
 
     def _law_after(self, logits: mx.array, tokens: Sequence[int]) -> NodeLaws:
-        logits = _spread(logits, self.head.target_ids, self.decoder.vocab_size)
+        logits = spread(logits, self.head.target_ids, self.decoder.vocab_size)
         if self._counts is None:
             return NodeLaws(self._law, logits)
         counts = self._counts.along(DraftTree.chain(mx.array(list(tokens), mx.int32)))
@@ -169,12 +173,3 @@ def _check_fits(decoder: Decoder, head: ExitHead) -> None:
             f"the exit says token {last}; the target's vocabulary ends at "
             f"{target.vocab_size - 1}: take the exit that was trained for it"
         )
-
-
-def _spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
-    """Return (1, V) logits; tokens that the exit cannot say have no mass."""
-    if target_ids is None:
-        return logits
-    spread = mx.full((1, width), -mx.inf)
-    spread[:, target_ids] = logits
-    return spread

@@ -91,7 +91,7 @@ class MedusaDrafter:
 
     def forget(self, length: int) -> None:
         """Keep the first `length` tokens; no draft is made until the next one is read."""
-        if length < self.num_read:
+        if length < self.num_read or not length:
             self._hidden = None
             self.num_read = length
 

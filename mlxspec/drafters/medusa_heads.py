@@ -14,6 +14,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.weights import load_weights
 from mlxspec.models.kernels import silu
 
 
@@ -100,13 +101,7 @@ class MedusaHeads(nn.Module):
             num_outputs=num_outputs,
             bias="heads.0.blocks.0.bias" in weights,
         )
-        try:
-            _quantize(heads, config, weights)
-            heads.load_weights(list(weights.items()))
-        except ValueError as error:
-            raise UnsupportedModelError(
-                f"the tensors are not those of Medusa heads as the config states them: {error}"
-            ) from error
+        load_weights(heads, weights, config.get("quantization"))
         return heads
 
     @property
@@ -158,19 +153,3 @@ def _checked(token_map: mx.array, num_outputs: int | None) -> mx.array:
             "the token_map must name different tokens, at least one and none negative"
         )
     return mx.array(tokens.astype(np.int32))
-
-
-def _quantize(
-    heads: MedusaHeads, config: Mapping[str, Any], tensors: Mapping[str, mx.array]
-) -> None:
-    """Replace the layers whose tensors are quantised; their weights are still to be loaded."""
-    if not any(name.endswith(".scales") for name in tensors):
-        return
-    if "quantization" not in config:
-        raise ValueError("some are quantised, but the config has no 'quantization'")
-    nn.quantize(
-        heads,
-        config["quantization"]["group_size"],
-        config["quantization"]["bits"],
-        class_predicate=lambda path, _: f"{path}.scales" in tensors,
-    )

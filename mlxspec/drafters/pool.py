@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from mlxspec import backend
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.base import Drafter, SamplingDrafter
 from mlxspec.drafters.calibration import Mixer, log_odds
 from mlxspec.drafters.growth import Cursor, HostDrafter, grow
 from mlxspec.sampling import Law
@@ -37,7 +37,8 @@ class PoolDrafter:
 
         Args:
             drafters: Those that know their next-token probabilities on the host (`HostDrafter`)
-                cost nothing but their time; the draft of any other is waited for and read.
+                cost nothing but their time; the draft of any other is waited for and read. Those
+                that may draw at random (`SamplingDrafter`) are told not to.
 
         Raises:
             ValueError: There is none, or two share a name.
@@ -45,6 +46,9 @@ class PoolDrafter:
         names = [drafter.name for drafter in drafters]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"a pool needs drafters of different names, at least one; got {names}")
+        for drafter in drafters:
+            if isinstance(drafter, SamplingDrafter):
+                drafter.samples = False
         self.num_top_tokens = max(drafter.num_top_tokens for drafter in drafters)
         self.drafters = tuple(drafters)
         self._names = tuple(names)
@@ -156,7 +160,7 @@ def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
     if draft.sampled_from is not None:
         raise ValueError(
             f"the drafter {drafter.name!r} draws its tokens at random; a pool takes drafters that "
-            "choose theirs: use it alone, or at temperature 0"
+            "choose theirs: use it alone, or give it an attribute `samples` that makes it choose"
         )
     return _read(drafter.name, draft)
 

@@ -1,4 +1,4 @@
-"""A target's output head over some of its tokens: what a drafter with a smaller vocabulary needs.
+"""A target's output head over some of its tokens, and logits of such tokens among all others.
 
 A small drafter reads more bytes of a large head than of itself. Over the ten or twenty thousand
 most frequent tokens the head costs a fraction and misses few (FR-Spec, Zhao et al. 2025,
@@ -32,3 +32,22 @@ def head_rows(model: Model, target_ids: mx.array) -> nn.Module:
             rows[name] = head[name][target_ids]
     mx.eval(rows.parameters())
     return rows
+
+
+def spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
+    """Return (n, width) float32 logits of the target's tokens; the others carry no mass.
+
+    Args:
+        logits: (n, V') of a drafter.
+        target_ids: (V',) int32 target token of each; None where they agree, up to padding.
+        width: Width of the target's logits.
+    """
+    logits = logits.astype(mx.float32)
+    if target_ids is not None:
+        whole = mx.full((logits.shape[0], width), -mx.inf)
+        whole[:, target_ids] = logits
+        return whole
+    missing = width - logits.shape[-1]
+    if missing <= 0:
+        return logits[:, :width]
+    return mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)

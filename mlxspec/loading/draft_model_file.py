@@ -7,10 +7,9 @@ other trained drafters do (see `shipped.py`).
 from os import PathLike, fspath
 from pathlib import Path
 
-import mlx.core as mx
-
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LoadedModel
+from mlxspec.loading.head_file import read_safetensors
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import load_weights
@@ -38,13 +37,7 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
             f"`mlxspec train {KIND}`, a model folder or a GGUF file"
         )
     config = ModelConfig.from_dict(file.config)
-    try:
-        tensors = mx.load(str(path), format="safetensors")
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UnsupportedModelError(
-            f"{fspath(path)} is damaged or cut short ({error}): get or make it again"
-        ) from error
-    assert isinstance(tensors, dict)
+    tensors, _ = read_safetensors(Path(path))
     model = build_model(config)
     weights = load_weights(model, tensors, file.config.get("quantization"))
     return LoadedModel(model, config, tokenizer, Path(path).stem, weights)

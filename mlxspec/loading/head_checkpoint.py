@@ -9,7 +9,8 @@
     eagle3   fc, layer.{input_layernorm,hidden_norm,post_attention_layernorm}, layer.self_attn.*,
              layer.mlp.*, norm; lm_head, target_ids, embed_tokens, input_norm (before fc, over all
              taps) and fc_norm.{i} (before fc, per tap) where the checkpoint has them
-    exit     blocks.{j}.{norm,gate_proj,up_proj,down_proj}, norm, target_ids
+    exit     input_norm, fc, blocks.{j}.{norm,gate_proj,up_proj,down_proj}, norm; target_ids where
+             it has a reduced vocabulary
 
 Quantised ones follow MLX: `X.weight`, `X.scales`, `X.biases` by `config["quantization"]`.
 """

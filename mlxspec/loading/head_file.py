@@ -23,7 +23,6 @@ from mlxspec.loading.head_checkpoint import KINDS, HeadCheckpoint
 FORMAT = "mlxspec-drafter"
 SAVED_KINDS = (*KINDS, "draft-model")
 """A draft model is no head, but travels in the same kind of file."""
-_WRITTEN = (*KINDS, "draft-model")  # which travels in the same way, but is no head
 
 
 def save_head(
@@ -37,7 +36,7 @@ def save_head(
 
     Args:
         path: The file; `.safetensors` by custom.
-        kind: One of `KINDS`, or "draft-model".
+        kind: One of `SAVED_KINDS`.
         config: The numbers of the network; JSON can hold them.
         tensors: Arrays by normalised name.
         card: Whatever should be known of the head; JSON can hold it.
@@ -46,22 +45,32 @@ def save_head(
         ValueError: The kind is unknown, or config or card hold what JSON cannot.
         MlxspecError: The file cannot be written.
     """
-    if kind not in _WRITTEN:
-        raise ValueError(f"kind {kind!r} is not known; choose from {', '.join(_WRITTEN)}")
+    if kind not in SAVED_KINDS:
+        raise ValueError(f"kind {kind!r} is not known; choose from {', '.join(SAVED_KINDS)}")
     facts = {
         "format": FORMAT,
         "kind": kind,
         "config": _to_json("config", config),
         "card": _to_json("card", card),
     }
-    path = Path(path)
+    write_safetensors(Path(path), tensors, facts)
+
+
+def write_safetensors(
+    path: Path, tensors: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a safetensors file, which is replaced whole or left as it was.
+
+    Raises:
+        MlxspecError: It cannot be written.
+    """
     part = path.with_name(path.name + ".part.safetensors")  # MLX adds the ending where it lacks
     try:
-        mx.save_safetensors(str(part), dict(tensors), facts)
+        mx.save_safetensors(str(part), dict(tensors), dict(metadata or {}))
         os.replace(part, path)
     except (OSError, RuntimeError) as error:
         part.unlink(missing_ok=True)
-        raise MlxspecError(f"cannot write the head {path}: {error}") from error
+        raise MlxspecError(f"cannot write {path}: {error}") from error
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
@@ -76,7 +85,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
         tensors = mx.load(str(path), format="safetensors")
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise UnsupportedModelError(
-            f"{path} is damaged or cut short ({error}): fetch it again"
+            f"{path} is damaged or cut short ({error}): get or make it again"
         ) from error
     return tensors, metadata  # type: ignore[return-value]
 

@@ -16,12 +16,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from mlxspec.errors import MlxspecError
+from mlxspec.loading.head_file import write_safetensors
 
 GREEDY = 1
 _NAMES = ("tokens", "offsets", "assistant_mask", "heldout")
@@ -57,15 +59,19 @@ def load_corpus(path: str | Path, vocab_size: int) -> list[Conversation]:
     """Return the conversations of a file, or of all shards of a folder in order.
 
     Raises:
-        MlxspecError: The folder holds no shard, or a file cannot be read, lacks an array,
-            contradicts itself, or holds a token outside a vocabulary of `vocab_size`.
+        MlxspecError: There is none, the folder holds no shard, or a file cannot be read, lacks an
+            array, contradicts itself, or holds a token outside a vocabulary of `vocab_size`.
     """
     path = Path(path)
+    if not path.exists():
+        raise MlxspecError(f"there is no corpus at {path}: make one with `mlxspec train data`")
     if not path.is_dir():
         return _load_file(path, vocab_size)
     shards = sorted(path.glob("corpus-*[0-9].safetensors"))
     if not shards:
-        raise MlxspecError(f"{path} holds no corpus-*.safetensors: make a corpus there first")
+        raise MlxspecError(
+            f"{path} holds no corpus-*.safetensors: make a corpus with `mlxspec train data`"
+        )
     return [conversation for shard in shards for conversation in _load_file(shard, vocab_size)]
 
 
@@ -98,7 +104,11 @@ def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
 
 
 def save_corpus(path: str | Path, conversations: Sequence[Conversation]) -> None:
-    """Write conversations, one or more, to a file, which is there whole or not at all."""
+    """Write conversations, one or more, to a file, which is there whole or not at all.
+
+    Raises:
+        MlxspecError: It cannot be written.
+    """
     sizes = [len(conversation.tokens) for conversation in conversations]
     arrays: dict[str, NDArray[Any]] = {
         "tokens": np.concatenate([c.tokens for c in conversations]).astype(np.uint32),
@@ -106,6 +116,4 @@ def save_corpus(path: str | Path, conversations: Sequence[Conversation]) -> None
         "assistant_mask": np.concatenate([c.mask for c in conversations]),
         "heldout": np.array([c.is_heldout for c in conversations], np.uint8),
     }
-    partial = Path(path).with_suffix(".partial")
-    save_file(arrays, partial)
-    partial.replace(path)
+    write_safetensors(Path(path), {name: mx.array(array) for name, array in arrays.items()})

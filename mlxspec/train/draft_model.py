@@ -16,7 +16,7 @@ from mlx import nn
 from numpy.typing import NDArray
 
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.features import Features, NoCache
 from mlxspec.train.losses import tied_cross_entropy
@@ -88,11 +88,21 @@ class DraftModelObjective:
             target: Its tokenizer, embedding and context length are taken over.
             ids: Tokens whose rows are trained.
             counts: (V,) how often each token occurs in the corpus.
-            hidden_size: Width of the student, a multiple of `head_dim` and of 64.
+            hidden_size: Width of the student, at most the target's: a multiple of `head_dim`, and
+                of 64, or its weights stay unpacked.
             intermediate_size: Width inside its MLP.
             num_layers: Number of its layers.
             head_dim: Size of its attention heads; one key/value head serves all of them.
+
+        Raises:
+            ValueError: The student is wider than the target, not made of whole heads, or empty.
         """
+        _check_width(hidden_size, head_dim, target.config.hidden_size)
+        if min(num_layers, intermediate_size) < 1:
+            raise ValueError(
+                "num_layers and intermediate_size must be 1 or more; got "
+                f"{num_layers} and {intermediate_size}"
+            )
         self.config = {
             "model_type": "qwen2",
             "vocab_size": target.config.vocab_size,
@@ -117,6 +127,8 @@ class DraftModelObjective:
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
         rows = np.flatnonzero(features.mask[1:])
+        if len(rows) == 0:
+            return mx.array(0.0)
         hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
         places = self.network.places(features.top_tokens[rows])
         probs = mx.array(features.top_probs[rows].astype(np.float32))
@@ -127,13 +139,20 @@ class DraftModelObjective:
         matches = []
         for features in conversations:
             rows = np.flatnonzero(features.mask[1:] == GREEDY)
-            if len(rows) >= LOOKAHEAD:
+            if len(rows):
                 hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
                 drafted = mx.argmax(hidden @ self.network.rows.T, axis=-1)
                 hits = np.array(drafted == self.network.places(features.tokens[rows + 1]))
-                n = len(hits) - LOOKAHEAD + 1
-                matches.append(np.stack([hits[depth : depth + n] for depth in range(LOOKAHEAD)]))
+                matches.append(chain_matches(rows, [hits] * LOOKAHEAD))
         return chain_figures(matches)
+
+
+def _check_width(size: int, head_dim: int, largest: int) -> None:
+    if not 0 < size <= largest or head_dim < 1 or size % head_dim:
+        raise ValueError(
+            f"a draft model of hidden_size {size} and head_dim {head_dim} cannot be made: "
+            f"hidden_size must be a multiple of head_dim, and {largest}, the target's, at most"
+        )
 
 
 def _projected(

@@ -18,12 +18,12 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.drafters.eagle_network import Eagle3Network
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.eagle_network import LAYER_FIELDS, Eagle3Network
 from mlxspec.models import Model
 from mlxspec.models.kernels import exp
-from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
+from mlxspec.train.dense import dense, dense_head, dense_rows
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 
@@ -56,17 +56,24 @@ class Eagle3Objective:
             depths: Depths of training-time test.
             decay: Weight of each depth against the one before.
             state_weight: Weight of the squared distance to the target's own final state.
+
+        Raises:
+            ValueError: There are no depths.
         """
+        if depths < 1:
+            raise ValueError(f"depths must be 1 or more; got {depths}")
         self.network = _from_last_layer(model, target_ids, tuple(capture))
         self._model, self._depths, self._decay = model, depths, decay
         self._state_weight = state_weight
         self._target_ids = target_ids
-        self._head = head_rows(model, target_ids).weight
+        self._head = dense_head(model, target_ids)
 
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
         predicted = np.flatnonzero(features.mask[2:])  # places whose next token is the assistant's
-        truth = features.final[mx.array(predicted + 1)].astype(mx.float32)
+        if len(predicted) == 0:
+            return mx.array(0.0)
+        truth = dense_rows(features.final, predicted + 1)
         probs = target_probs(truth, self._head)
         scale = mx.square(truth).mean()
         total, weight = mx.array(0.0), 1.0
@@ -84,19 +91,18 @@ class Eagle3Objective:
         matches = []
         for features in conversations:
             predicted = np.flatnonzero(features.mask[2:] == GREEDY)
-            if len(predicted) > self._depths:
+            if len(predicted):
                 matches.append(self._matches(features, predicted))
         return chain_figures(matches)
 
     def _matches(self, features: Features, predicted: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return (depths, n) bool for chains that begin at every place with room below it."""
+        """Return (depths, n) bool for chains that begin at every place with room after it."""
         hits = []
         for states in self._unroll(features):
             logits = states[0][mx.array(predicted)] @ self._head.T
             drafted = self._target_ids[mx.argmax(logits, axis=-1)]
             hits.append(np.array(drafted) == features.tokens[predicted + 2])
-        n = len(predicted) - self._depths + 1
-        return np.stack([hit[depth : depth + n] for depth, hit in enumerate(hits)])
+        return chain_matches(predicted, hits)
 
     def _unroll(self, features: Features) -> list[mx.array]:
         """Return what the head reads at every place, (1, n - 1, D) for each depth."""
@@ -154,20 +160,9 @@ def _shift(x: mx.array, places: int) -> mx.array:
 def _from_last_layer(model: Model, target_ids: mx.array, capture: tuple[int, ...]) -> Eagle3Network:
     """Return a head whose layer does what the target's last layer does to its highest tap."""
     config = model.config
-    names = (
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "rms_norm_eps",
-        "rope_theta",
-        "rope_scaling",
-        "vocab_size",
-    )
     network = Eagle3Network(
         {
-            **{name: getattr(config, name) for name in names},
+            **{name: getattr(config, name) for name in LAYER_FIELDS},
             "attention_bias": config.attention_bias,
             "target_hidden_size": config.hidden_size,
             "draft_vocab_size": target_ids.shape[0],
@@ -179,23 +174,15 @@ def _from_last_layer(model: Model, target_ids: mx.array, capture: tuple[int, ...
     identity = mx.zeros((D, D * (len(capture) - 1)))
     network.fc.weight = mx.concatenate([identity, mx.eye(D)], axis=1)
     for name in ("q_proj", "k_proj", "v_proj"):
-        weight = _dense(last.self_attn[name])
+        weight = dense(last.self_attn[name])
         layer.self_attn[name].weight = mx.concatenate([mx.zeros_like(weight), weight], axis=1)
         if config.attention_bias:
             layer.self_attn[name].bias = last.self_attn[name].bias.astype(mx.float32)
-    layer.self_attn.o_proj.weight = _dense(last.self_attn.o_proj)
+    layer.self_attn.o_proj.weight = dense(last.self_attn.o_proj)
     for name in ("gate_proj", "up_proj", "down_proj"):
-        layer.mlp[name].weight = _dense(last.mlp[name])
+        layer.mlp[name].weight = dense(last.mlp[name])
     layer.hidden_norm.weight = last.input_layernorm.weight.astype(mx.float32)
     layer.post_attention_layernorm.weight = last.post_attention_layernorm.weight.astype(mx.float32)
     network.norm.weight = model.model.norm.weight.astype(mx.float32)
     mx.eval(network.parameters())
     return network
-
-
-def _dense(linear: Any) -> mx.array:
-    """Return a projection's weight as float32, whether it is quantised or not."""
-    weight: mx.array = linear.weight
-    if "scales" in linear:
-        weight = mx.dequantize(weight, linear.scales, linear.biases, linear.group_size, linear.bits)
-    return weight.astype(mx.float32)

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.drafters.exit_network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
-from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.models import Model
 from mlxspec.models.kernels import exp
-from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
+from mlxspec.train.dense import dense_head, dense_rows
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 
@@ -39,8 +39,8 @@ class ExitObjective:
         self,
         model: Model,
         target_ids: mx.array,
-        layer: int,
         *,
+        layer: int,
         num_blocks: int = 1,
         intermediate_size: int | None = None,
         threshold: float = DEFAULT_THRESHOLD,
@@ -56,12 +56,17 @@ class ExitObjective:
             intermediate_size: Width inside a block; None takes that of the target's MLPs.
             threshold: Written into the config of the exit.
             state_weight: Weight of the squared distance to the target's own final state.
+
+        Raises:
+            ValueError: A number is out of range.
         """
+        own = model.config.intermediate_size
+        width = own if intermediate_size is None else intermediate_size
         self.network = ExitHead(
             ExitConfig(
                 layer=layer,
                 hidden_size=model.config.hidden_size,
-                intermediate_size=intermediate_size or model.config.intermediate_size,
+                intermediate_size=width,
                 num_blocks=num_blocks,
                 threshold=threshold,
                 rms_norm_eps=model.config.rms_norm_eps,
@@ -71,7 +76,7 @@ class ExitObjective:
         for block in self.network.blocks:
             block.down_proj.weight = mx.zeros_like(block.down_proj.weight)
         self._target_ids, self._state_weight = target_ids, state_weight
-        self._head = _dense_rows(model, target_ids)
+        self._head = dense_head(model, target_ids)
 
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens to the least-squares map from the exit's states to the target's last.
@@ -91,7 +96,7 @@ class ExitObjective:
             rows = np.flatnonzero(features.mask[1:])
             states = np.array(self.network.input_norm(self._entering(features, rows)))
             inputs = np.pad(states, [(0, 0), (0, 1)], constant_values=1.0)
-            truth = np.array(_rows(features.final, rows))
+            truth = np.array(dense_rows(features.final, rows))
             squares += inputs.T @ inputs
             products += inputs.T @ truth
             final, count = final + float(np.square(truth).sum()), count + truth.size
@@ -110,7 +115,7 @@ class ExitObjective:
         if len(rows) == 0:
             return mx.array(0.0)
         hidden = self.network(self._entering(features, rows))
-        truth = _rows(features.final, rows)
+        truth = dense_rows(features.final, rows)
         probs = target_probs(truth, self._head)
         distance = mx.square(hidden - truth).mean(axis=-1).sum() / mx.square(truth).mean()
         return soft_cross_entropy(hidden, self._head, probs) + self._state_weight * distance
@@ -132,12 +137,11 @@ class ExitObjective:
             confidences.append(confidence)
             is_greedy = features.mask[rows + 1] == GREEDY
             hits = (drafted == features.tokens[rows + 1])[is_greedy]
-            n = len(hits) - LOOKAHEAD + 1
-            if n > 0:
-                matches.append(np.stack([hits[depth : depth + n] for depth in range(LOOKAHEAD)]))
+            matches.append(chain_matches(rows[is_greedy], [hits] * LOOKAHEAD))
+        figures = chain_figures(matches)
         agree, is_sure = np.concatenate(agrees), np.concatenate(confidences) >= self._threshold
         return {
-            **chain_figures(matches),
+            **figures,
             "agreement": round(float(agree.mean()), 4),
             "sure": round(float(is_sure.mean()), 4),
             "agreement_when_sure": round(float(agree[is_sure].sum() / max(is_sure.sum(), 1)), 4),
@@ -157,17 +161,4 @@ class ExitObjective:
         return np.array(drafted), np.array(1 / mass)
 
     def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
-        return _rows(features.entering[self.network.config.layer], rows)
-
-
-def _rows(states: mx.array, rows: NDArray[np.intp]) -> mx.array:
-    return states[mx.array(rows.astype(np.int32))].astype(mx.float32)
-
-
-def _dense_rows(model: Model, target_ids: mx.array) -> mx.array:
-    """Return (n, D) float32 rows of the target's head, whether it is quantised or not."""
-    head = head_rows(model, target_ids)
-    weight: mx.array = head.weight
-    if "scales" in head:
-        weight = mx.dequantize(weight, head.scales, head.biases, head.group_size, head.bits)
-    return weight.astype(mx.float32)
+        return dense_rows(features.entering[self.network.config.layer], rows)

@@ -20,12 +20,14 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxspec.errors import MlxspecError
+from mlxspec.loading.head_file import read_safetensors, write_safetensors
 from mlxspec.models import Model
-from mlxspec.train.arrays import read_arrays, write_arrays
 from mlxspec.train.corpus import Conversation
 
 NUM_TOP_TOKENS = 8
 CONVERSATIONS_PER_SHARD = 64
+_NAMES = ("tokens", "assistant_mask", "final", "top_tokens", "top_probs")
 _BLOCK = 64  # of logits: the k largest lie in the k blocks with the largest maxima
 
 Progress = Callable[[int], None]
@@ -110,12 +112,67 @@ def write_shards(
 
 def shard_paths(folder: Path, kind: str) -> list[Path]:
     """Return the shards of the kind "train" or "heldout" in their order."""
-    return sorted(p for p in folder.glob(f"{kind}-*.safetensors") if ".partial." not in p.name)
+    return sorted(folder.glob(f"{kind}-*[0-9].safetensors"))
+
+
+def shard_arrays(path: Path) -> dict[str, mx.array]:
+    """Return the arrays of a shard, lazy: of a large file only what is used is read.
+
+    Raises:
+        MlxspecError: The file is damaged, or holds something else.
+    """
+    arrays, _ = read_safetensors(path)
+    missing = [name for name in ("offsets", *_NAMES) if name not in arrays]
+    if missing:
+        raise MlxspecError(f"{path} holds no features: it has no array {missing[0]!r}")
+    entering = [name for name in arrays if name.startswith("entering.")]
+    lengths = {arrays[name].shape[0] for name in (*_NAMES, *entering)}
+    offsets = np.array(arrays["offsets"])
+    if len(offsets) == 0 or lengths != {offsets[-1]} or (np.diff(offsets, prepend=-1) < 1).any():
+        raise MlxspecError(f"{path} is damaged: its offsets do not fit its arrays; make it again")
+    return arrays
+
+
+def shards_of_run(features: Path, folder: Path) -> list[Path]:
+    """Return the training shards of a run: those that were there when it began.
+
+    Shards that come later would change the order and the vocabulary of an interrupted run.
+
+    Args:
+        features: Folder of the shards.
+        folder: The run's own; the names are kept there.
+
+    Raises:
+        MlxspecError: One of them is not there any more, or the names cannot be written.
+    """
+    shards = shard_paths(features, "train")
+    path = folder / "shards.txt"
+    if not shards or path.exists():
+        return _kept(shards, path) if shards else []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(shard.name for shard in shards), encoding="utf-8")
+    except OSError as error:
+        raise MlxspecError(f"cannot write {path}: {error}") from error
+    return shards
+
+
+def _kept(shards: Sequence[Path], path: Path) -> list[Path]:
+    """Return the shards that a file names."""
+    there = {shard.name: shard for shard in shards}
+    names = path.read_text(encoding="utf-8").split()
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise MlxspecError(
+            f"the run in {path.parent} began with {missing[0]}, which is not among the features "
+            "now: give the folder that it began with, or remove the run's to begin anew"
+        )
+    return [there[name] for name in names]
 
 
 def read_shard(path: Path) -> Iterator[Features]:
-    """Yield the conversations of a shard."""
-    arrays, _ = read_arrays(path)
+    """Yield the conversations of a shard; see `shard_arrays` for what is raised."""
+    arrays = shard_arrays(path)
     offsets = np.array(arrays["offsets"]).tolist()
     names = ("tokens", "assistant_mask", "top_tokens", "top_probs")
     host = {name: np.array(arrays[name]) for name in names}
@@ -152,7 +209,7 @@ def _save_shard(path: Path, done: Sequence[Features], layers: Sequence[int]) -> 
     for layer in layers:
         states = mx.concatenate([f.entering[layer] for f in done])
         arrays[f"entering.{layer}"] = states.astype(mx.bfloat16)
-    write_arrays(path, arrays)
+    write_safetensors(path, arrays)
 
 
 def _top(

@@ -1,135 +1,30 @@
-"""From feature shards to one file that `--drafter` takes: every kind of trained drafter.
+"""From feature shards to one file that `--drafter` takes: any kind of trained drafter."""
 
-To add a kind, write its objective, and name here what it is built from and what is written.
-"""
-
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
 
 from mlxspec import __version__, backend
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.head_file import save_head
-from mlxspec.train.arrays import flat, read_arrays
-from mlxspec.train.draft_model import DraftModelObjective
-from mlxspec.train.eagle3 import Eagle3Objective
-from mlxspec.train.early_exit import ExitObjective
-from mlxspec.train.features import read_shard, shard_paths
-from mlxspec.train.medusa import MedusaObjective
+from mlxspec.loading.head_file import read_safetensors, save_head
+from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.train.arrays import flat
+from mlxspec.train.features import shard_arrays, shards_of_run
+from mlxspec.train.kinds import KINDS, Material
 from mlxspec.train.packing import pack, unpack
-from mlxspec.train.recipe import Recipe
+from mlxspec.train.recipe import Recipe, checked_options
 from mlxspec.train.trainer import Objective, Progress, Report, train
 from mlxspec.train.vocabulary import count_tokens, most_frequent
 
 _BYTES_PER_TRAINED = 4 * 4  # float32: weight, gradient, and two moments of AdamW
 _WORK_GB = 1.5  # logits of a conversation over a reduced head, and what backpropagation keeps
-
-Written = tuple[dict[str, Any], dict[str, mx.array]]
-"""Config and tensors of a trained drafter, by their normalised names."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How one kind of drafter is trained and written.
-
-    Attributes:
-        recipe: What it is trained with unless told otherwise.
-        objective: Builds it for a target, from its feature shards and a recipe.
-        written: Returns its config and tensors after training.
-        bits: Of its matrices in the file.
-        layer_bits: Of those in the layers of a draft model, whose embedding bears fewer.
-    """
-
-    recipe: Recipe
-    objective: Callable[[LoadedModel, Sequence[Path], Recipe], Any]
-    written: Callable[[Any, Mapping[str, Any]], Written]
-    bits: int
-    layer_bits: int = 8
-
-
-def capture_layers(num_layers: int) -> tuple[int, ...]:
-    """Return the layers whose entering states EAGLE-3 reads: low, middle and high.
-
-    A target of very few layers has fewer of them.
-    """
-    return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 1)}))
-
-
-def _ids(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> mx.array:
-    if recipe.start:
-        return _read_start(recipe)[1]
-    counts = count_tokens(shards, loaded.config.vocab_size)
-    return mx.array(most_frequent(counts, recipe.draft_vocab_size))
-
-
-def _eagle3(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> Eagle3Objective:
-    capture = capture_layers(loaded.config.num_hidden_layers)
-    return Eagle3Objective(loaded.model, _ids(loaded, shards, recipe), capture, **recipe.options)
-
-
-def _medusa(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> MedusaObjective:
-    return MedusaObjective(loaded.model, _ids(loaded, shards, recipe), **recipe.options)
-
-
-def _exit(loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe) -> ExitObjective:
-    layers = capture_layers(loaded.config.num_hidden_layers)
-    options = {"layer": layers[len(layers) // 2], **recipe.options}
-    objective = ExitObjective(loaded.model, _ids(loaded, shards, recipe), **options)
-    if not recipe.start:
-        objective.fit_lens(read_shard(shards[0]))
-    return objective
-
-
-def _draft_model(
-    loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe
-) -> DraftModelObjective:
-    counts = count_tokens(shards, loaded.config.vocab_size)
-    ids = most_frequent(counts, recipe.draft_vocab_size)
-    return DraftModelObjective(loaded.model, ids, counts, **recipe.options)
-
-
-def _with_ids(network: Any, name: str) -> dict[str, mx.array]:
-    return flat(network.parameters()) | {name: network.target_ids}
-
-
-def _written_eagle3(objective: Eagle3Objective, figures: Mapping[str, Any]) -> Written:
-    network = objective.network
-    return network.config, _with_ids(network, "target_ids")
-
-
-def _written_medusa(objective: MedusaObjective, figures: Mapping[str, Any]) -> Written:
-    network = objective.network
-    config = {**network.config, "accuracies": figures["accuracies"]}
-    return config, _with_ids(network, "token_map")
-
-
-def _written_exit(objective: ExitObjective, figures: Mapping[str, Any]) -> Written:
-    network = objective.network
-    return asdict(network.config), _with_ids(network, "target_ids")
-
-
-def _written_draft_model(objective: DraftModelObjective, figures: Mapping[str, Any]) -> Written:
-    return dict(objective.config), flat(objective.network.merged().parameters())
-
-
-KINDS: dict[str, Kind] = {
-    "medusa": Kind(Recipe("medusa", tokens=600_000), _medusa, _written_medusa, 8),
-    "eagle3": Kind(Recipe("eagle3", tokens=700_000), _eagle3, _written_eagle3, 8),
-    "exit": Kind(Recipe("exit", tokens=300_000), _exit, _written_exit, 8),
-    "draft-model": Kind(
-        Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3),
-        _draft_model,
-        _written_draft_model,
-        bits=4,
-        layer_bits=6,
-    ),
-}
 
 
 def memory_gb(loaded: LoadedModel, objective: Objective) -> float:
@@ -138,37 +33,83 @@ def memory_gb(loaded: LoadedModel, objective: Objective) -> float:
     return (loaded.model.nbytes + trained * _BYTES_PER_TRAINED) / backend.GB + _WORK_GB
 
 
-def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe) -> Objective:
+def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder: Path) -> Objective:
     """Return what a recipe trains, at its beginning.
 
+    Args:
+        loaded: The target.
+        features: Folder of the target's feature shards.
+        recipe: The numbers.
+        folder: Of the run, which keeps to the shards that were there when it began.
+
     Raises:
-        MlxspecError: The kind is not known, or there are no feature shards.
+        MlxspecError: The kind or an option is not known, there are no feature shards of this
+            target, or the file to begin with is for something else.
+        ValueError: An option is out of range.
     """
     if recipe.kind not in KINDS:
         raise MlxspecError(f"cannot train {recipe.kind!r}; choose from {', '.join(KINDS)}")
-    shards = shard_paths(features, "train")
+    kind = KINDS[recipe.kind]
+    options = checked_options(recipe, kind.option_types())
+    shards = shards_of_run(features, folder)
     if not shards:
         raise MlxspecError(
             f"{features} holds no feature shards: make them with `mlxspec train features`"
         )
+    start = _read_start(recipe, loaded) if recipe.start else None
     mx.random.seed(recipe.seed)
-    objective: Objective = KINDS[recipe.kind].objective(loaded, shards, recipe)
-    if recipe.start:
-        objective.network.load_weights(list(_read_start(recipe)[0].items()))
+    material = _material(loaded, shards, recipe, start)
+    objective: Objective = kind.build(material, options)
+    if start:
+        try:
+            objective.network.load_weights(list(start.weights.items()))
+        except ValueError as error:
+            raise MlxspecError(
+                f"{recipe.start} was trained with other options than the recipe's ({error})"
+            ) from error
     return objective
 
 
-def _read_start(recipe: Recipe) -> tuple[dict[str, mx.array], mx.array]:
-    """Return the weights that a recipe begins with, and the tokens that they speak of."""
-    tensors, metadata = read_arrays(Path(recipe.start))
-    ids = [name for name in ("target_ids", "token_map") if name in tensors]
-    if metadata.get("kind") != recipe.kind or not ids:
+@dataclass(frozen=True)
+class _Start:
+    """The weights that training begins with, and the tokens that they speak of."""
+
+    weights: dict[str, mx.array]
+    target_ids: NDArray[np.int32]
+
+
+def _material(
+    loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe, start: _Start | None
+) -> Material:
+    width = shard_arrays(shards[0])["final"].shape[-1]
+    if width != loaded.config.hidden_size:
+        raise MlxspecError(
+            f"{shards[0]} holds states of {width} numbers, those of {loaded.name} have "
+            f"{loaded.config.hidden_size}: make features with this target"
+        )
+    counts = count_tokens(shards, loaded.config.vocab_size)
+    if not counts.any():
+        raise MlxspecError(f"{shards[0].parent} holds no answers to learn from: make more features")
+    ids = start.target_ids if start else most_frequent(counts, recipe.draft_vocab_size)
+    return Material(loaded, shards, counts, ids)
+
+
+def _read_start(recipe: Recipe, loaded: LoadedModel) -> _Start:
+    path = Path(recipe.start).expanduser()
+    file = read_drafter_file(path)
+    tensors = read_safetensors(path)[0] if file else {}
+    names = [name for name in ("target_ids", "token_map") if name in tensors]
+    if file is None or file.kind != recipe.kind or not names or "quantization" not in file.config:
         raise MlxspecError(
             f"{recipe.start} is no file of the kind {recipe.kind!r} that training can go on with: "
             "give one that `mlxspec train` wrote for medusa, eagle3 or exit"
         )
-    weights = unpack(tensors, json.loads(metadata["config"])["quantization"])
-    return weights, weights.pop(ids[0])
+    if file.target_fingerprint != fingerprint(loaded.config, loaded.tokenizer):
+        raise MlxspecError(
+            f"{recipe.start} was not trained for {loaded.name}: give a file that was, or none"
+        )
+    weights = unpack(tensors, file.config["quantization"])
+    return _Start(weights, np.array(weights.pop(names[0])))
 
 
 def train_head(
@@ -190,6 +131,9 @@ def train_head(
         folder: For checkpoints.
         out: The file to write.
         report: Told after every step.
+
+    Raises:
+        MlxspecError: See `train`; or the file cannot be written.
     """
     backend.peak_memory_gb(reset=True)
     progress = train(objective, features, recipe, folder, report)
@@ -205,14 +149,16 @@ def train_head(
     return progress
 
 
+def target_of(loaded: LoadedModel) -> dict[str, str]:
+    """Return what a card says of the target."""
+    return {"name": loaded.name, "fingerprint": fingerprint(loaded.config, loaded.tokenizer)}
+
+
 def card_of(loaded: LoadedModel, recipe: Recipe, progress: Progress) -> dict[str, Any]:
     """Return what should be known of a drafter that was just trained."""
     facts = backend.facts()
     return {
-        "target": {
-            "name": loaded.name,
-            "fingerprint": fingerprint(loaded.config, loaded.tokenizer),
-        },
+        "target": target_of(loaded),
         "recipe": recipe.as_dict(),
         "tokens_seen": progress.tokens,
         "epochs": progress.epoch,

@@ -16,11 +16,11 @@ from mlx.utils import tree_map
 from numpy.typing import NDArray
 
 from mlxspec.drafters.medusa_heads import MedusaHeads
-from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.models import Model
 from mlxspec.sampling import top_tokens
-from mlxspec.train.acceptance import chain_figures
+from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.corpus import GREEDY
+from mlxspec.train.dense import dense_head, dense_rows
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 
@@ -54,7 +54,14 @@ class MedusaObjective:
             decay: Weight of each head against the one before.
             labels: What heads are held to: the target's law over the tokens that are drafted, or
                 the token that was written, where it is one of them.
+
+        Raises:
+            ValueError: There are no heads, or no blocks.
         """
+        if min(num_heads, num_blocks) < 1:
+            raise ValueError(
+                f"num_heads and num_blocks must be 1 or more; got {num_heads} and {num_blocks}"
+            )
         config = {
             "hidden_size": model.config.hidden_size,
             "vocab_size": model.config.vocab_size,
@@ -64,18 +71,18 @@ class MedusaObjective:
         self.network = MedusaHeads(config, num_heads, num_blocks, target_ids=target_ids)
         self.network.update(tree_map(mx.zeros_like, self.network.parameters()))
         self._target_ids, self._decay, self._labels = target_ids, decay, labels
-        self._head = _dense_rows(model, target_ids)
+        self._head = dense_head(model, target_ids)
 
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
         places = np.flatnonzero(features.mask[2:])  # whose token after the next is the assistant's
         if len(places) == 0:
             return mx.array(0.0)
-        hidden = _rows(features.final, places)
+        hidden = dense_rows(features.final, places)
         probs, is_labelled = self._labels_of(features, places)
         total, weight = mx.array(0.0), 1.0
         for ahead, head in enumerate(self.network.heads):
-            starts = _runs(places, ahead)
+            starts = runs(places, ahead)
             starts = starts[is_labelled[starts + ahead]]
             if len(starts):
                 states, labels = head(hidden[mx.array(starts)]), probs[mx.array(starts + ahead)]
@@ -88,7 +95,7 @@ class MedusaObjective:
     ) -> tuple[mx.array, NDArray[np.bool_]]:
         """Return (n, draft_vocab) probabilities of the tokens at places + 2, and which have any."""
         if self._labels == "law":
-            final = _rows(features.final, places + 1)
+            final = dense_rows(features.final, places + 1)
             return target_probs(final, self._head), np.ones(len(places), np.bool_)
         written = mx.array(features.tokens[places + 2])[:, None] == self._target_ids
         return written.astype(mx.float32), np.array(written.any(axis=1))
@@ -100,42 +107,23 @@ class MedusaObjective:
         guess of each rank is right, from which a static tree is made.
         """
         ranks = [self._ranks(features) for features in conversations]
+        figures = chain_figures([one == 0 for one in ranks])
         joined = np.concatenate(ranks, axis=1)
         shares = [(joined == rank).mean(axis=1) for rank in range(NUM_RANKS)]
         accuracies = [[round(float(share), 4) for share in row] for row in np.transpose(shares)]
-        return {**chain_figures([one == 0 for one in ranks]), "accuracies": accuracies}
+        return {**figures, "accuracies": accuracies}
 
     def _ranks(self, features: Features) -> NDArray[np.int64]:
         """Return (H, n) rank of the token that was written, `NUM_RANKS` where it is none."""
         heads = self.network.heads
         places = np.flatnonzero(features.mask[2:] == GREEDY)
-        starts = places[_runs(places, len(heads) - 1)]
+        starts = places[runs(places, len(heads) - 1)]
         ranks = np.zeros((len(heads), len(starts)), np.int64)
         if len(starts):
-            hidden = _rows(features.final, starts)
+            hidden = dense_rows(features.final, starts)
             for ahead, head in enumerate(heads):
                 best, _ = top_tokens(head(hidden) @ self._head.T, NUM_RANKS)
                 guesses = np.array(self._target_ids[best])
                 hits = guesses == features.tokens[starts + 2 + ahead, None]
                 ranks[ahead] = np.where(hits.any(axis=1), hits.argmax(axis=1), NUM_RANKS)
         return ranks
-
-
-def _runs(places: NDArray[np.intp], ahead: int) -> NDArray[np.intp]:
-    """Return the indices of places that are followed by `ahead` more without a gap."""
-    last = len(places) - ahead
-    return np.flatnonzero(places[ahead:] == places[: max(last, 0)] + ahead)
-
-
-def _rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
-    rows: mx.array = states[mx.array(places)].astype(mx.float32)
-    return rows
-
-
-def _dense_rows(model: Model, target_ids: mx.array) -> mx.array:
-    """Return (n, D) float32 rows of the target's output head."""
-    rows = head_rows(model, target_ids)
-    weight: mx.array = rows.weight
-    if "scales" in rows:
-        weight = mx.dequantize(weight, rows.scales, rows.biases, rows.group_size, rows.bits)
-    return weight.astype(mx.float32)

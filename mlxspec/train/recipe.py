@@ -7,11 +7,12 @@
 Settings of one kind of drafter alone stand in a table of their own, `[options]`.
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from mlxspec.errors import MlxspecError
 
@@ -34,7 +35,6 @@ class Recipe:
         patience: Looks without a better mean acceptance length before training stops; 0 for never.
         checkpoint_seconds: Time between two checkpoints.
         seed: Of the random weights.
-        start: File of a drafter of this kind for the same target, to begin with; "" for none.
         start: File of a drafter of the kind, and for the same target, to begin with; "" for none.
         options: Settings of the kind.
     """
@@ -55,6 +55,17 @@ class Recipe:
     start: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("tokens", "batch_tokens", "draft_vocab_size", "evaluate_every"):
+            _check(name, getattr(self, name), "1 or more", getattr(self, name) >= 1)
+        _check("num_evaluated", self.num_evaluated, "1 or more", self.num_evaluated >= 1)
+        for name in ("learning_rate", "max_gradient"):
+            _check(name, getattr(self, name), "above 0", 0 < getattr(self, name) < math.inf)
+        for name in ("weight_decay", "patience", "checkpoint_seconds"):
+            _check(name, getattr(self, name), "0 or more", getattr(self, name) >= 0)
+        _check("warmup", self.warmup, "0 or more and below 1", 0 <= self.warmup < 1)
+        _check("seed", self.seed, "0 or more, and below 2^64", 0 <= self.seed < 1 << 64)
+
     def as_dict(self) -> dict[str, Any]:
         """Return what a TOML file of this recipe would hold."""
         return asdict(self)
@@ -65,7 +76,7 @@ def load_recipe(path: str | Path) -> Recipe:
 
     Raises:
         MlxspecError: The file cannot be read, is no TOML, names a setting that is not known or
-            gives one a value of the wrong type.
+            gives one a value of the wrong type or out of range.
     """
     try:
         settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -85,16 +96,54 @@ def recipe_of(settings: Mapping[str, Any], name: str) -> Recipe:
         )
     if "kind" not in settings:
         raise MlxspecError(f"{name} does not say what to train: set kind")
-    values = {key: _value(name, key, value, str(types[key])) for key, value in settings.items()}
-    return Recipe(**values)
+    values = {
+        key: _value(f"{name} sets {key}", value, types[key]) for key, value in settings.items()
+    }
+    try:
+        return Recipe(**values)
+    except ValueError as error:
+        raise MlxspecError(f"{name}: {error}") from error
 
 
-def _value(name: str, key: str, value: Any, wanted: str) -> Any:
-    if wanted == "<class 'float'>" and isinstance(value, int) and not isinstance(value, bool):
+def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a recipe for what takes options of some types.
+
+    Args:
+        recipe: The recipe.
+        types: The type of each option: a number, a text, a `Literal`, or one of these or None.
+
+    Raises:
+        MlxspecError: An option is not known, of the wrong type, or negative.
+    """
+    unknown = sorted(set(recipe.options) - set(types))
+    if unknown:
+        raise MlxspecError(
+            f"{recipe.kind!r} has no option {unknown[0]!r}; it takes {', '.join(types)}"
+        )
+    options = {
+        name: _value(f"the recipe sets the option {name}", value, types[name])
+        for name, value in recipe.options.items()
+    }
+    for name, value in options.items():
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise MlxspecError(f"the recipe sets the option {name} to {value}; give 0 or more")
+    return options
+
+
+def _value(what: str, value: Any, wanted: Any) -> Any:
+    """Return a value of a TOML file as one of the type that is wanted."""
+    if get_origin(wanted) is Literal:
+        if value not in get_args(wanted):
+            raise MlxspecError(f"{what} to {value!r}; choose from {', '.join(get_args(wanted))}")
+        return value
+    allowed = (dict,) if get_origin(wanted) is Mapping else get_args(wanted) or (wanted,)
+    if float in allowed and type(value) is int:
         value = float(value)
-    kind = {"<class 'int'>": int, "<class 'float'>": float, "<class 'str'>": str}.get(wanted, dict)
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise MlxspecError(f"{name} sets {key} to {value!r}; it must be of type {kind.__name__}")
-    if isinstance(value, int | float) and value < 0:
-        raise MlxspecError(f"{name} sets {key} to {value}; it cannot be negative")
+    if type(value) not in allowed:
+        raise MlxspecError(f"{what} to {value!r}; it must be of type {allowed[0].__name__}")
     return value
+
+
+def _check(name: str, value: object, allowed: str, is_allowed: bool) -> None:
+    if not is_allowed:
+        raise ValueError(f"{name} must be {allowed}; got {value}")

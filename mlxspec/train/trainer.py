@@ -20,8 +20,10 @@ from mlx import nn
 from mlx.utils import tree_map, tree_unflatten
 
 from mlxspec.errors import MlxspecError
-from mlxspec.train.arrays import flat, read_arrays, write_arrays
-from mlxspec.train.features import Features, read_shard, shard_paths
+from mlxspec.loading.head_file import read_safetensors, write_safetensors
+from mlxspec.train.arrays import flat
+from mlxspec.train.corpus import GREEDY
+from mlxspec.train.features import Features, read_shard, shard_paths, shards_of_run
 from mlxspec.train.recipe import Recipe
 
 
@@ -93,22 +95,22 @@ def train(
         report: Told after every step.
 
     Raises:
-        MlxspecError: There are no shards, or the folder belongs to another recipe.
+        MlxspecError: There are no shards, one of them is damaged, the folder belongs to another
+            recipe or target, or a checkpoint cannot be read or written.
     """
     run = _Run(objective, features, recipe, folder)
     run.resume()
     started = time.monotonic() - run.progress.seconds
     saved = time.monotonic()
-    for batch in run.batches():
-        run.step(batch)
+    batches = run.batches()
+    while not run.is_over:
+        run.step(next(batches))
         run.progress.seconds = time.monotonic() - started
-        is_over = run.look_if_due()
+        run.look_if_due()
         report(run.progress)
-        if is_over or time.monotonic() - saved > recipe.checkpoint_seconds:
+        if run.is_over or time.monotonic() - saved > recipe.checkpoint_seconds:
             run.save()
             saved = time.monotonic()
-        if is_over:
-            break
     run.restore_best()
     return run.progress
 
@@ -118,17 +120,25 @@ class _Run:
         self.objective, self.recipe, self.folder = objective, recipe, folder
         self.progress = Progress()
         self._features = features
+        self._shards = shards_of_run(features, folder)
         self._heldout = [
             conversation
             for path in shard_paths(features, "heldout")
             for conversation in read_shard(path)
         ][: recipe.num_evaluated]
+        self._check_features()
         self._optimizer = optim.AdamW(
             recipe.learning_rate, weight_decay=recipe.weight_decay, bias_correction=True
         )
         self._optimizer.init(objective.network.trainable_parameters())
         self._gradients = nn.value_and_grad(objective.network, objective.loss)
         folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last look was taken."""
+        progress, patience = self.progress, self.recipe.patience
+        return progress.tokens >= self.recipe.tokens or 0 < patience <= progress.stale
 
     def batches(self) -> Iterator[list[Features]]:
         """Yield conversations for one step at a time; the place in the corpus moves along."""
@@ -144,7 +154,7 @@ class _Run:
     def _conversations(self) -> Iterator[Features]:
         place = self.progress
         while True:
-            shards = shard_paths(self._features, "train")
+            shards = self._shards
             if place.shard >= len(shards):
                 place.epoch, place.shard = place.epoch + 1, 0
             members = list(read_shard(shards[place.shard]))
@@ -181,20 +191,19 @@ class _Run:
         rest = (done - self.recipe.warmup) / (1 - self.recipe.warmup)
         return self.recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
 
-    def look_if_due(self) -> bool:
-        """Look at held-out conversations when it is time; return whether training is over."""
+    def look_if_due(self) -> None:
+        """Look at held-out conversations when it is time, and at the end."""
         progress, recipe = self.progress, self.recipe
-        is_done = progress.tokens >= recipe.tokens
-        if not is_done and progress.tokens < (len(progress.curve) + 1) * recipe.evaluate_every:
-            return False
+        due = min((len(progress.curve) + 1) * recipe.evaluate_every, recipe.tokens)
+        if progress.tokens < due:
+            return
         figures = dict(self.objective.evaluate(self._heldout))
         progress.curve.append({"tokens": progress.tokens, "loss": progress.loss, **figures})
         if figures["mean_acceptance_length"] > progress.best:
             progress.best, progress.stale = figures["mean_acceptance_length"], 0
-            write_arrays(self.folder / "best.safetensors", self._weights())
+            write_safetensors(self.folder / "best.safetensors", self._weights())
         else:
             progress.stale += 1
-        return is_done or 0 < recipe.patience <= progress.stale
 
     def save(self) -> None:
         """Write a checkpoint, whole or not at all."""
@@ -203,38 +212,60 @@ class _Run:
             "progress": json.dumps(asdict(self.progress)),
             "recipe": json.dumps(self.recipe.as_dict(), sort_keys=True),
         }
-        write_arrays(self.folder / "checkpoint.safetensors", {**self._weights(), **state}, metadata)
+        arrays = {**self._weights(), **state}
+        write_safetensors(self.folder / "checkpoint.safetensors", arrays, metadata)
 
     def resume(self) -> None:
         """Go back to the checkpoint of the folder, if there is one."""
-        if not shard_paths(self._features, "train") or not self._heldout:
-            raise MlxspecError(
-                f"{self._features} holds no feature shards of training and held-out "
-                "conversations: make them with `mlxspec train features`"
-            )
         path = self.folder / "checkpoint.safetensors"
         if not path.exists():
             return
-        arrays, metadata = read_arrays(path)
-        if json.loads(metadata["recipe"]) != json.loads(json.dumps(self.recipe.as_dict())):
+        arrays, metadata = read_safetensors(path)
+        try:
+            recipe = json.loads(metadata["recipe"])
+            progress = Progress(**json.loads(metadata["progress"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise MlxspecError(f"{path} is no checkpoint of training: delete it") from error
+        if recipe != json.loads(json.dumps(self.recipe.as_dict())):
             raise MlxspecError(
                 f"{self.folder} holds the checkpoint of another recipe: give another folder"
             )
-        self.progress = Progress(**json.loads(metadata["progress"]))
+        self._load(path, arrays)
         state = [(k[10:], v) for k, v in arrays.items() if k.startswith("optimizer.")]
         self._optimizer.state = tree_unflatten(state)
-        self._load({k[8:]: v for k, v in arrays.items() if k.startswith("network.")})
+        self.progress = progress
 
     def restore_best(self) -> None:
         """Put the best weights into the network."""
         path = self.folder / "best.safetensors"
         if path.exists():
-            arrays, _ = read_arrays(path)
-            self._load({name[8:]: array for name, array in arrays.items()})
+            self._load(path, read_safetensors(path)[0])
 
     def _weights(self) -> dict[str, mx.array]:
         parameters = flat(self.objective.network.trainable_parameters())
         return {f"network.{name}": array for name, array in parameters.items()}
 
-    def _load(self, weights: Mapping[str, mx.array]) -> None:
-        self.objective.network.load_weights(list(weights.items()), strict=False)
+    def _load(self, path: Path, arrays: Mapping[str, mx.array]) -> None:
+        """Take the network's weights from a file of this run."""
+        weights = {k: v for k, v in arrays.items() if k.startswith("network.")}
+        shapes, wanted = (
+            {k: v.shape for k, v in one.items()} for one in (weights, self._weights())
+        )
+        if shapes != wanted:
+            raise MlxspecError(
+                f"{path} holds weights of other shapes, as of another target: give another folder"
+            )
+        pairs = [(name.removeprefix("network."), array) for name, array in weights.items()]
+        self.objective.network.load_weights(pairs, strict=False)
+
+    def _check_features(self) -> None:
+        if not self._shards or not self._heldout:
+            raise MlxspecError(
+                f"{self._features} holds no feature shards of training and held-out "
+                "conversations: make them with `mlxspec train features`"
+            )
+        if not any(GREEDY in conversation.mask for conversation in self._heldout):
+            raise MlxspecError(
+                f"{self._features} holds no held-out conversation with a greedy answer, by which "
+                "training is judged: make more with `mlxspec train data`"
+            )

@@ -1,0 +1,161 @@
+"""The kinds of drafters that are trained: what each is built from, and what is written of it.
+
+To add a kind, write its objective, say here how it is built and what is written of it, and name
+it in `KINDS`; `loading/` has to read its file, `choosing/trained.py` to draft with it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxspec.errors import MlxspecError
+from mlxspec.loading import LoadedModel
+from mlxspec.train.arrays import flat
+from mlxspec.train.draft_model import DraftModelObjective
+from mlxspec.train.eagle3 import Eagle3Objective
+from mlxspec.train.early_exit import ExitObjective
+from mlxspec.train.features import read_shard, shard_arrays
+from mlxspec.train.medusa import MedusaObjective
+from mlxspec.train.recipe import Recipe
+
+Written = tuple[dict[str, Any], dict[str, mx.array]]
+"""Config and tensors of a trained drafter, by their normalised names."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What an objective is built from.
+
+    Attributes:
+        loaded: The target.
+        shards: Its feature shards for training, one or more.
+        counts: (V,) how often the target wrote each token in them.
+        target_ids: (n,) int32 tokens that are drafted.
+    """
+
+    loaded: LoadedModel
+    shards: Sequence[Path]
+    counts: NDArray[np.int64]
+    target_ids: NDArray[np.int32]
+
+
+Options = Mapping[str, Any]
+"""Settings of one kind of drafter by name."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of drafter is trained and written.
+
+    Attributes:
+        recipe: What it is trained with unless told otherwise.
+        objective: What is trained; its keyword arguments are the options of a recipe.
+        build: Returns the objective; options that are left out have their usual values.
+        written: Returns its config and tensors after training, given its best figures.
+        bits: Of its matrices in the file.
+        layer_bits: Of those in the layers of a draft model, whose embedding bears fewer.
+    """
+
+    recipe: Recipe
+    objective: type[Any]
+    build: Callable[[Material, Options], Any]
+    written: Callable[[Any, Mapping[str, Any]], Written]
+    bits: int = 8
+    layer_bits: int = 8
+
+    def option_types(self) -> dict[str, Any]:
+        """Return the options of this kind with their types."""
+        arguments = inspect.signature(self.objective).parameters.values()
+        types = get_type_hints(self.objective.__init__)
+        return {one.name: types[one.name] for one in arguments if one.kind is one.KEYWORD_ONLY}
+
+
+def capture_layers(num_layers: int) -> tuple[int, ...]:
+    """Return the layers whose entering states EAGLE-3 reads: low, middle and high.
+
+    A target of very few layers has fewer of them.
+    """
+    return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 1)}))
+
+
+def _eagle3(material: Material, options: Options) -> Eagle3Objective:
+    capture = capture_layers(material.loaded.config.num_hidden_layers)
+    _check_layers(material, capture)
+    ids = mx.array(material.target_ids)
+    return Eagle3Objective(material.loaded.model, ids, capture, **options)
+
+
+def _medusa(material: Material, options: Options) -> MedusaObjective:
+    return MedusaObjective(material.loaded.model, mx.array(material.target_ids), **options)
+
+
+def _exit(material: Material, options: Options) -> ExitObjective:
+    layers = capture_layers(material.loaded.config.num_hidden_layers)
+    options = {"layer": layers[len(layers) // 2], **options}
+    _check_layers(material, [options["layer"]])
+    objective = ExitObjective(material.loaded.model, mx.array(material.target_ids), **options)
+    objective.fit_lens(read_shard(material.shards[0]))
+    return objective
+
+
+def _draft_model(material: Material, options: Options) -> DraftModelObjective:
+    target, ids, counts = material.loaded.model, material.target_ids, material.counts
+    return DraftModelObjective(target, ids, counts, **options)
+
+
+def _check_layers(material: Material, layers: Sequence[int]) -> None:
+    held = shard_arrays(material.shards[0])
+    there = sorted(int(name.split(".")[1]) for name in held if name.startswith("entering."))
+    missing = [layer for layer in layers if layer not in there]
+    if missing:
+        raise MlxspecError(
+            f"{material.shards[0].parent} holds the states entering the layers "
+            f"{', '.join(map(str, there)) or '(none)'}, not {missing[0]}: choose one of these, or "
+            "make features with this target"
+        )
+
+
+def _with_ids(network: Any, name: str) -> dict[str, mx.array]:
+    return flat(network.parameters()) | {name: network.target_ids}
+
+
+def _written_eagle3(objective: Eagle3Objective, figures: Mapping[str, Any]) -> Written:
+    network = objective.network
+    return network.config, _with_ids(network, "target_ids")
+
+
+def _written_medusa(objective: MedusaObjective, figures: Mapping[str, Any]) -> Written:
+    network = objective.network
+    config = {**network.config, "accuracies": figures["accuracies"]}
+    return config, _with_ids(network, "token_map")
+
+
+def _written_exit(objective: ExitObjective, figures: Mapping[str, Any]) -> Written:
+    network = objective.network
+    return asdict(network.config), _with_ids(network, "target_ids")
+
+
+def _written_draft_model(objective: DraftModelObjective, figures: Mapping[str, Any]) -> Written:
+    return dict(objective.config), flat(objective.network.merged().parameters())
+
+
+KINDS: dict[str, Kind] = {
+    "medusa": Kind(Recipe("medusa", tokens=600_000), MedusaObjective, _medusa, _written_medusa),
+    "eagle3": Kind(Recipe("eagle3", tokens=700_000), Eagle3Objective, _eagle3, _written_eagle3),
+    "exit": Kind(Recipe("exit", tokens=300_000), ExitObjective, _exit, _written_exit),
+    "draft-model": Kind(
+        Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3),
+        DraftModelObjective,
+        _draft_model,
+        _written_draft_model,
+        bits=4,
+        layer_bits=6,
+    ),
+}
+"""By the word that `mlxspec train` takes."""

@@ -1,0 +1,67 @@
+"""The draft model where it does not draw, and where it does not know a token."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from tests.tiny import emitted, make_engine, tiny_model
+from tests.truth import Target
+
+VOCAB = 24
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+MODEL = tiny_model(vocab_size=VOCAB)
+LAWS = {
+    "filters": Law(temperature=0.9, top_k=9, top_p=0.9),
+    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
+}
+
+
+def drafter_of(*, vocab_size=VOCAB, **settings):
+    small = tiny_model(vocab_size=vocab_size, seed=7)
+    return DraftModelDrafter(Decoder(small), VOCAB, **settings)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_told_not_to_draw_it_proposes_the_greedy_chain_of_the_law(law):
+    law, drafts = LAWS[law], []
+    for own, samples in ((replace(law, temperature=0.0), True), (law, False)):
+        drafter = drafter_of(samples=samples)
+        drafter.start(PROMPT, own, mx.random.key(0))
+        drafts.append(drafter.propose(PROMPT[-1], 4))
+    greedy, draft = drafts
+    assert draft.tree.tokens.tolist() == greedy.tree.tokens.tolist()
+    assert draft.tree.n_nodes == 5
+    assert draft.sampled_from is None
+    np.testing.assert_allclose(draft.node_probs, greedy.node_probs, rtol=1e-5)
+
+
+def test_drafts_in_a_pool_at_any_temperature():
+    pool = PoolDrafter([SuffixDrafter(), drafter_of()])
+    params = GenerationParams(max_tokens=20, num_draft_tokens=6, law=Law(temperature=1.0))
+    events = list(make_engine(MODEL, pool).generate(PROMPT, params))
+    assert len(emitted(events)) == 20
+    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
+    assert "model" in sources
+
+
+@pytest.mark.parametrize("place", [0, 4, 6])
+def test_a_token_that_it_does_not_know_ends_its_drafts_and_nothing_else(place):
+    drafter = drafter_of(vocab_size=20)
+    prompt = [*PROMPT[:place], 22, *PROMPT[place + 1 :]]
+    engine = make_engine(MODEL, drafter)
+    params = GenerationParams(max_tokens=8, num_draft_tokens=4)
+    events = list(engine.generate(prompt, params))
+    assert emitted(events) == Target(MODEL).greedy(prompt, 8)
+    assert all(event.t != "draft" for event in events)
+    assert drafter.decoder.history == tuple(prompt[:place])
+    known = list(engine.generate(PROMPT, params))
+    assert any(event.t == "draft" for event in known)
