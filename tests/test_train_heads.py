@@ -114,6 +114,15 @@ def test_training_can_begin_with_the_weights_of_a_file(kind, loaded, shards, tmp
     assert mx.array_equal(before.network.target_ids, after.network.target_ids)
 
 
+def test_a_file_tells_what_it_was_begun_with_and_names_no_folder(loaded, shards, tmp_path):
+    first, _, _ = trained("exit", loaded, shards, tmp_path / "first")
+    then, _, _ = trained("exit", loaded, shards, tmp_path / "then", start=str(first))
+    card = read_drafter_file(then).card
+    assert card["recipe"]["start"] == "exit.safetensors"
+    assert card["begun_with"] == read_drafter_file(first).card
+    assert str(tmp_path) not in str(card)
+
+
 def test_a_file_of_another_kind_is_no_beginning(loaded, shards, tmp_path):
     out, _, _ = trained("exit", loaded, shards, tmp_path)
     with pytest.raises(MlxspecError, match="no file of the kind 'medusa'"):

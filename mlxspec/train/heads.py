@@ -155,11 +155,13 @@ def target_of(loaded: LoadedModel) -> dict[str, str]:
 
 
 def card_of(loaded: LoadedModel, recipe: Recipe, progress: Progress) -> dict[str, Any]:
-    """Return what should be known of a drafter that was just trained."""
+    """Return what should be known of a drafter that was just trained; it names no folder."""
     facts = backend.facts()
+    begun_with = read_drafter_file(Path(recipe.start).expanduser()) if recipe.start else None
     return {
         "target": target_of(loaded),
-        "recipe": recipe.as_dict(),
+        "recipe": recipe.as_dict() | {"start": Path(recipe.start).name},
+        "begun_with": begun_with.card if begun_with else None,
         "tokens_seen": progress.tokens,
         "epochs": progress.epoch,
         "seconds": round(progress.seconds, 1),
