@@ -29,6 +29,10 @@ from mlxspec.trace import read_trace
 async def main():
     async with replay(read_trace(TRACES / "chat.jsonl")) as driver:
         await driver.wait(100)
+        for _ in range(100):  # on a busy machine the layout takes a while
+            if "one of them is empty" in driver.shown:
+                break
+            await driver.settle()
         print(driver.shown)
     async with chat(read_trace(TRACES / "tree.jsonl")) as driver:
         await driver.say("hello")
