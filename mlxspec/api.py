@@ -24,8 +24,6 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.loading import LoadedModel, load_model
-from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.shipped import drafters_for
 from mlxspec.models import ModelConfig
 from mlxspec.reply import GenerationParams
 from mlxspec.rows import Quantization
@@ -156,12 +154,9 @@ def prepare_loaded(
         name=loaded.name,
         weights=loaded.weights,
     )
-    name = fingerprint(loaded.config, loaded.tokenizer)
     site = Site(
         engine=engine,
         loaded=loaded,
-        fingerprint=name,
-        files=drafters_for(name),
         make_cache=cache_like,
         draft_model=options.draft_model,
         lookahead=options.lookahead,

@@ -40,6 +40,7 @@ SHARED_BY_DRAFTERS = {
     "table_file",
     "table_rows",
     "beam",
+    "chain_law",
     "reduced_head",
     "rank_paths",
     "rank_tree",

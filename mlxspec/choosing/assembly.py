@@ -29,11 +29,12 @@ from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import LoadedModel, ProgressCallback, load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
+from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import read_config
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.loading.head_source import find_head
 from mlxspec.loading.heads import load_head
-from mlxspec.loading.shipped import DrafterFile, read_drafter_file
+from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
 from mlxspec.models.config import FAMILIES
 
@@ -63,8 +64,6 @@ class Site:
     Attributes:
         engine: The target's engine.
         loaded: The target.
-        fingerprint: The target's.
-        files: The trained drafters that are here for it, by kind.
         make_cache: Returns a cache for a draft model, shaped like the target's.
         draft_model: Checkpoint for the word "model" in place of the trained one, or None.
         lookahead: Longest chain of a draft model.
@@ -75,8 +74,6 @@ class Site:
 
     engine: Engine
     loaded: LoadedModel
-    fingerprint: str
-    files: Mapping[str, DrafterFile]
     make_cache: Callable[[ModelConfig], Cache]
     draft_model: str | PathLike[str] | None = None
     lookahead: int = DEFAULT_LOOKAHEAD
@@ -87,6 +84,16 @@ class Site:
     @property
     def target(self) -> Decoder:
         return self.engine.target
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The target's; it takes a while, and many drafters do not need it."""
+        return fingerprint(self.loaded.config, self.loaded.tokenizer)
+
+    @cached_property
+    def files(self) -> Mapping[str, DrafterFile]:
+        """The trained drafters that are here for the target, by kind."""
+        return drafters_for(self.fingerprint)
 
     @cached_property
     def table_rows(self) -> Sequence[StoredRows]:

@@ -15,10 +15,9 @@ import mlx.core as mx
 from mlxspec.backend import values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.drafters.reduced_head import spread
+from mlxspec.drafters.chain_law import ChainLaw
 from mlxspec.prefix import common_length
-from mlxspec.sampling import Law, NodeLaws, TokenCounts
-from mlxspec.tree import DraftTree
+from mlxspec.sampling import Law
 
 DEFAULT_LOOKAHEAD = 4
 
@@ -65,8 +64,8 @@ class DraftModelDrafter:
         self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        self._law, self._key = law if self.samples else replace(law, temperature=0.0), key
-        self._counts = TokenCounts.of(list(prompt), self._width) if law.has_penalties else None
+        law = law if self.samples else replace(law, temperature=0.0)
+        self._law = ChainLaw(law, key, prompt, self._width)
         self._drafted = []
         num_known = self._num_known(prompt[:-1])
         shared = common_length(self.decoder.history, prompt[:num_known])
@@ -83,17 +82,16 @@ class DraftModelDrafter:
         tokens, laws = [feed[-1:]], []
         for _ in range(length):
             hidden = self.decoder.extend_chain(feed)
-            laws.append(self._law_after(hidden[-1:], tokens))
-            feed = laws[-1].draw(self._next_key())
+            logits = self.decoder.logits(hidden[-1:])
+            laws.append(self._law.after(logits, mx.concatenate(tokens)))
+            feed = self._law.draw(laws[-1])
             tokens.append(feed)
         self._drafted = tokens[1:]
-        return self._draft(tokens, laws)
+        return self._law.draft(self.name, tokens, laws)
 
     def update(self, outcome: RoundOutcome) -> None:
         accepted = outcome.accepted
-        emitted = [*accepted, outcome.bonus_token]
-        if self._counts:
-            self._counts = self._counts.add(emitted)
+        self._law.count([*accepted, outcome.bonus_token])
         if not self._drafted:
             self._unread = [*self._fed, *accepted]
             return
@@ -113,26 +111,3 @@ class DraftModelDrafter:
         if self.decoder.cache.max_size is not None:
             return self.lookahead
         return limit - len(self.decoder) - len(self._fed)
-
-    def _law_after(self, hidden: mx.array, tokens: Sequence[mx.array]) -> NodeLaws:
-        logits = spread(self.decoder.logits(hidden), None, self._width)
-        if self._counts is None:
-            return NodeLaws(self._law, logits)
-        counts = self._counts.along(DraftTree.chain(mx.concatenate(list(tokens))))
-        return NodeLaws(self._law, logits, counts.last())
-
-    def _next_key(self) -> mx.array:
-        self._key, key = mx.random.split(self._key)
-        return key
-
-    def _draft(self, tokens: Sequence[mx.array], laws: Sequence[NodeLaws]) -> Draft:
-        first = mx.array([0])
-        probs = [law.prob_of(first, token) for law, token in zip(laws, tokens[1:], strict=True)]
-        return Draft(
-            tree=DraftTree.chain(mx.concatenate(list(tokens))),
-            sources=(self.name,) * len(laws),
-            node_probs=mx.concatenate(probs),
-            sampled_from=None
-            if self._law.is_greedy
-            else mx.concatenate([law.probs for law in laws]),
-        )

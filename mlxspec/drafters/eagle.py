@@ -16,15 +16,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.cache import Cache
-from mlxspec.decoder import Decoder
-from mlxspec.drafters.beam import BeamShape
-from mlxspec.drafters.eagle_base import (
-    DEFAULT_LOOKAHEAD,
-    EagleBase,
-    check_vocabulary,
-    embedding_of,
-    output_of,
-)
+from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.hidden import HiddenStates
@@ -124,38 +116,12 @@ class EagleNetwork(nn.Module):
         return self.pre_lm_head_layernorm(x) if "pre_lm_head_layernorm" in self else x
 
 
-class EagleDrafter(EagleBase):
-    """Drafts with an EAGLE-1 or EAGLE-2 network."""
-
-    name = "eagle"
-
-    def __init__(
-        self,
-        network: EagleNetwork,
-        target: Decoder,
-        *,
-        shape: BeamShape | None = None,
-        lookahead: int = DEFAULT_LOOKAHEAD,
-        samples: bool = True,
-    ) -> None:
-        """Make a drafter; the arguments but the first are those of `EagleBase`.
-
-        Raises:
-            UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It speaks of tokens that the target does not have.
-            ValueError: `lookahead` is less than 1.
-        """
-        head = EagleHead(network, target.model)
-        super().__init__(head, target, shape=shape, lookahead=lookahead, samples=samples)
-
-
-class EagleHead:
-    """The network with the target's embedding and head where it has none of its own.
+class EagleHead(JoinedHead):
+    """An EAGLE-1 or EAGLE-2 network beside its target.
 
     Attributes:
         capture: No layers: the final norm's output is all it reads.
         num_layers: Layers of the network.
-        target_ids: (draft_vocab,) int32 target token of each draft token, or None.
     """
 
     capture: tuple[int, ...] = ()
@@ -173,13 +139,9 @@ class EagleHead:
                 f"the EAGLE head was made for a target of hidden size {width}; this target's is "
                 f"{model.config.hidden_size}: choose the head that was trained for it"
             )
-        check_vocabulary(network.target_ids, model)
+        super().__init__(network, model, network.layers[0].post_attention_layernorm.weight.dtype)
         self.num_layers = len(network.layers)
-        self.target_ids = network.target_ids
         self._network = network
-        self._dtype = network.layers[0].post_attention_layernorm.weight.dtype
-        self._embed = embedding_of(network, model)
-        self._output = output_of(network, self.target_ids, model)
 
     def features(self, states: HiddenStates) -> mx.array:
         return states.final.astype(self._dtype)
@@ -192,12 +154,15 @@ class EagleHead:
         positions: int | mx.array,
         masks: Masks,
     ) -> tuple[mx.array, mx.array]:
-        embeddings = self._embed(tokens).astype(self._dtype)
-        states = self._network(embeddings[None], features[None], cache, positions, masks)[0]
+        states = self._network(self.embed(tokens), features[None], cache, positions, masks)[0]
         return states, states
 
-    def logits(self, states: mx.array) -> mx.array:
-        return self._output(states)
+
+class EagleDrafter(EagleBase):
+    """Drafts with an EAGLE-1 or EAGLE-2 network."""
+
+    name = "eagle"
+    head_type = EagleHead
 
 
 def _layer_config(config: Mapping[str, Any], optional: Collection[str]) -> ModelConfig:

@@ -9,15 +9,7 @@ itself is in `eagle_network.py`.
 import mlx.core as mx
 
 from mlxspec.cache import Cache
-from mlxspec.decoder import Decoder
-from mlxspec.drafters.beam import BeamShape
-from mlxspec.drafters.eagle_base import (
-    DEFAULT_LOOKAHEAD,
-    EagleBase,
-    check_vocabulary,
-    embedding_of,
-    output_of,
-)
+from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import Eagle3Network
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.hidden import HiddenStates
@@ -27,38 +19,12 @@ from mlxspec.models import Model
 __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
 
 
-class Eagle3Drafter(EagleBase):
-    """Drafts with an EAGLE-3 network."""
-
-    name = "eagle3"
-
-    def __init__(
-        self,
-        network: Eagle3Network,
-        target: Decoder,
-        *,
-        shape: BeamShape | None = None,
-        lookahead: int = DEFAULT_LOOKAHEAD,
-        samples: bool = True,
-    ) -> None:
-        """Make a drafter; the arguments but the first are those of `EagleBase`.
-
-        Raises:
-            UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It speaks of tokens that the target does not have.
-            ValueError: `lookahead` is less than 1.
-        """
-        head = Eagle3Head(network, target.model)
-        super().__init__(head, target, shape=shape, lookahead=lookahead, samples=samples)
-
-
-class Eagle3Head:
-    """The network with the target's embedding and head where it has none of its own.
+class Eagle3Head(JoinedHead):
+    """An EAGLE-3 network beside its target.
 
     Attributes:
         capture: Layers of the target whose entering states it reads.
         num_layers: 1.
-        target_ids: (draft_vocab,) int32 target token of each draft token, or None.
     """
 
     num_layers = 1
@@ -71,12 +37,9 @@ class Eagle3Head:
             VocabularyMismatchError: It speaks of tokens that the target does not have.
         """
         _check(network, model)
+        super().__init__(network, model, network.norm.weight.dtype)
         self.capture = network.capture
-        self.target_ids = network.target_ids
         self._network = network
-        self._dtype = network.norm.weight.dtype
-        self._embed = embedding_of(network, model)
-        self._output = output_of(network, self.target_ids, model)
 
     def features(self, states: HiddenStates) -> mx.array:
         taps = mx.concatenate([states.entering[layer] for layer in self.capture], axis=-1)
@@ -90,12 +53,16 @@ class Eagle3Head:
         positions: int | mx.array,
         masks: Masks,
     ) -> tuple[mx.array, mx.array]:
-        embeddings = self._embed(tokens).astype(self._dtype)
-        states, after = self._network(embeddings[None], features[None], cache, positions, masks)
+        embeddings = self.embed(tokens)
+        states, after = self._network(embeddings, features[None], cache, positions, masks)
         return states[0], after[0]
 
-    def logits(self, states: mx.array) -> mx.array:
-        return self._output(states)
+
+class Eagle3Drafter(EagleBase):
+    """Drafts with an EAGLE-3 network."""
+
+    name = "eagle3"
+    head_type = Eagle3Head
 
 
 def _check(network: Eagle3Network, model: Model) -> None:
@@ -113,4 +80,3 @@ def _check(network: Eagle3Network, model: Model) -> None:
             f"the EAGLE-3 head reads the states entering layers {list(network.capture)}; this "
             f"target has {target.num_hidden_layers} layers: choose the head trained for it"
         )
-    check_vocabulary(network.target_ids, model)

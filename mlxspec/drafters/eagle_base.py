@@ -7,6 +7,7 @@ the past alone and may be merged with the trees of other drafters.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -15,13 +16,13 @@ from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
+from mlxspec.drafters.chain_law import ChainLaw
 from mlxspec.drafters.eagle_history import Head, PairHistory
-from mlxspec.drafters.reduced_head import head_rows, spread
+from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
 from mlxspec.models import Model
-from mlxspec.sampling import Law, NodeLaws, TokenCounts
-from mlxspec.tree import DraftTree
+from mlxspec.sampling import Law
 
 DEFAULT_LOOKAHEAD = 5
 
@@ -33,6 +34,7 @@ class EagleBase:
 
     Attributes:
         name: The word that selects it; set by subclasses.
+        head_type: Joins a network to its target; set by subclasses.
         num_top_tokens: 0: nothing is learned from a verdict.
         shape: Width and depth of every tree, or None to take them from the budget.
         lookahead: Longest chain to draw.
@@ -41,12 +43,13 @@ class EagleBase:
         history: The pairs it has read, and their cache.
     """
 
-    name = "eagle"
+    name: str
+    head_type: Callable[[Any, Model], Head]
     num_top_tokens = 0
 
     def __init__(
         self,
-        head: Head,
+        network: nn.Module,
         target: Decoder,
         *,
         shape: BeamShape | None = None,
@@ -56,15 +59,18 @@ class EagleBase:
         """Make a drafter with a cache of its own, of the target's size where that rotates.
 
         Args:
-            head: The network.
+            network: Made for the target.
             target: Whose text is drafted.
             shape: Width and depth of every tree; None fits them to each budget.
             lookahead: Longest chain to draw.
             samples: Whether to draw chains above temperature 0.
 
         Raises:
+            UnsupportedModelError: The network was made for a target of another size.
+            VocabularyMismatchError: It speaks of tokens that the target does not have.
             ValueError: `lookahead` is less than 1.
         """
+        head = type(self).head_type(network, target.model)
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
         self.shape, self.lookahead, self.samples = shape, lookahead, samples
@@ -73,9 +79,7 @@ class EagleBase:
         self.history = PairHistory(head, cache)
         self._head = head
         self._width = target.vocab_size
-        self._law, self._key = Law(), mx.random.key(0)
-        self._is_sampling = False
-        self._counts: TokenCounts | None = None
+        self._law: ChainLaw | None = None  # of a reply whose chains are drawn
 
     # ---- the target's states ---------------------------------------------------------------
 
@@ -93,10 +97,8 @@ class EagleBase:
     # ---- rounds ----------------------------------------------------------------------------
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        self._law, self._key = law, key
-        self._is_sampling = self.samples and not law.is_greedy
-        needs_counts = self._is_sampling and law.has_penalties
-        self._counts = TokenCounts.of(list(prompt), self._width) if needs_counts else None
+        is_drawn = self.samples and not law.is_greedy
+        self._law = ChainLaw(law, key, prompt, self._width) if is_drawn else None
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return a tree, or a chain drawn at random; lazy, nothing is read on the host."""
@@ -106,7 +108,10 @@ class EagleBase:
         if begun is None:
             return Draft.empty(root)
         try:
-            draft = (self._chain if self._is_sampling else self._tree)(root, budget, *begun)
+            if self._law is None:
+                draft = self._tree(root, budget, *begun)
+            else:
+                draft = self._chain(self._law, root, budget, *begun)
         except BaseException:  # an interrupt too must not leave staged rows
             self.history.drop()
             raise
@@ -114,8 +119,8 @@ class EagleBase:
         return draft
 
     def update(self, outcome: RoundOutcome) -> None:
-        if self._counts:
-            self._counts = self._counts.add([*outcome.accepted, outcome.bonus_token])
+        if self._law:
+            self._law.count([*outcome.accepted, outcome.bonus_token])
 
     # ---- inside ----------------------------------------------------------------------------
 
@@ -133,35 +138,52 @@ class EagleBase:
 
         return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
 
-    def _chain(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
+    def _chain(
+        self, law: ChainLaw, root: int, budget: int, states: mx.array, features: mx.array
+    ) -> Draft:
         tokens, laws = [mx.array([root], mx.int32)], []
         length = min(budget, self.lookahead)
         for depth in range(1, length + 1):
-            laws.append(self._law_after(states, tokens))
-            tokens.append(laws[-1].draw(self._next_key()))
+            logits = self._head.logits(states)
+            laws.append(law.after(logits, mx.concatenate(tokens), self._head.target_ids))
+            tokens.append(law.draw(laws[-1]))
             if depth < length:
                 on_path = mx.ones((1, depth), mx.bool_)
                 states, features = self.history.extend(tokens[-1], features, on_path)
-        first = mx.array([0])
-        probs = [law.prob_of(first, token) for law, token in zip(laws, tokens[1:], strict=True)]
-        return Draft(
-            tree=DraftTree.chain(mx.concatenate(tokens)),
-            sources=(self.name,) * length,
-            node_probs=mx.concatenate(probs),
-            sampled_from=mx.concatenate([law.probs for law in laws]),
-        )
+        return law.draft(self.name, tokens, laws)
 
-    def _law_after(self, states: mx.array, tokens: Sequence[mx.array]) -> NodeLaws:
-        """Return the drafter's law over the target's vocabulary, of which it may know a part."""
-        logits = spread(self._head.logits(states), self._head.target_ids, self._width)
-        if self._counts is None:
-            return NodeLaws(self._law, logits)
-        counts = self._counts.along(DraftTree.chain(mx.concatenate(list(tokens))))
-        return NodeLaws(self._law, logits, counts.last())
 
-    def _next_key(self) -> mx.array:
-        self._key, key = mx.random.split(self._key)
-        return key
+class JoinedHead:
+    """A network with the target's embedding and head where it has none of its own.
+
+    Attributes:
+        target_ids: (draft_vocab,) int32 target token of each draft token, or None.
+    """
+
+    def __init__(self, network: Any, model: Model, dtype: mx.Dtype) -> None:
+        """Join a network to its target.
+
+        Args:
+            network: With `target_ids`, and `embed_tokens` and `lm_head` where it has its own.
+            model: The target.
+            dtype: Of what the network computes with.
+
+        Raises:
+            VocabularyMismatchError: It speaks of tokens that the target does not have.
+        """
+        self.target_ids: mx.array | None = network.target_ids
+        check_vocabulary(self.target_ids, model)
+        self._dtype = dtype
+        self._embed_tokens = embedding_of(network, model)
+        self._output = output_of(network, self.target_ids, model)
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings (1, L, D) of (L,) tokens."""
+        return self._embed_tokens(tokens).astype(self._dtype)[None]
+
+    def logits(self, states: mx.array) -> mx.array:
+        """Return (L, V_draft) logits of (L, D) states."""
+        return self._output(states)
 
 
 def embedding_of(network: nn.Module, model: Model) -> Map:

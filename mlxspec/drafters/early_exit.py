@@ -16,10 +16,11 @@ import mlx.core as mx
 from mlxspec.backend import sync, values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafters.chain_law import ChainLaw
 from mlxspec.drafters.exit_network import ExitHead, check_threshold
-from mlxspec.drafters.reduced_head import head_rows, spread
+from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.models.kernels import exp
-from mlxspec.sampling import Law, NodeLaws, TokenCounts
+from mlxspec.sampling import Law, NodeLaws
 from mlxspec.tree import DraftTree
 
 __all__ = ["DEFAULT_LOOKAHEAD", "EarlyExitDrafter", "ExitHead"]
@@ -94,12 +95,10 @@ class EarlyExitDrafter:
         check_threshold(self.threshold)
         ids = head.target_ids
         self._rows = decoder.model.logits if ids is None else head_rows(decoder.model, ids)
-        self._counts: TokenCounts | None = None
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        self._law, self._key = law if self.samples else replace(law, temperature=0.0), key
-        width = self.decoder.vocab_size
-        self._counts = TokenCounts.of(list(prompt), width) if law.has_penalties else None
+        law = law if self.samples else replace(law, temperature=0.0)
+        self._law = ChainLaw(law, key, prompt, self.decoder.vocab_size)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Draft a chain; waits for the device once per token, to learn whether to go on."""
@@ -115,8 +114,7 @@ class EarlyExitDrafter:
         return self._draft(tokens, steps)
 
     def update(self, outcome: RoundOutcome) -> None:
-        if self._counts:
-            self._counts = self._counts.add([*outcome.accepted, outcome.bonus_token])
+        self._law.count([*outcome.accepted, outcome.bonus_token])
 
     def _step(self, tokens: Sequence[int]) -> _Step:
         """Read the last of the tokens, the others having been read, and draw the next."""
@@ -124,29 +122,18 @@ class EarlyExitDrafter:
         logits = self._rows(self.head(state)).astype(mx.float32)
         best = logits.max(axis=-1)
         mass = exp(logits - best).sum(axis=-1)  # in units of the largest probability
-        laws = self._law_after(logits, tokens)
-        token = laws.draw(self._next_key())
-        if self._law.is_greedy:
+        laws = self._law.after(logits, mx.array(list(tokens), mx.int32), self.head.target_ids)
+        token = self._law.draw(laws)
+        if self._law.law.is_greedy:
             prob = exp(laws.logits[:, token][0] - best) / mass
         else:
             prob = laws.probs[:, token][0]
         return _Step(laws, token, prob, 1 / mass)
 
-    def _law_after(self, logits: mx.array, tokens: Sequence[int]) -> NodeLaws:
-        logits = spread(logits, self.head.target_ids, self.decoder.vocab_size)
-        if self._counts is None:
-            return NodeLaws(self._law, logits)
-        counts = self._counts.along(DraftTree.chain(mx.array(list(tokens), mx.int32)))
-        return NodeLaws(self._law, logits, counts.last())
-
-    def _next_key(self) -> mx.array:
-        self._key, key = mx.random.split(self._key)
-        return key
-
     def _draft(self, tokens: Sequence[int], steps: Sequence[_Step]) -> Draft:
         if not steps:
             return Draft.empty(tokens[0])
-        is_drawn = not self._law.is_greedy
+        is_drawn = not self._law.law.is_greedy
         return Draft(
             tree=DraftTree.from_lists(tokens, range(-1, len(steps))),
             sources=(self.name,) * len(steps),
