@@ -6,7 +6,13 @@ import pytest
 
 from mlxspec.decoder import Decoder
 from mlxspec.errors import MlxspecError
-from mlxspec.train.features import read_shard, shard_arrays, shard_order, shard_paths, write_shards
+from mlxspec.train.features import (
+    missing_shards,
+    read_shard,
+    shard_arrays,
+    shard_paths,
+    write_shards,
+)
 from tests.tiny import tiny_model
 from tests.training import LAYERS, conversation, features, write_features
 
@@ -55,21 +61,67 @@ def test_shards_hold_what_was_computed(model, tmp_path):
             )
 
 
-def test_shards_that_are_there_are_not_computed_again(model, tmp_path):
-    corpus, seen = [conversation()], []
-    for _ in range(2):
-        write_shards(model, corpus, [("train-00000", [0])], tmp_path, LAYERS, seen.append)
-    assert seen == [20]
+def write(model, corpus, shards, folder):
+    write_shards(model, corpus, shards, folder, (), lambda tokens: None)
 
 
-def test_every_conversation_is_in_one_shard_and_held_out_ones_stay_apart():
-    corpus = [conversation(is_heldout=i % 3 == 0) for i in range(200)]
-    shards = dict(shard_order(corpus, max_heldout=50))
+def held(folder, kind):
+    """The texts that a folder's shards hold, in order."""
+    read = [one for path in shard_paths(folder, kind) for one in read_shard(path)]
+    return [one.tokens.tolist() for one in read]
+
+
+def many(count, first=0):
+    """Conversations that all differ, every fifth held out."""
+    seeds = range(first, first + count)
+    return [conversation(4, seed=seed, prompt=2, is_heldout=seed % 5 == 0) for seed in seeds]
+
+
+def test_every_conversation_is_in_one_shard_and_held_out_ones_stay_apart(tmp_path):
+    corpus = many(200)
+    shards = dict(missing_shards(corpus, tmp_path, max_heldout=30))
     train = [i for name, members in shards.items() if "train" in name for i in members]
     heldout = [i for name, members in shards.items() if "heldout" in name for i in members]
-    assert sorted(train) == [i for i in range(200) if i % 3]
-    assert len(set(heldout)) == 50
-    assert all(i % 3 == 0 for i in heldout)
+    assert sorted(train) == [i for i in range(200) if i % 5]
+    assert len(set(heldout)) == 30
+    assert all(i % 5 == 0 for i in heldout)
+    assert [name for name in shards if "train" in name] == [f"train-0000{i}" for i in range(3)]
+
+
+def test_what_is_there_is_not_computed_again(model, tmp_path):
+    corpus = many(8)
+    write(model, corpus, missing_shards(corpus, tmp_path, max_heldout=2), tmp_path)
+    assert missing_shards(corpus, tmp_path, max_heldout=2) == []
+
+
+def test_an_interrupted_run_goes_on_to_the_same_shards(tmp_path):
+    model, corpus = tiny_model(), many(200)
+    whole = missing_shards(corpus, tmp_path, max_heldout=9)
+    for count in (1, 2, 1):
+        write(model, corpus, missing_shards(corpus, tmp_path, max_heldout=9)[:count], tmp_path)
+    assert missing_shards(corpus, tmp_path, max_heldout=9) == whole[4:] == []
+    expected = [corpus[i].tokens.tolist() for name, members in whole[1:] for i in members]
+    assert held(tmp_path, "train") == expected
+
+
+def test_what_a_corpus_grew_by_comes_into_shards_of_its_own(tmp_path):
+    model, corpus = tiny_model(), many(100)
+    write(model, corpus, missing_shards(corpus, tmp_path, max_heldout=22), tmp_path)
+    before = held(tmp_path, "train")
+    corpus = [*many(20, first=1000), *corpus]
+    write(model, corpus, missing_shards(corpus, tmp_path, max_heldout=22), tmp_path)
+    after = held(tmp_path, "train")
+    assert after[: len(before)] == before
+    assert sorted(after) == sorted(c.tokens.tolist() for c in corpus if not c.is_heldout)
+    assert len({tuple(text) for text in held(tmp_path, "heldout")}) == 22
+
+
+def test_shards_are_limited_in_all(tmp_path):
+    model, corpus = tiny_model(), many(200)
+    for limit, expected in ((1, ["train-00000"]), (2, ["train-00001"]), (2, [])):
+        shards = missing_shards(corpus, tmp_path, max_heldout=0, max_train_shards=limit)
+        assert [name for name, _ in shards] == expected
+        write(model, corpus, shards, tmp_path)
 
 
 @pytest.mark.parametrize(

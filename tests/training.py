@@ -7,7 +7,7 @@ import numpy as np
 from mlx import nn
 
 from mlxspec.train.corpus import Conversation
-from mlxspec.train.features import compute_features, shard_order, write_shards
+from mlxspec.train.features import compute_features, missing_shards, write_shards
 from tests.tiny import tiny_model
 
 LAYERS = (0, 1, 2)
@@ -51,7 +51,7 @@ def write_features(folder, *, num_train=6, num_heldout=2, model=None, layers=LAY
     corpus = [
         conversation(seed=i, is_heldout=i < num_heldout, **settings) for i in range(num_train)
     ]
-    shards = shard_order(corpus, max_heldout=num_heldout)
+    shards = missing_shards(corpus, folder, max_heldout=num_heldout)
     write_shards(model or tiny_model(), corpus, shards, folder, layers, lambda tokens: None)
     return folder
 

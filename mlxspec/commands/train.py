@@ -28,7 +28,7 @@ from mlxspec.train.corpus import GREEDY, load_corpus
 from mlxspec.train.data import DataProgress, estimate_memory, make_corpus
 from mlxspec.train.data_settings import DataSettings
 from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, heldout_prompts
-from mlxspec.train.features import read_shard, shard_order, shard_paths, write_shards
+from mlxspec.train.features import missing_shards, read_shard, shard_paths, write_shards
 from mlxspec.train.heads import build_objective, memory_gb, target_of, train_head
 from mlxspec.train.kinds import KINDS, capture_layers
 from mlxspec.train.occurrences import observe
@@ -80,13 +80,11 @@ def _data(args: Namespace, loaded: LoadedModel, place: Path) -> None:
 
 def _features(args: Namespace, loaded: LoadedModel, place: Path) -> None:
     conversations = load_corpus(args.corpus or place / "corpus", loaded.config.vocab_size)
-    shards = shard_order(conversations, max_heldout=args.heldout)
-    if args.shards is not None:
-        kept = [name for name, _ in shards if name.startswith("train")][: args.shards]
-        shards = [shard for shard in shards if shard[0] in kept or shard[0].startswith("heldout")]
     folder = place / "features"
-    waiting = [shard for shard in shards if not (folder / f"{shard[0]}.safetensors").exists()]
-    sizes = [sum(len(conversations[index].tokens) for index in members) for _, members in waiting]
+    shards = missing_shards(
+        conversations, folder, max_heldout=args.heldout, max_train_shards=args.shards
+    )
+    sizes = [sum(len(conversations[index].tokens) for index in members) for _, members in shards]
     layers = capture_layers(loaded.config.num_hidden_layers)
     row_bytes = 4 * loaded.config.hidden_size * (1 + len(layers))
     _say_memory((loaded.model.nbytes + 3 * row_bytes * max(sizes, default=0)) / backend.GB + 1.0)

@@ -10,6 +10,7 @@ One safetensors file holds many conversations end to end:
 A corpus is such a file, or a folder of shards `corpus-00000.safetensors` and so on.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,11 +44,21 @@ class Conversation:
     mask: NDArray[np.uint8]
     is_heldout: bool
 
+    @property
+    def digest(self) -> bytes:
+        """What tells it from all others."""
+        return digest_of(self.tokens)
+
     def spans(self, kind: int | None = None) -> list[tuple[int, int]]:
         """Return begin and end of every answer, or of those that the mask gives one number."""
         is_on = self.mask > 0 if kind is None else self.mask == kind
         edges = np.flatnonzero(np.diff(np.concatenate([[False], is_on, [False]])))
         return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def digest_of(tokens: NDArray[Any]) -> bytes:
+    """Return the SHA-256 of token ids, whatever integers they are stored as."""
+    return hashlib.sha256(tokens.astype("<i4").tobytes()).digest()
 
 
 def shard_path(folder: Path, shard: int) -> Path:

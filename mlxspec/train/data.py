@@ -9,7 +9,6 @@ what the shards before it hold, so an interrupted run goes on after the last who
 with the same files as one that was not interrupted.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,14 +20,20 @@ from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.rows import GROWTH
 from mlxspec.train.batched import Task, row_dtype, run_tasks
-from mlxspec.train.corpus import Conversation, load_corpus, save_corpus, shard_path
+from mlxspec.train.corpus import (
+    Conversation,
+    digest_of,
+    load_corpus,
+    save_corpus,
+    shard_path,
+)
 from mlxspec.train.data_settings import DataSettings, claim_folder
 from mlxspec.train.dialogue import DialogueWriter
 from mlxspec.train.filters import Fault
 from mlxspec.train.prompts import find_user_frame, read_prompts
 
 _USUAL_TOKENS = 150  # that one try adds, those in vain included: the last shard need not be whole
-_FEWEST_TRIES = 64
+_FEWEST_TRIES = 32
 _LOGIT_BYTES = 4 * 3  # float32: those of the model, of the host, and their exponentials
 
 
@@ -107,7 +112,7 @@ def is_heldout(conversation: Conversation, share: float) -> bool:
     corpus.
     """
     first, _ = conversation.spans()[0]
-    digest = hashlib.sha256(conversation.tokens[:first].astype("<i4").tobytes()).digest()
+    digest = digest_of(conversation.tokens[:first])
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
@@ -138,7 +143,7 @@ class _Maker:
 
     def adopt(self, kept: list[Conversation]) -> None:
         """Count a shard that is there already."""
-        self._seen.update(map(_digest, kept))
+        self._seen.update(conversation.digest for conversation in kept)
         self._add(kept, num_new_tokens=0)
         self._on_progress(self.progress)
 
@@ -156,7 +161,7 @@ class _Maker:
         for _, result in run_tasks(self._model, tasks, self._settings.batch_size):
             if not isinstance(result, Conversation):
                 self._drop(result)
-            elif (digest := _digest(result)) in self._seen:
+            elif (digest := result.digest) in self._seen:
                 self._drop("double")
             else:
                 self._seen.add(digest)
@@ -202,10 +207,6 @@ class _Maker:
             f"none of {num_tries} conversations could be kept ({reasons}): this model needs a "
             "file of prompts, longer turns or sampled answers"
         )
-
-
-def _digest(conversation: Conversation) -> bytes:
-    return hashlib.sha256(conversation.tokens.astype("<i4").tobytes()).digest()
 
 
 def _longest(loaded: LoadedModel, settings: DataSettings) -> int:

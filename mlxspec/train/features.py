@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.head_file import read_safetensors, write_safetensors
 from mlxspec.models import Model
-from mlxspec.train.corpus import Conversation
+from mlxspec.train.corpus import Conversation, digest_of
 
 NUM_TOP_TOKENS = 8
 CONVERSATIONS_PER_SHARD = 64
@@ -79,14 +79,30 @@ def compute_features(model: Model, conversation: Conversation, layers: Sequence[
     )
 
 
-def shard_order(
-    conversations: Sequence[Conversation], *, max_heldout: int, seed: int = 0
+def missing_shards(
+    conversations: Sequence[Conversation],
+    folder: Path,
+    *,
+    max_heldout: int,
+    max_train_shards: int | None = None,
 ) -> list[tuple[str, list[int]]]:
-    """Return the name of every shard with the conversations that belong to it."""
-    order = np.random.default_rng(seed).permutation(len(conversations)).tolist()
-    heldout = [i for i in order if conversations[i].is_heldout][:max_heldout]
-    train = [i for i in order if not conversations[i].is_heldout]
-    return [*_cut("heldout", heldout), *_cut("train", train)]
+    """Return what a folder lacks: the name of each shard and the conversations that belong to it.
+
+    The order hangs on what the conversations hold alone, so that an interrupted run goes on as if
+    nothing had happened. Where the corpus has grown, what is new comes into shards of its own.
+
+    Args:
+        conversations: The corpus.
+        folder: Of the shards; it need not exist.
+        max_heldout: Held-out conversations there shall be.
+        max_train_shards: Shards of training conversations there shall be; None for no limit.
+    """
+    order = sorted(range(len(conversations)), key=lambda i: conversations[i].digest)
+    heldout, num_shards, num_done = _waiting(conversations, order, folder, "heldout")
+    shards = _cut("heldout", heldout[: max(max_heldout - num_done, 0)], num_shards)
+    train, num_shards, _ = _waiting(conversations, order, folder, "train")
+    limit = None if max_train_shards is None else max(max_train_shards - num_shards, 0)
+    return [*shards, *_cut("train", train, num_shards)[:limit]]
 
 
 def write_shards(
@@ -97,17 +113,23 @@ def write_shards(
     layers: Sequence[int],
     on_progress: Progress,
 ) -> None:
-    """Compute the shards that are not in the folder yet."""
+    """Compute shards, each of which is in the folder as soon as it is done.
+
+    Args:
+        model: The target.
+        conversations: The corpus.
+        shards: Name of each and the conversations that belong to it; see `missing_shards`.
+        folder: Made where it is missing.
+        layers: Whose entering states are kept.
+        on_progress: Told about every conversation.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, members in shards:
-        path = folder / f"{name}.safetensors"
-        if path.exists():
-            continue
         done: list[Features] = []
         for index in members:
             done.append(compute_features(model, conversations[index], layers))
             on_progress(len(conversations[index].tokens))
-        _save_shard(path, done, layers)
+        _save_shard(folder / f"{name}.safetensors", done, layers)
 
 
 def shard_paths(folder: Path, kind: str) -> list[Path]:
@@ -188,11 +210,30 @@ def read_shard(path: Path) -> Iterator[Features]:
         )
 
 
-def _cut(kind: str, members: list[int]) -> list[tuple[str, list[int]]]:
+def _waiting(
+    conversations: Sequence[Conversation], order: Sequence[int], folder: Path, kind: str
+) -> tuple[list[int], int, int]:
+    """Return what is in no shard of a kind yet, and how many shards and conversations are."""
+    paths = shard_paths(folder, kind)
+    done = {digest for path in paths for digest in _digests(path)}
+    wanted = [i for i in order if conversations[i].is_heldout == (kind == "heldout")]
+    waiting = [i for i in wanted if conversations[i].digest not in done]
+    num_shards = 1 + max((int(path.stem.removeprefix(f"{kind}-")) for path in paths), default=-1)
+    return waiting, num_shards, len(done)
+
+
+def _digests(path: Path) -> list[bytes]:
+    arrays = shard_arrays(path)
+    tokens, offsets = np.array(arrays["tokens"]), np.array(arrays["offsets"]).tolist()
+    return [digest_of(tokens[start:end]) for start, end in pairwise(offsets)]
+
+
+def _cut(kind: str, members: list[int], first: int) -> list[tuple[str, list[int]]]:
+    """Return shards of 64 conversations, numbered from `first`."""
     starts = range(0, len(members), CONVERSATIONS_PER_SHARD)
     return [
         (f"{kind}-{number:05d}", members[start : start + CONVERSATIONS_PER_SHARD])
-        for number, start in enumerate(starts)
+        for number, start in enumerate(starts, first)
     ]
 
 
