@@ -8,7 +8,8 @@ from mlx import nn, optimizers
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.sampling import Law
-from mlxspec.train.early_exit import LOOKAHEAD, ExitObjective
+from mlxspec.train.acceptance import LOOKAHEAD
+from mlxspec.train.early_exit import ExitObjective
 from tests.tiny import tiny_model
 from tests.tiny_heads_exit import exit_hidden
 from tests.training import features, mean_chain, with_gap

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from mlxspec.errors import MlxspecError
 
+LOOKAHEAD = 4
+"""Length of the chains that are measured where a drafter does not limit them itself."""
+
 
 def runs(places: NDArray[np.intp], ahead: int) -> NDArray[np.intp]:
     """Return the indices of places that are followed by `ahead` more without a gap."""

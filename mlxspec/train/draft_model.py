@@ -16,12 +16,10 @@ from mlx import nn
 from numpy.typing import NDArray
 
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.train.acceptance import chain_figures, chain_matches
+from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.features import Features, NoCache
 from mlxspec.train.losses import tied_cross_entropy
-
-LOOKAHEAD = 4
 
 
 class Student(nn.Module):

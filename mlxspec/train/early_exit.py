@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from mlxspec.drafters.exit_network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import Model
 from mlxspec.models.kernels import exp
-from mlxspec.train.acceptance import chain_figures, chain_matches
+from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.dense import dense_head, dense_rows
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 
-LOOKAHEAD = 4
 _RIDGE = 1e-3  # of the mean square of the inputs: a thousand tokens give a lens that is of use
 
 
