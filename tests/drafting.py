@@ -1,7 +1,10 @@
 """Helpers for the tests of host drafters: rounds without a target, and what makes a tree valid."""
 
+from itertools import pairwise
+
 import mlx.core as mx
 import numpy as np
+from hypothesis import strategies as st
 
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.table import TableDrafter
@@ -82,6 +85,30 @@ def reply(drafter, prompt, text, *, budget=8, next_rows=fixed_row):
         said += len(outcome.path)
         root = outcome.bonus_token
     return drafts
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 3), min_size=1, max_size=6),
+        st.lists(st.integers(0, 3), max_size=20),
+    ),
+    max_size=4,
+)
+"""Prompts and replies of few different tokens."""
+
+
+def assert_valid_and_repeatable(make_drafter, turns, budget, sources):
+    """Every tree is valid and best first, and another drafter says the same."""
+    first, second = make_drafter(), make_drafter()
+    for prompt, text in turns:
+        drafts = reply(first, prompt, text, budget=budget)
+        again = reply(second, prompt, text, budget=budget)
+        assert list(map(shape_of, drafts)) == list(map(shape_of, again))
+        assert [draft.sources for draft in drafts] == [draft.sources for draft in again]
+        for draft in drafts:
+            assert_valid(draft, shape_of(draft)[0][0], budget)
+            assert set(draft.sources) <= sources
+            assert all(a >= b - 1e-4 for a, b in pairwise(path_probs(draft)))
 
 
 def learned(*texts, **settings):

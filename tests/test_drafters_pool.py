@@ -1,7 +1,5 @@
 """The pool against trees drawn by hand."""
 
-from itertools import pairwise
-
 import mlx.core as mx
 import pytest
 from hypothesis import given, settings
@@ -17,10 +15,10 @@ from tests.adversaries import UniformChain
 from tests.drafting import (
     KEY,
     LAW,
+    TURNS,
     Place,
-    assert_valid,
+    assert_valid_and_repeatable,
     outcome_of,
-    path_probs,
     reply,
     shape_of,
 )
@@ -201,24 +199,8 @@ def test_a_round_without_a_draft_is_no_verdict_on_the_draft_before():
 
 
 @REPEATABLE
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.integers(0, 3), min_size=1, max_size=6),
-            st.lists(st.integers(0, 3), max_size=20),
-        ),
-        max_size=4,
-    ),
-    st.integers(0, 9),
-)
+@given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
-    first, second = (PoolDrafter([SuffixDrafter(), TableDrafter()]) for _ in range(2))
-    for prompt, text in turns:
-        drafts = reply(first, prompt, text, budget=budget)
-        again = reply(second, prompt, text, budget=budget)
-        assert list(map(shape_of, drafts)) == list(map(shape_of, again))
-        assert [draft.sources for draft in drafts] == [draft.sources for draft in again]
-        for draft in drafts:
-            assert_valid(draft, shape_of(draft)[0][0], budget)
-            assert set(draft.sources) <= {"suffix", "table"}
-            assert all(a >= b - 1e-4 for a, b in pairwise(path_probs(draft)))
+    assert_valid_and_repeatable(
+        lambda: PoolDrafter([SuffixDrafter(), TableDrafter()]), turns, budget, {"suffix", "table"}
+    )

@@ -1,7 +1,5 @@
 """The table drafter against values worked out by hand."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,10 +12,10 @@ from tests.drafting import (
     KEY,
     LAW,
     TEXTS,
+    TURNS,
     after,
-    assert_valid,
+    assert_valid_and_repeatable,
     learned,
-    path_probs,
     reply,
     shape_of,
     stored_rows,
@@ -178,22 +176,6 @@ def test_refuses_settings_out_of_range(settings, message):
 
 
 @REPEATABLE
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.integers(0, 3), min_size=1, max_size=6),
-            st.lists(st.integers(0, 3), max_size=20),
-        ),
-        max_size=4,
-    ),
-    st.integers(0, 9),
-)
+@given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
-    first, second = TableDrafter(max_rows=5), TableDrafter(max_rows=5)
-    for prompt, text in turns:
-        drafts = reply(first, prompt, text, budget=budget)
-        again = reply(second, prompt, text, budget=budget)
-        assert list(map(shape_of, drafts)) == list(map(shape_of, again))
-        for draft in drafts:
-            assert_valid(draft, shape_of(draft)[0][0], budget)
-            assert all(a >= b - 1e-4 for a, b in pairwise(path_probs(draft)))
+    assert_valid_and_repeatable(lambda: TableDrafter(max_rows=5), turns, budget, {"table"})
