@@ -201,9 +201,10 @@ def test_an_unknown_kind_is_refused(loaded, shards):
 
 
 def test_memory_counts_what_is_trained(loaded, shards):
-    small = begin(loaded, shards, recipe_for("medusa"))
-    large = begin(
-        loaded, shards, replace(recipe_for("medusa"), options={"num_heads": 2, "num_blocks": 9})
+    recipe = recipe_for("medusa")
+    small, large = (
+        begin(loaded, shards, replace(recipe, options={"num_heads": 2, "num_blocks": count}))
+        for count in (1, 9)
     )
     block = 4 * 4 * (64 * 64 + 64) / 1e9
     assert memory_gb(loaded, large) - memory_gb(loaded, small) == pytest.approx(16 * block)

@@ -146,8 +146,13 @@ def _written_draft_model(objective: DraftModelObjective, figures: Mapping[str, A
 
 
 KINDS: dict[str, Kind] = {
-    "medusa": Kind(Recipe("medusa", tokens=600_000), MedusaObjective, _medusa, _written_medusa),
-    "eagle3": Kind(Recipe("eagle3", tokens=700_000), Eagle3Objective, _eagle3, _written_eagle3),
+    "medusa": Kind(
+        Recipe("medusa", tokens=1_000_000, batch_tokens=512, learning_rate=4e-3),
+        MedusaObjective,
+        _medusa,
+        _written_medusa,
+    ),
+    "eagle3": Kind(Recipe("eagle3", tokens=2_000_000), Eagle3Objective, _eagle3, _written_eagle3),
     "exit": Kind(Recipe("exit", tokens=300_000), ExitObjective, _exit, _written_exit),
     "draft-model": Kind(
         Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3),

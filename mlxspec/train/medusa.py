@@ -40,7 +40,7 @@ class MedusaObjective:
         target_ids: mx.array,
         *,
         num_heads: int = 4,
-        num_blocks: int = 1,
+        num_blocks: int = 2,
         decay: float = 0.8,
         labels: Literal["law", "token"] = "law",
     ) -> None:
