@@ -134,12 +134,17 @@ def test_memory_is_stated_before_the_work(workshop, capsys, monkeypatch):
     assert last == "at work"
 
 
-def test_data_is_made_as_the_arguments_say(workshop, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("num_heldout", "said"), [(1, "1 of these are held out"), (0, "ask for more --tokens")]
+)
+def test_data_is_made_as_the_arguments_say(workshop, capsys, monkeypatch, num_heldout, said):
     asked = []
 
     def make(loaded, out, settings, show):
         asked.append((loaded.name, out, settings))
-        show(DataProgress(num_tokens=40, num_conversations=2))
+        made = DataProgress(num_tokens=40, num_conversations=2, num_heldout=num_heldout)
+        show(made)
+        return made
 
     monkeypatch.setattr(command, "make_corpus", make)
     monkeypatch.setattr(command, "estimate_memory", lambda *_: 2e9)
@@ -149,6 +154,8 @@ def test_data_is_made_as_the_arguments_say(workshop, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out == f"{workshop / 'work' / 'corpus'}\n"
     assert "takes about 2.0 GB of memory" in err
+    assert "40 tokens in 2 conversations" in err
+    assert said in err
 
 
 def test_features_go_into_shards_of_training_and_held_out_conversations(workshop):

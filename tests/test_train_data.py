@@ -227,6 +227,7 @@ def test_the_files_say_what_is_held_out(whole):
     made = corpus(whole[0])
     assert [one.is_heldout for one in made] == [is_heldout(one, 0.3) for one in made]
     assert {one.is_heldout for one in made} == {True, False}
+    assert whole[1].num_heldout == sum(one.is_heldout for one in made)
 
 
 # ---- what cannot be done -------------------------------------------------------------------

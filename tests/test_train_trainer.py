@@ -140,8 +140,9 @@ def test_a_damaged_shard_is_named(shards, tmp_path):
         train(Regression(), tmp_path, RECIPE, tmp_path / "run")
 
 
-def test_held_out_answers_that_are_all_sampled_cannot_judge(tmp_path):
-    write_features(tmp_path, kind=2)
+@pytest.mark.parametrize("settings", [{"kind": 2}, {"num_heldout": 0}])
+def test_training_needs_held_out_greedy_answers(settings, tmp_path):
+    write_features(tmp_path, **settings)
     with pytest.raises(MlxspecError, match="no held-out conversation with a greedy answer"):
         train(Regression(), tmp_path, RECIPE, tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists()

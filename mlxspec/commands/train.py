@@ -74,7 +74,12 @@ def _data(args: Namespace, loaded: LoadedModel, place: Path) -> None:
             )
             bar.update(progress.num_tokens - bar.n)
 
-        make_corpus(loaded, place / "corpus", settings, show)
+        made = make_corpus(loaded, place / "corpus", settings, show)
+    _say(
+        f"{made.num_tokens} tokens in {made.num_conversations} conversations; {made.num_heldout} "
+        "of these are held out, to judge drafters by"
+        + ("" if made.num_heldout else ": training needs some, so ask for more --tokens")
+    )
     print(place / "corpus")
 
 

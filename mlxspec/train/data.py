@@ -44,12 +44,14 @@ class DataProgress:
     Attributes:
         num_tokens: Tokens kept, those of earlier runs included.
         num_conversations: Conversations kept, those of earlier runs included.
+        num_heldout: Conversations among them that training must not see.
         num_new_tokens: Tokens that this run kept.
         dropped: Conversations of this run that were not kept, by fault.
     """
 
     num_tokens: int = 0
     num_conversations: int = 0
+    num_heldout: int = 0
     num_new_tokens: int = 0
     dropped: Mapping[Fault, int] = field(default_factory=dict)
 
@@ -166,7 +168,7 @@ class _Maker:
             else:
                 self._seen.add(digest)
                 kept.append(self._with_split(result))
-                self._add([result], num_new_tokens=len(result.tokens))
+                self._add(kept[-1:], num_new_tokens=len(result.tokens))
             self._on_progress(self.progress)
         if not kept:
             raise self._nothing_kept(before, num_tries)
@@ -191,6 +193,7 @@ class _Maker:
             before,
             num_tokens=before.num_tokens + sum(len(c.tokens) for c in kept),
             num_conversations=before.num_conversations + len(kept),
+            num_heldout=before.num_heldout + sum(c.is_heldout for c in kept),
             num_new_tokens=before.num_new_tokens + num_new_tokens,
         )
 

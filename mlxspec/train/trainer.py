@@ -259,10 +259,10 @@ class _Run:
         self.objective.network.load_weights(pairs, strict=False)
 
     def _check_features(self) -> None:
-        if not self._shards or not self._heldout:
+        if not self._shards:
             raise MlxspecError(
-                f"{self._features} holds no feature shards of training and held-out "
-                "conversations: make them with `mlxspec train features`"
+                f"{self._features} holds no feature shards of training conversations: make them "
+                "with `mlxspec train features`"
             )
         if not any(GREEDY in conversation.mask for conversation in self._heldout):
             raise MlxspecError(
