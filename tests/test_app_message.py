@@ -13,7 +13,8 @@ from mlxspec_app.messages import Span
 from mlxspec_app.widgets.token_message import GUTTER, MEASURE, TokenMessage
 from mlxspec_app.widgets.transcript import Transcript
 
-PROVENANCE, EXCEPTIONS, OFF = INKS
+BY_NAME = {ink.name: ink for ink in INKS}
+PROVENANCE, EXCEPTIONS, OFF = BY_NAME["provenance"], BY_NAME["exceptions"], BY_NAME["off"]
 SPANS = [
     Span("Every", "plain", 1),
     Span(" token", "accepted", 2),
@@ -72,6 +73,27 @@ async def test_every_kind_has_its_colour(pilot):
     assert found["token is"].color.get_truecolor().hex == colours["spec-accepted"].lower()
     assert found["checked"].color.get_truecolor().hex == colours["spec-corrected"].lower()
     assert found["the"].color.get_truecolor().hex == colours["spec-bonus"].lower()
+
+
+@pytest.mark.parametrize("ink", INKS, ids=lambda ink: ink.name)
+async def test_styles_of_one_ink_differ_without_colour(pilot, ink):
+    probs = [None, 0.01, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95]
+    sources = ("suffix", "eagle3", "model")
+    spans = [
+        Span(" a", "accepted", 2, p, q, source) for p in probs for q in probs for source in sources
+    ]
+    spans += [Span(" a", kind, 2, 0.5) for kind in ("corrected", "bonus")]
+    widget = await mounted(pilot, [])
+    widget.set_ink(ink)
+    looks = {}
+    for span in spans:
+        style = widget._span_style(span)
+        cues = (bool(style.bold), bool(style.underline), bool(style.italic))
+        looks.setdefault(cues, set()).add(ink.style_of(span))
+    quiet = {"step-1", "step-2", "step-3", "plain", "accepted", "text"}
+    for names in looks.values():
+        assert len(names - quiet) <= 1
+        assert not (names & quiet and names - quiet)
 
 
 async def test_every_kind_has_a_cue_besides_its_colour(pilot):

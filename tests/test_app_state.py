@@ -210,3 +210,19 @@ def test_folding_in_two_steps_is_folding_once(events, cut):
     once, twice = fold(events), fold(events[cut:], fold(events[:cut]))
     assert [m.text for m in twice.messages] == [m.text for m in once.messages]
     assert (twice.phase, twice.context, twice.notices) == (once.phase, once.context, once.notices)
+
+
+def test_accepted_tokens_know_who_drafted_them():
+    nodes = (
+        DraftNode(1, 0, 5, " a", 0.5, "table"),
+        DraftNode(2, 0, 6, " b", 0.4, "eagle3"),
+        DraftNode(3, 2, 7, " c", 0.4, "suffix"),
+    )
+    emit = (
+        EmittedToken(6, " b", "accepted", 0.6, 0.4),
+        EmittedToken(7, " c", "accepted", 0.6, 0.4),
+        EmittedToken(8, " d", "bonus", 0.6),
+    )
+    verdict = DraftVerified(1, 0.2, (2, 3), emit, 5.0, 1, 10)
+    (reply,) = fold([STARTED, DraftProposed(1, 0.1, 4, nodes, 1.5), verdict]).messages
+    assert [span.source for span in reply.spans] == ["eagle3", "suffix", ""]

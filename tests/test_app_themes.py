@@ -4,7 +4,7 @@ The truth here is outside the app: WCAG 2.1 contrast, CIE Lab differences, and t
 Machado, Oliveira and Fernandes 2009 for full protanopia, deuteranopia and tritanopia.
 """
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from textual.color import Color
@@ -13,6 +13,7 @@ from mlxspec_app.themes import THEMES
 
 TOKENS = ("spec-plain", "spec-accepted", "spec-corrected", "spec-bonus", "spec-rejected")
 BANDS = ("spec-band-a", "spec-band-b")
+STEPS = tuple(f"spec-step-{step}" for step in range(1, 6))
 VISION = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     "protan": [
@@ -73,7 +74,7 @@ def difference(one, other, vision):
 
 
 @THEME
-@pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.parametrize("name", [*TOKENS, *STEPS])
 def test_tokens_are_readable_on_every_background(theme, name):
     backgrounds = [theme.background, *(theme.variables[band] for band in BANDS)]
     for background in backgrounds:
@@ -97,6 +98,12 @@ def test_the_frame_is_readable(theme):
     )
     assert contrast(theme.foreground, variables["screen-selection-background"]) >= 4.5
     assert contrast(theme.foreground, variables["spec-line"]) >= 4.5
+
+
+@THEME
+def test_each_step_stands_out_more_than_the_one_before(theme):
+    found = [contrast(theme.variables[name], theme.background) for name in STEPS]
+    assert all(after > 1.15 * before for before, after in pairwise(found))
 
 
 @THEME

@@ -1,18 +1,29 @@
 """Inks: what the colour of a token says.
 
 An ink maps a span to the name of a style; the widgets know how each name looks. A new ink is a
-function and an entry in `INKS`. Colour is never alone: a corrected token is bold and underlined,
-a bonus token is italic, in every ink that shows them.
+function and an entry in `INKS`. Colour is never alone: every style that stands out is bold,
+italic or underlined too, so that nothing is lost without colour.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log2
 from typing import Literal
 
 from mlxspec_app.messages import Span
 
-StyleName = Literal["accepted", "corrected", "bonus", "plain"]
-STYLE_NAMES: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
+StyleName = Literal[
+    "accepted", "corrected", "bonus", "plain",
+    "step-1", "step-2", "step-3", "step-4", "step-5",
+    "over", "far-over", "under", "far-under",
+    "text", "head", "model",
+]  # fmt: skip
+"""The first four are who wrote a token; `step-1` is quiet, `step-5` loud; `over` is a drafter that
+was surer than the target, `under` one that was less sure; the last three are kinds of drafters."""
+
+_SURE = (0.9, 0.7, 0.5, 0.3)  # from here on a target is this much quieter
+_NEAR, _FAR = 1.0, 3.0  # log2 of p/q: a factor of 2, and of 8
+_TEXT_DRAFTERS = ("suffix", "table")
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,33 @@ def _by_exception(span: Span) -> StyleName:
     return span.kind if span.kind in ("corrected", "bonus") else "plain"
 
 
+def _by_confidence(span: Span) -> StyleName:
+    if span.target_prob is None:
+        return "plain"
+    steps: tuple[StyleName, ...] = ("step-1", "step-2", "step-3", "step-4", "step-5")
+    return steps[sum(span.target_prob < sure for sure in _SURE)]
+
+
+def _by_surprise(span: Span) -> StyleName:
+    p, q = span.target_prob, span.draft_prob
+    if span.kind != "accepted" or not p or not q:
+        return "plain"
+    ratio = log2(p / q)
+    if abs(ratio) < _NEAR:
+        return "plain"
+    if ratio < 0:
+        return "far-over" if ratio <= -_FAR else "over"
+    return "far-under" if ratio >= _FAR else "under"
+
+
+def _by_drafter(span: Span) -> StyleName:
+    if span.kind != "accepted" or not span.source:
+        return "plain"
+    if span.source in _TEXT_DRAFTERS:
+        return "text"
+    return "model" if span.source == "model" else "head"
+
+
 def _all_plain(span: Span) -> StyleName:
     return "plain"
 
@@ -47,6 +85,18 @@ def _all_plain(span: Span) -> StyleName:
 INKS = (
     Ink("provenance", "every token by who wrote it", _by_provenance),
     Ink("exceptions", "only the tokens that the target wrote", _by_exception),
+    Ink("confidence", "the less sure the target was, the brighter", _by_confidence),
+    Ink(
+        "surprise",
+        "underlined: the drafter was surer than the target; italic: less sure (2 times, 8 in bold)",
+        _by_surprise,
+    ),
+    Ink(
+        "drafter",
+        "drafts from earlier text as they are, from a trained head in italics, from a second "
+        "model underlined",
+        _by_drafter,
+    ),
     Ink("off", "plain text", _all_plain, bands=False),
 )
 

@@ -20,6 +20,7 @@ class Span:
         round: Number of the target forward.
         target_prob: p, where it is known.
         draft_prob: q, where it is known.
+        source: Name of the drafter that proposed it; "" for a token that was not drafted.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Span:
     round: int = 0
     target_prob: float | None = None
     draft_prob: float | None = None
+    source: str = ""
 
 
 @dataclass(eq=False)

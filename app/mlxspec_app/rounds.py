@@ -37,6 +37,14 @@ class Round:
         return self.draft.nodes if self.draft is not None else ()
 
     @property
+    def sources(self) -> list[str]:
+        """Per emitted token, the drafter that proposed it; "" where it is the target's own."""
+        by_index = {node.index: node.source for node in self.nodes}
+        path = self.verdict.path if isinstance(self.verdict, DraftVerified) else ()
+        drafted = [by_index.get(index, "") for index in path]
+        return [*drafted, *[""] * len(self.verdict.emit)][: len(self.verdict.emit)]
+
+    @property
     def depth(self) -> int:
         """Edges from the root to the deepest node."""
         depths = {0: 0}

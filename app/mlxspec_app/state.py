@@ -175,13 +175,15 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     state._draft = None
     reply.stats.add(event)
     fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
-    reply.rounds.append(Round(draft if fits else None, event))
-    reply.spans.extend(_span(token, event.r) for token in event.emit if token.text)
+    round_ = Round(draft if fits else None, event)
+    reply.rounds.append(round_)
+    pairs = zip(event.emit, round_.sources, strict=True)
+    reply.spans.extend(_span(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context
 
 
-def _span(token: EmittedToken, r: int) -> Span:
-    return Span(token.text, token.kind, r, token.target_prob, token.draft_prob)
+def _span(token: EmittedToken, r: int, source: str) -> Span:
+    return Span(token.text, token.kind, r, token.target_prob, token.draft_prob, source)
 
 
 def _finished(state: ChatState, event: GenerationFinished) -> None:

@@ -19,6 +19,11 @@ MINT_COLOURS = {
     "spec-line": "#343A46",
     "spec-band-a": "#171A21",
     "spec-band-b": "#1F2430",
+    "spec-step-1": "#9298A5",
+    "spec-step-2": "#A9AEBA",
+    "spec-step-3": "#C3C7D0",
+    "spec-step-4": "#E0E3E8",
+    "spec-step-5": "#FFFFFF",
 }
 DAY_COLOURS = {
     "spec-plain": "#1C1C1C",
@@ -31,6 +36,11 @@ DAY_COLOURS = {
     "spec-line": "#C3C8D1",
     "spec-band-a": "#F1F3F6",
     "spec-band-b": "#E2E7EF",
+    "spec-step-1": "#5F6672",
+    "spec-step-2": "#4B515C",
+    "spec-step-3": "#373C45",
+    "spec-step-4": "#22262D",
+    "spec-step-5": "#000000",
 }
 
 MINT = Theme(

@@ -7,7 +7,7 @@ Drafts that are not decided yet never enter it: they would wrap, vanish and make
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from mlxspec_app.bars import block
-from mlxspec_app.inks import INKS, STYLE_NAMES, Ink
+from mlxspec_app.inks import INKS, Ink, StyleName
 from mlxspec_app.messages import Span
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.widgets.rows import accepted_share, cells_to_draw, draw_run, selected_in
@@ -33,7 +33,7 @@ class TokenMessage(Widget):
     """Shows one message, each token in the style that the ink gives it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(_PREFIX + name for name in STYLE_NAMES),
+        *(_PREFIX + name for name in get_args(StyleName)),
         _PREFIX + "band-a",
         _PREFIX + "band-b",
         _PREFIX + "gutter",
@@ -48,6 +48,18 @@ class TokenMessage(Widget):
         .token-message--accepted { color: $spec-accepted; }
         .token-message--corrected { color: $spec-corrected; text-style: bold underline; }
         .token-message--bonus { color: $spec-bonus; text-style: italic; }
+        .token-message--step-1 { color: $spec-step-1; }
+        .token-message--step-2 { color: $spec-step-2; }
+        .token-message--step-3 { color: $spec-step-3; }
+        .token-message--step-4 { color: $spec-step-4; text-style: bold; }
+        .token-message--step-5 { color: $spec-step-5; text-style: bold underline; }
+        .token-message--over { color: $spec-corrected; text-style: underline; }
+        .token-message--far-over { color: $spec-corrected; text-style: bold underline; }
+        .token-message--under { color: $spec-bonus; text-style: italic; }
+        .token-message--far-under { color: $spec-bonus; text-style: bold italic; }
+        .token-message--text { color: $spec-accepted; }
+        .token-message--head { color: $spec-bonus; text-style: italic; }
+        .token-message--model { color: $spec-corrected; text-style: underline; }
         .token-message--band-a { background: $spec-band-a; }
         .token-message--band-b { background: $spec-band-b; }
         .token-message--gutter { color: $spec-muted; }
