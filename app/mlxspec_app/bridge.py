@@ -83,6 +83,7 @@ class EngineSession:
         *,
         target: str = "",
         drafter: str = "",
+        adjust: Callable[[Any, str, str], Any] | None = None,
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
@@ -93,11 +94,14 @@ class EngineSession:
             trace_path: File that every event is appended to, or None.
             target: Name of the target model, if it is known before loading.
             drafter: Name of the drafter, likewise.
+            adjust: Returns `params` with one of them changed, by name and text; None where they
+                are fixed.
         """
         self.target = target
         self.drafter = drafter
         self._open_conversation = open_conversation
         self._params = params
+        self._adjust = adjust
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
         self._events: deque[Event | SessionEvent] = deque()
@@ -123,6 +127,11 @@ class EngineSession:
 
     def new_chat(self) -> None:
         self._give(_Order("new_chat"))
+
+    def adjust(self, name: str, value: str) -> None:
+        if self._adjust is None:
+            raise ValueError("the settings of this chat are fixed")
+        self._params = self._adjust(self._params, name, value)
 
     def stop(self) -> None:
         with self._lock:

@@ -103,6 +103,13 @@ class Session(Protocol):
     def new_chat(self) -> None:
         """Forget the conversation; `ChatCleared` follows."""
 
+    def adjust(self, name: str, value: str) -> None:
+        """Change a setting from the next reply on.
+
+        Raises:
+            ValueError: There is no such setting, or it cannot have this value.
+        """
+
     def stop(self) -> None:
         """End the reply being written at the end of its round, and those that wait at once."""
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 
+from mlxspec.commands.adjusting import NAMES, adjusted
 from mlxspec.commands.options import drafter_name, generation_params, open_engine
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
@@ -30,7 +31,8 @@ from mlxspec.trace import TraceWriter
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /retry  answer the last message again      /new   forget the conversation
-/help   this list                          /quit  end the chat"""
+/help   this list                          /quit  end the chat
+/temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on"""
 
 
 def run(args: Namespace) -> int:
@@ -48,7 +50,7 @@ def run(args: Namespace) -> int:
 
         target, drafter = args.model or DEFAULT_NAME, drafter_name(args)
         session = EngineSession(
-            open_conversation, params, args.trace, target=target, drafter=drafter
+            open_conversation, params, args.trace, target=target, drafter=drafter, adjust=adjusted
         )
         return session
 
@@ -96,11 +98,20 @@ class _PlainChat:
                 print("The conversation is forgotten.")
             case "/retry":
                 self._answer(self._conversation.regenerate)
+            case _ if line.startswith("/") and line[1:].partition(" ")[0] in NAMES:
+                self._adjust(line)
             case _ if line.startswith("/") and " " not in line:
                 print(f"{line} is not a command; /help lists them.")
             case _:
                 self._answer(partial(self._conversation.reply, line))
         return True
+
+    def _adjust(self, line: str) -> None:
+        name, _, text = line[1:].partition(" ")
+        try:
+            self._params = adjusted(self._params, name, text.strip())
+        except ValueError as error:
+            print(f"mlxspec: {error}", file=sys.stderr)
 
     def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
         """Print a reply; what goes wrong costs this reply, not the chat."""

@@ -9,6 +9,7 @@ from textual.binding import BindingType
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, key_list
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
+from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.welcome import Welcome
@@ -21,6 +22,7 @@ class ChatScreen(ConversationScreen):
     AUTO_FOCUS = "Prompt"
 
     def compose_controls(self) -> ComposeResult:
+        yield CommandHints()
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
@@ -47,8 +49,28 @@ class ChatScreen(ConversationScreen):
     def selected_text(self) -> str:
         return super().selected_text() or self.query_one(Prompt).selected_text
 
+    def offer(self, line: str) -> None:
+        prompt = self.query_one(Prompt)
+        prompt.text = line
+        prompt.move_cursor(prompt.document.end)
+        prompt.focus()
+
+    @on(Prompt.Changed)
+    def _hint(self, event: Prompt.Changed) -> None:
+        self.query_one(CommandHints).show(event.text_area.text)
+
+    @on(Prompt.Completing)
+    def _complete(self) -> None:
+        best = self.query_one(CommandHints).best
+        if best:
+            self.offer(best)
+        else:
+            self.focus_next()
+
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
+        if self.enter(event.text):
+            return
         if self.state.phase == "ready":
             self._say(event.text)
         else:

@@ -9,12 +9,11 @@ from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer, Static
 
-from mlxspec_app.clipboard import copy_text
-from mlxspec_app.inks import INKS, next_ink
+from mlxspec_app.inks import INKS, Ink, next_ink
+from mlxspec_app.screens.commanded import CommandedScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
@@ -33,7 +32,7 @@ STATS_FROM_WIDTH = 100
 STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
-class ConversationScreen(Screen[None]):
+class ConversationScreen(CommandedScreen):
     """Shows a session. Subclasses add what stands below the draft lane, and their keys."""
 
     NOTE: ClassVar[str] = ""
@@ -135,10 +134,17 @@ class ConversationScreen(Screen[None]):
     def on_resize(self) -> None:
         self._place_stats()
 
+    def action_ink(self, name: str) -> None:
+        named = {ink.name: ink for ink in INKS}
+        self._set_ink(named.get(name, next_ink(self.ink)))
+
     def action_next_ink(self) -> None:
-        self.ink = next_ink(self.ink)
-        self.query_one(Transcript).set_ink(self.ink)
-        self.notify(self.ink.meaning, title=f"ink: {self.ink.name}", timeout=2)
+        self._set_ink(next_ink(self.ink))
+
+    def _set_ink(self, ink: Ink) -> None:
+        self.ink = ink
+        self.query_one(Transcript).set_ink(ink)
+        self.notify(ink.meaning, title=f"ink: {ink.name}", timeout=2)
 
     def action_toggle_stats(self) -> None:
         if self.size.width < STATS_FROM_WIDTH:
@@ -166,11 +172,10 @@ class ConversationScreen(Screen[None]):
 
     def action_copy_or_quit(self) -> None:
         text = self.selected_text()
-        if not text:
+        if text:
+            self.copy(text, "")
+        else:
             self.app.exit()
-            return
-        route = copy_text(self.app, text)
-        self.notify(f"{len(text)} characters, by {route}", title="Copied", timeout=2)
 
     def selected_text(self) -> str:
         return self.get_selected_text() or ""

@@ -10,12 +10,13 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from mlxspec_app.commands import COMMANDS
 from mlxspec_app.inks import INKS
 from mlxspec_app.widgets.legend import legend
 
 _MUTED = "$spec-muted"
 _HEADING = "$foreground bold"
-_KEY_CELLS = 12
+_KEY_CELLS = 14
 
 
 class Key(NamedTuple):
@@ -57,6 +58,8 @@ def help_rows(keys: Sequence[Key]) -> list[Content]:
     rows += [_entry(ink.name, ink.meaning) for ink in INKS]
     rows += [Content(""), Content.styled("Keys", _HEADING)]
     rows += [_entry(key.key, key.meaning) for key in keys]
+    rows += [Content(""), Content.styled("Commands", _HEADING)]
+    rows += [_entry(command.usage, command.meaning) for command in COMMANDS]
     rows += [Content(""), Content.styled("Figures", _HEADING)]
     rows += [
         _entry("acc/round", "drafted tokens kept per round; the target adds one of its own"),

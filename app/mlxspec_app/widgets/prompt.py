@@ -32,6 +32,9 @@ class Prompt(TextArea):
 
         text: str
 
+    class Completing(Message):
+        """The user wants the line finished."""
+
     def __init__(self, *, id: str | None = None) -> None:
         """Make an empty prompt."""
         super().__init__(
@@ -39,7 +42,7 @@ class Prompt(TextArea):
             show_line_numbers=False,
             highlight_cursor_line=False,
             tab_behavior="focus",
-            placeholder="Message …   Enter sends · Ctrl+J new line · F1 help",
+            placeholder="Message …   Enter sends · Ctrl+J new line · / commands · F1 help",
         )
         self._sent: list[str] = []
         self._recalled = 0
@@ -48,6 +51,8 @@ class Prompt(TextArea):
         """Take the keys that mean something else in a chat than in an editor."""
         if event.key == "enter":
             self._submit()
+        elif event.key == "tab":
+            self.post_message(self.Completing())
         elif event.key in _NEW_LINE_KEYS:
             self.insert("\n")
         elif event.key == "up" and self.cursor_location[0] == 0 and self._may_recall():

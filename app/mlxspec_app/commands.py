@@ -1,0 +1,139 @@
+"""What can be asked for by name: one table for slash commands, the palette and the help page.
+
+A line that begins with a slash and a known name is a command; so is a lone unknown word after a
+slash, which was surely meant as one. Anything else is a message, a path for example.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from mlxspec_app.inks import INKS
+from mlxspec_app.themes import THEMES
+
+_WORD = re.compile(r"/[a-z_]+")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: The word after the slash.
+        meaning: What it does, in a few words.
+        action: The screen's action, without its argument.
+        argument: What follows the name, in a word; "" where nothing does.
+        choices: Arguments that are allowed; empty where any text is.
+        is_optional: Whether the argument may be left out.
+        aliases: Other names.
+    """
+
+    name: str
+    meaning: str
+    action: str
+    argument: str = ""
+    choices: tuple[str, ...] = ()
+    is_optional: bool = False
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def usage(self) -> str:
+        """The command as it is typed."""
+        if not self.argument:
+            return f"/{self.name}"
+        return (
+            f"/{self.name} [{self.argument}]"
+            if self.is_optional
+            else f"/{self.name} {self.argument}"
+        )
+
+
+def _setting(name: str, argument: str, meaning: str) -> Command:
+    return Command(name, f"{meaning}, from the next reply on", "adjust", argument)
+
+
+COMMANDS = (
+    Command("help", "what the colours, keys and commands mean", "help"),
+    Command("new", "forget the conversation", "new_chat", aliases=("clear",)),
+    Command("retry", "write the last reply again", "regenerate", aliases=("regenerate",)),
+    Command("stop", "end the reply after this round", "stop"),
+    Command("copy", "copy the last reply", "copy_reply"),
+    Command("code", "copy the last block of code", "copy_code"),
+    Command(
+        "ink",
+        "colour the text by another property",
+        "ink",
+        "NAME",
+        tuple(ink.name for ink in INKS),
+        is_optional=True,
+    ),
+    Command(
+        "theme",
+        "colours for dark or light terminals",
+        "theme",
+        "NAME",
+        tuple(theme.name for theme in THEMES),
+        is_optional=True,
+    ),
+    Command("tree", "show or hide the draft tree", "toggle_tree"),
+    Command("stats", "show or hide the figures", "toggle_stats"),
+    _setting("temp", "NUMBER", "temperature; 0 is greedy"),
+    _setting("top_p", "SHARE", "keep the likeliest tokens of this share"),
+    _setting("top_k", "COUNT", "keep this many tokens; 0 keeps all"),
+    _setting("min_p", "SHARE", "keep tokens with this share of the best one's probability"),
+    _setting("seed", "NUMBER", "seed of sampling"),
+    _setting("k", "COUNT", "drafted tokens per round at most; 0 decodes plainly"),
+    _setting("max", "COUNT", "tokens of a reply at most"),
+    Command("quit", "leave", "quit", aliases=("exit",)),
+)
+
+_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
+
+
+@dataclass(frozen=True)
+class Order:
+    """A command and what was given to it, "" for nothing."""
+
+    command: Command
+    argument: str = ""
+
+
+class UnknownCommandError(ValueError):
+    """A command that does not exist, or cannot be taken as it stands."""
+
+
+def parse(line: str) -> Order | None:
+    """Return the command that a line gives, or None where it is a message.
+
+    Raises:
+        UnknownCommandError: There is no such command, or its argument is missing or not allowed.
+    """
+    word, _, argument = line.strip().partition(" ")
+    argument = argument.strip()
+    command = _BY_NAME.get(word.removeprefix("/")) if word.startswith("/") else None
+    if command is None:
+        if argument or not _WORD.fullmatch(word):
+            return None
+        close = get_close_matches(word[1:], _BY_NAME, n=1)
+        hint = f"did you mean /{close[0]}?" if close else "/help lists them"
+        raise UnknownCommandError(f"{word} is not a command; {hint}")
+    _check(command, argument)
+    return Order(command, argument)
+
+
+def matching(line: str) -> Sequence[Command]:
+    """Return the commands that a line may become, for a list below it while it is typed."""
+    if not re.fullmatch(r"/[a-z_]*", line):
+        return ()
+    return [command for command in COMMANDS if command.name.startswith(line[1:])]
+
+
+def _check(command: Command, argument: str) -> None:
+    if argument and not command.argument:
+        raise UnknownCommandError(f"/{command.name} stands alone; got {argument!r} after it")
+    if command.argument and not argument and not command.is_optional:
+        raise UnknownCommandError(f"{command.usage}: {command.argument} is missing")
+    if argument and command.choices and argument not in command.choices:
+        allowed = ", ".join(command.choices)
+        raise UnknownCommandError(f"{command.argument} is one of {allowed}; got {argument!r}")

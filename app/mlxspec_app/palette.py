@@ -1,0 +1,45 @@
+"""The command palette: every command of the table, found by typing a part of it."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Protocol, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from mlxspec_app.commands import COMMANDS, Command
+
+
+class Commanded(Protocol):
+    """A screen that takes commands."""
+
+    def enter(self, line: str, *, is_complete: bool) -> None:
+        """Carry out a line, or let the user finish one that lacks its argument."""
+
+
+class CommandProvider(Provider):
+    """Offers the commands of the screen."""
+
+    async def discover(self) -> Hits:
+        for line, command, is_complete in _lines():
+            yield DiscoveryHit(line, self._entering(line, is_complete), help=command.meaning)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for line, command, is_complete in _lines():
+            score = max(matcher.match(line), matcher.match(command.meaning))
+            if score > 0:
+                entering = self._entering(line, is_complete)
+                yield Hit(score, matcher.highlight(line), entering, help=command.meaning)
+
+    def _entering(self, line: str, is_complete: bool) -> partial[None]:
+        screen = cast(Commanded, self.screen)
+        return partial(screen.enter, line, is_complete=is_complete)
+
+
+def _lines() -> Iterator[tuple[str, Command, bool]]:
+    """Yield what can be entered, its command, and whether it is whole."""
+    for command in COMMANDS:
+        if command.choices:
+            yield from ((f"/{command.name} {choice}", command, True) for choice in command.choices)
+        else:
+            yield f"/{command.name}", command, not command.argument

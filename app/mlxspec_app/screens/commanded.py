@@ -1,0 +1,93 @@
+"""A screen that takes commands, typed after a slash or chosen from the palette."""
+
+from textual.screen import Screen
+
+from mlxspec_app.clipboard import copy_text
+from mlxspec_app.code_blocks import code_blocks
+from mlxspec_app.commands import Order, UnknownCommandError, parse
+from mlxspec_app.messages import Reply
+from mlxspec_app.palette import CommandProvider
+from mlxspec_app.session import Session
+from mlxspec_app.state import ChatState
+from mlxspec_app.themes import THEMES
+
+
+class CommandedScreen(Screen[None]):
+    """Carries out the commands of `mlxspec_app.commands`; an action it lacks is said to be.
+
+    Attributes:
+        session: What the commands are for.
+        state: What is known about it.
+    """
+
+    COMMANDS = {CommandProvider}  # noqa: RUF012
+    session: Session
+    state: ChatState
+
+    def enter(self, line: str, *, is_complete: bool = True) -> bool:
+        """Carry out a line that is a command; return whether it was one.
+
+        Args:
+            line: What was typed or chosen.
+            is_complete: Whether it lacks nothing; else it is only offered for typing on.
+        """
+        if not is_complete:
+            self.offer(f"{line} ")
+            return True
+        try:
+            order = parse(line)
+        except UnknownCommandError as error:
+            self.notify(str(error), severity="warning", timeout=4)
+            return True
+        if order is not None:
+            self._carry_out(order)
+        return order is not None
+
+    def offer(self, line: str) -> None:
+        """Let the user finish a line; here there is nowhere to type."""
+        self.notify(f"{line.strip()} cannot be typed here", timeout=3)
+
+    def copy(self, text: str, if_empty: str) -> None:
+        """Copy text and name the route it took, or say why there is none."""
+        if not text:
+            self.notify(if_empty, timeout=3)
+            return
+        route = copy_text(self.app, text)
+        self.notify(f"{len(text)} characters, by {route}", title="Copied", timeout=2)
+
+    def action_adjust(self, name: str, value: str) -> None:
+        try:
+            self.session.adjust(name, value)
+        except ValueError as error:
+            self.notify(str(error), severity="warning", timeout=4)
+        else:
+            self.notify(f"{name} is {value} from the next reply on", timeout=2)
+
+    def action_theme(self, name: str) -> None:
+        names = [theme.name for theme in THEMES]
+        place = names.index(self.app.theme) if self.app.theme in names else -1
+        self.app.theme = name or names[(place + 1) % len(names)]
+
+    def action_copy_reply(self) -> None:
+        reply = self.state.reply
+        self.copy(reply.text if reply is not None else "", "there is no reply to copy yet")
+
+    def action_copy_code(self) -> None:
+        replies = [message.text for message in self.state.messages if isinstance(message, Reply)]
+        blocks = [block for text in replies for block in code_blocks(text)]
+        self.copy(blocks[-1] if blocks else "", "no reply holds a block of code yet")
+
+    def action_quit(self) -> None:
+        self.app.exit()
+
+    def _carry_out(self, order: Order) -> None:
+        command = order.command
+        action = getattr(self, f"action_{command.action}", None)
+        if action is None or not self.check_action(command.action, ()):
+            self.notify(f"/{command.name} has nothing to act on here", timeout=3)
+        elif command.action == "adjust":
+            action(command.name, order.argument)
+        elif command.argument:
+            action(order.argument)
+        else:
+            action()

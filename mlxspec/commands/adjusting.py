@@ -1,0 +1,52 @@
+"""Settings of a chat by name, changed while it runs: `/temp 0.7` in the app and in bare lines."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from mlxspec.reply import GenerationParams
+
+
+class _Setting(NamedTuple):
+    """Where a setting is kept, and what it is."""
+
+    field: str
+    kind: type[int] | type[float]
+    is_of_law: bool
+
+
+_SETTINGS = {
+    "temp": _Setting("temperature", float, True),
+    "top_p": _Setting("top_p", float, True),
+    "top_k": _Setting("top_k", int, True),
+    "min_p": _Setting("min_p", float, True),
+    "seed": _Setting("seed", int, False),
+    "k": _Setting("num_draft_tokens", int, False),
+    "max": _Setting("max_tokens", int, False),
+}
+
+NAMES = tuple(_SETTINGS)
+
+
+def adjusted(params: GenerationParams, name: str, text: str) -> GenerationParams:
+    """Return the settings with one of them changed.
+
+    Args:
+        params: The settings so far.
+        name: One of `NAMES`.
+        text: The new value, as typed.
+
+    Raises:
+        ValueError: There is no such setting, or it cannot have this value.
+    """
+    if name not in _SETTINGS:
+        raise ValueError(f"{name!r} is not a setting; choose from {', '.join(NAMES)}")
+    field, kind, is_of_law = _SETTINGS[name]
+    try:
+        value = kind(text)
+    except ValueError:
+        noun = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{name} must be {noun}; got {text!r}") from None
+    change: dict[str, Any] = {field: value}
+    if is_of_law:
+        return replace(params, law=replace(params.law, **change))
+    return replace(params, **change)

@@ -1,0 +1,46 @@
+"""Settings changed by name while a chat runs."""
+
+import pytest
+
+from mlxspec.commands.adjusting import NAMES, adjusted
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("temp", "0.7", GenerationParams(law=Law(temperature=0.7))),
+        ("top_p", "0.9", GenerationParams(law=Law(top_p=0.9))),
+        ("top_k", "40", GenerationParams(law=Law(top_k=40))),
+        ("min_p", "0.05", GenerationParams(law=Law(min_p=0.05))),
+        ("seed", "7", GenerationParams(seed=7)),
+        ("k", "0", GenerationParams(num_draft_tokens=0)),
+        ("max", "9", GenerationParams(max_tokens=9)),
+    ],
+)
+def test_one_setting_changes_and_the_others_stay(name, text, expected):
+    assert adjusted(GenerationParams(), name, text) == expected
+
+
+def test_settings_add_up():
+    params = GenerationParams()
+    for name, text in (("temp", "0.7"), ("seed", "7"), ("top_p", "0.9")):
+        params = adjusted(params, name, text)
+    assert params == GenerationParams(law=Law(temperature=0.7, top_p=0.9), seed=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("temp", "warm", "temp must be a number; got 'warm'"),
+        ("temp", "nan", "temperature must be"),
+        ("seed", "1.5", "seed must be a whole number; got '1.5'"),
+        ("top_p", "2", "top_p must be"),
+        ("max", "0", "max_tokens must be 1 or more"),
+        ("speed", "1", f"choose from {', '.join(NAMES)}"),
+    ],
+)
+def test_what_cannot_be_says_why(name, text, message):
+    with pytest.raises(ValueError, match=message):
+        adjusted(GenerationParams(), name, text)

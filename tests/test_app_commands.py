@@ -1,0 +1,181 @@
+"""Commands: from a line to what it does, in the prompt and in the palette."""
+
+import pytest
+from app_driver import chat, replay
+from traces import make_fake
+
+from mlxspec_app.code_blocks import code_blocks
+from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.widgets.command_hints import CommandHints
+from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.tree_panel import TreePanel
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "argument"),
+    [
+        ("/help", "help", ""),
+        ("  /ink  ", "ink", ""),
+        ("/ink confidence", "ink", "confidence"),
+        ("/temp 0.7", "temp", "0.7"),
+        ("/clear", "new", ""),
+    ],
+)
+def test_a_line_gives_a_command(line, name, argument):
+    order = parse(line)
+    assert (order.command.name, order.argument) == (name, argument)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["hello", "", "/usr/bin holds programs", "/usr/bin", "/3 of it", "a /help", "//"],
+)
+def test_anything_else_is_a_message(line):
+    assert parse(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/hlep", "did you mean /help"),
+        ("/zzz", "/help lists them"),
+        ("/temp", "/temp NUMBER: NUMBER is missing"),
+        ("/ink red", "one of provenance, .* got 'red'"),
+        ("/quit now", "stands alone; got 'now'"),
+    ],
+)
+def test_a_command_that_cannot_be_taken_says_why(line, message):
+    with pytest.raises(UnknownCommandError, match=message):
+        parse(line)
+
+
+def test_names_are_not_given_twice():
+    names = [name for command in COMMANDS for name in (command.name, *command.aliases)]
+    assert len(set(names)) == len(names)
+
+
+def test_every_command_has_its_action():
+    for command in COMMANDS:
+        assert hasattr(ChatScreen, f"action_{command.action}"), command.name
+
+
+def test_what_is_typed_so_far_finds_the_commands():
+    assert [command.name for command in matching("/st")] == ["stop", "stats"]
+    assert list(matching("/")) == list(COMMANDS)
+    assert not matching("/stats now")
+    assert not matching("st")
+
+
+async def test_a_command_is_not_sent_to_the_model():
+    async with chat() as driver:
+        await driver.say("/tree")
+        assert driver.screen.state.messages == []
+        assert driver.screen.query_one(TreePanel).has_class("-shown")
+
+
+async def test_a_message_may_begin_with_a_slash():
+    async with chat() as driver:
+        await driver.say("/etc/hosts is a file")
+        assert driver.screen.state.messages[0].text == "/etc/hosts is a file"
+
+
+async def test_an_unknown_command_is_told_and_not_sent():
+    async with chat() as driver:
+        await driver.say("/hlep")
+        assert driver.screen.state.messages == []
+        assert "did you mean /help" in driver.shown
+
+
+async def test_inks_and_themes_are_chosen_by_name():
+    async with chat() as driver:
+        await driver.say("/ink surprise")
+        await driver.say("/theme day")
+        assert driver.screen.ink.name == "surprise"
+        assert driver.app.theme == "day"
+        await driver.say("/theme")
+        assert driver.app.theme == "mint"
+
+
+async def test_a_setting_goes_to_the_session(monkeypatch):
+    given = []
+    async with chat() as driver:
+        monkeypatch.setattr(
+            driver.session, "adjust", lambda *pair: given.append(pair), raising=False
+        )
+        await driver.say("/temp 0.7")
+        assert given == [("temp", "0.7")]
+        assert "temp is 0.7 from the next reply on" in driver.shown
+
+
+async def test_a_setting_that_cannot_be_is_told():
+    async with chat() as driver:
+        await driver.say("/temp 0.7")
+        assert "this is a recording" in driver.shown
+
+
+async def test_a_command_with_nothing_to_act_on_says_so():
+    async with chat() as driver:
+        await driver.say("/retry")
+        assert "/retry has nothing to act on here" in driver.shown
+
+
+async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
+    copied = []
+    monkeypatch.setattr(
+        "mlxspec_app.screens.commanded.copy_text", lambda app, text: copied.append(text) or "test"
+    )
+    async with chat() as driver:
+        await driver.say("/copy")
+        await driver.say("/code")
+        await driver.say("hello")
+        await driver.wait(1000)
+        await driver.say("/copy")
+        assert copied == [driver.screen.state.reply.text]
+
+
+async def test_hints_follow_what_is_typed_and_tab_takes_the_first():
+    async with chat() as driver:
+        await driver.press("/", "t", "e")
+        assert "/temp NUMBER" in driver.shown
+        await driver.press("tab")
+        prompt = driver.screen.query_one(Prompt)
+        assert prompt.text == "/temp "
+        assert not driver.screen.query_one(CommandHints).display
+
+
+async def test_the_palette_offers_every_command():
+    async with chat() as driver:
+        await driver.press("ctrl+p")
+        await driver.press(*"tree")
+        await driver.pilot.pause(0.3)
+        await driver.press("enter")
+        await driver.pilot.pause(0.1)
+        assert driver.screen.query_one(TreePanel).has_class("-shown")
+
+
+async def test_a_replay_takes_commands_of_the_palette_too():
+    async with replay(make_fake.chat()) as driver:
+        screen = driver.screen
+        assert isinstance(screen, ConversationScreen)
+        assert screen.enter("/ink off")
+        assert screen.ink.name == "off"
+        screen.enter("/temp", is_complete=False)
+        await driver.settle()
+        assert "/temp cannot be typed here" in driver.shown
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("no code", []),
+        ("```python\na = 1\n```\nmore", ["a = 1\n"]),
+        ("```\na\n```\n~~~~\n```\nb\n~~~~", ["a\n", "```\nb\n"]),
+        ("````\n```\nx\n```\n````", ["```\nx\n```\n"]),
+        ("```\nnot closed", ["not closed"]),
+        ("```\n```", []),
+    ],
+)
+def test_code_is_what_stands_between_fences(text, blocks):
+    assert code_blocks(text) == blocks
