@@ -17,6 +17,8 @@ from mlxspec.events import (
     PlainDecoded,
     TurnStarted,
 )
+from mlxspec.proof import Proof
+from mlxspec.proving import Progress, prove
 from mlxspec.reply import GenerationParams
 
 
@@ -27,6 +29,7 @@ class _Exchange:
     user: str
     prompt: list[int]
     prompt_text: str
+    params: GenerationParams
     reply: str = ""
     tokens: list[int] = field(default_factory=list)
 
@@ -84,8 +87,8 @@ class Conversation:
         Raises:
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
         """
-        exchange = self._next_exchange(text)
-        events = self.engine.generate(exchange.prompt, params, should_stop=should_stop)
+        exchange = self._next_exchange(text, params or GenerationParams())
+        events = self.engine.generate(exchange.prompt, exchange.params, should_stop=should_stop)
         self._exchanges.append(exchange)
         return self._follow(exchange, events)
 
@@ -109,6 +112,29 @@ class Conversation:
             self._exchanges.append(last)  # a refused call costs no turn
             raise
 
+    def prove(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: Progress = lambda done, total: None,
+    ) -> Proof:
+        """Decode the last reply once more without drafts and compare; see `proving.prove`.
+
+        Raises:
+            ValueError: There is no reply, or it was sampled.
+        """
+        if not self._exchanges:
+            raise ValueError("there is no reply to verify: say something first")
+        last = self._exchanges[-1]
+        return prove(
+            self.engine,
+            last.prompt,
+            last.tokens,
+            last.params,
+            should_stop=should_stop,
+            on_progress=on_progress,
+        )
+
     def _follow(self, exchange: _Exchange, events: Iterator[Event]) -> Iterator[Event]:
         yield TurnStarted("user", exchange.user)
         for event in events:
@@ -121,7 +147,7 @@ class Conversation:
                     exchange.reply += event.text
             yield event
 
-    def _next_exchange(self, text: str) -> _Exchange:
+    def _next_exchange(self, text: str, params: GenerationParams) -> _Exchange:
         tokenizer = self.engine.tokenizer
         messages = [*self.messages, {"role": "user", "content": text}]
         full = tokenizer.render_chat(messages)
@@ -130,5 +156,5 @@ class Conversation:
             known = last.prompt_text + tokenizer.decode(last.tokens, keep_special=True)
             if full.startswith(known):
                 added = tokenizer.encode(full[len(known) :], add_special_tokens=False)
-                return _Exchange(text, [*last.prompt, *last.tokens, *added], full)
-        return _Exchange(text, tokenizer.encode(full, add_special_tokens=False), full)
+                return _Exchange(text, [*last.prompt, *last.tokens, *added], full, params)
+        return _Exchange(text, tokenizer.encode(full, add_special_tokens=False), full, params)

@@ -150,6 +150,9 @@ class ScriptedSession:
     def new_chat(self):
         self.orders.append("new_chat")
 
+    def prove(self):
+        self.orders.append("prove")
+
     def stop(self):
         self.orders.append("stop")
 

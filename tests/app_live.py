@@ -6,6 +6,7 @@ import time
 from traces import make_fake
 
 from mlxspec.events import GenerationFinished
+from mlxspec.proof import Proof
 from mlxspec_app.bridge import EngineSession
 
 PATIENCE_S = 10
@@ -31,6 +32,12 @@ class FakeConversation:
     def regenerate(self, params, *, should_stop=lambda: False):
         self.said.append(("again", params))
         return self._events(self.said[0][0], should_stop)
+
+    def prove(self, *, should_stop, on_progress):
+        if self.error is not None:
+            raise self.error
+        on_progress(1, 2)
+        return Proof(2, 2)
 
     def reset(self):
         self.said.clear()

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from app_live import PATIENCE_S, Live
+from app_live import PATIENCE_S, FakeConversation, Live
 from traces import make_fake
 
 from mlxspec.errors import ModelNotFoundError
@@ -18,11 +18,14 @@ from mlxspec.events import (
     PlainDecoded,
     TurnStarted,
 )
+from mlxspec.proof import Proof
 from mlxspec.trace import TraceWriter, read_trace
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.session import (
     ChatCleared,
     LoadProgress,
+    ProofFinished,
+    ProofProgress,
     ReplyDiscarded,
     SessionFailed,
     SessionNotice,
@@ -45,6 +48,40 @@ def test_loading_is_told_as_it_goes():
     live.until_a(SessionReady)
     assert live.news == [SessionOpening("t", ""), LoadProgress(49, 98), SessionReady()]
     live.session.close()
+
+
+def test_a_proof_is_told_as_it_goes(live):
+    live.session.prove()
+    live.until_a(ProofFinished)
+    assert live.news[-2:] == [ProofProgress(1, 2), ProofFinished(Proof(2, 2))]
+
+
+def test_a_proof_that_cannot_be_says_why(live):
+    live.conversation.error = ValueError("a sampled reply is one draw of many")
+    live.session.prove()
+    live.until_a(ProofFinished)
+    assert live.news[-1] == ProofFinished(None, "a sampled reply is one draw of many")
+
+
+def test_settings_are_changed_by_name_and_hold_for_the_next_reply():
+    conversation = FakeConversation(lambda done, total: None)
+    session = EngineSession(
+        lambda on_progress: conversation,
+        {"temp": 0.0},
+        adjust=lambda params, name, text: {**params, name: float(text)},
+    )
+    session.adjust("temp", "0.5")
+    session.start()
+    session.send("hello")
+    while session.busy:
+        time.sleep(0.01)
+    session.close()
+    assert conversation.said == [("hello", {"temp": 0.5})]
+
+
+def test_fixed_settings_cannot_be_changed(live):
+    with pytest.raises(ValueError, match="fixed"):
+        live.session.adjust("temp", "0.5")
 
 
 def test_what_a_session_is_told_is_shown(live):

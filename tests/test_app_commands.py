@@ -1,13 +1,16 @@
 """Commands: from a line to what it does, in the prompt and in the palette."""
 
 import pytest
-from app_driver import chat, replay
+from app_driver import ScriptedSession, chat, replay, running
 from traces import make_fake
 
+from mlxspec.events import GenerationFinished
+from mlxspec.proof import Difference, Proof
 from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.session import ProofFinished
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.tree_panel import TreePanel
@@ -119,6 +122,32 @@ async def test_a_command_with_nothing_to_act_on_says_so():
     async with chat() as driver:
         await driver.say("/retry")
         assert "/retry has nothing to act on here" in driver.shown
+
+
+async def test_a_proof_stands_below_its_reply():
+    news = [*make_fake.chat()][
+        : 1
+        + next(
+            i for i, event in enumerate(make_fake.chat()) if isinstance(event, GenerationFinished)
+        )
+    ]
+    session = ScriptedSession(*news)
+    async with running(session) as driver:
+        await driver.say("/verify")
+        assert session.orders[-1] == "prove"
+        session.news += [ProofFinished(Proof(7, 7))]
+        await driver.settle()
+        assert "= identical to plain decoding: 7 of 7 tokens" in driver.shown
+        session.news += [ProofFinished(Proof(7, 2, Difference(2, "x", "y", 1.0, 1.5)))]
+        await driver.settle()
+        assert "≠ the same for 2 tokens of 7" in driver.shown
+
+
+async def test_a_recording_cannot_be_verified():
+    async with chat() as driver:
+        await driver.say("hello")
+        await driver.say("/verify")
+        assert "no model is here to verify it" in driver.shown
 
 
 async def test_the_last_reply_and_its_code_are_copied(monkeypatch):

@@ -17,11 +17,14 @@ from mlxspec.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec.proof import Difference, Proof
 from mlxspec.stats import GenerationStats
 from mlxspec_app.messages import Reply
 from mlxspec_app.session import (
     ChatCleared,
     LoadProgress,
+    ProofFinished,
+    ProofProgress,
     ReplyDiscarded,
     SessionFailed,
     SessionNotice,
@@ -226,3 +229,28 @@ def test_accepted_tokens_know_who_drafted_them():
     verdict = DraftVerified(1, 0.2, (2, 3), emit, 5.0, 1, 10)
     (reply,) = fold([STARTED, DraftProposed(1, 0.1, 4, nodes, 1.5), verdict]).messages
     assert [span.source for span in reply.spans] == ["eagle3", "suffix", ""]
+
+
+@pytest.mark.parametrize(
+    ("proof", "is_proven"),
+    [
+        (Proof(9, 9), True),
+        (Proof(9, 4, Difference(4, "a", "b", 1.0, 1.1)), False),
+        (Proof(9, 4), None),
+    ],
+)
+def test_a_reply_keeps_what_came_of_its_proof(proof, is_proven):
+    state = fold([STARTED, plain("a"), GenerationFinished(1.0, "stop"), ProofProgress(1, 9)])
+    assert (state.phase, state.reply.proof) == (
+        "busy",
+        "decoding plainly: 1 of 9 tokens are the same",
+    )
+    fold([ProofFinished(proof)], state)
+    assert (state.phase, state.reply.proof) == ("ready", proof.describe())
+    assert state.reply.is_proven is is_proven
+
+
+def test_a_proof_that_could_not_be_is_a_notice():
+    state = fold([STARTED, plain("a"), ProofFinished(None, "one draw of many")])
+    assert state.notices == ["one draw of many"]
+    assert state.reply.proof == ""

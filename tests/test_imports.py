@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors"},
-    {"events", "blas", "text", "prefix"},
+    {"events", "blas", "text", "prefix", "proof"},
     {"backend", "stats", "trace"},
     {"rows", "tree", "draws"},
     {"cache", "draft", "sampling", "hidden"},
@@ -23,7 +23,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"decoder"},
     {"drafters", "reply", "cost", "budget"},
     {"engine"},
-    {"choosing"},
+    {"choosing", "proving"},
     {"conversation"},
     {"api"},
     {"compat", "doctor", "train", "bench"},
@@ -50,7 +50,7 @@ SHARED_BY_DRAFTERS = {
     "eagle_history",
     "eagle_network",
 }
-SEEN_BY_THE_APP = {"errors", "events", "stats", "trace"}
+SEEN_BY_THE_APP = {"errors", "events", "proof", "stats", "trace"}
 
 
 @dataclass(frozen=True)

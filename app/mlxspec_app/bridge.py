@@ -20,11 +20,14 @@ from typing import Any, Literal, Protocol
 
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.events import Event, GenerationFailed, TurnStarted
+from mlxspec.proof import Proof
 from mlxspec.trace import TraceWriter
 from mlxspec_app.session import (
     ChatCleared,
     LoadProgress,
     ProgressCallback,
+    ProofFinished,
+    ProofProgress,
     ReplyDiscarded,
     Session,
     SessionEvent,
@@ -50,6 +53,14 @@ class ConversationLike(Protocol):
     ) -> Iterator[Event]:
         """Yield the events of another reply to the last message."""
 
+    def prove(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: ProgressCallback = lambda done, total: None,
+    ) -> Proof:
+        """Compare the last reply with plain decoding."""
+
     def reset(self) -> None:
         """Forget the conversation."""
 
@@ -58,7 +69,7 @@ class ConversationLike(Protocol):
 class _Order:
     """One thing to do, and the flag that ends it."""
 
-    kind: Literal["send", "regenerate", "new_chat"]
+    kind: Literal["send", "regenerate", "new_chat", "prove"]
     text: str = ""
     cancel: threading.Event = field(default_factory=threading.Event)
 
@@ -124,6 +135,9 @@ class EngineSession:
 
     def regenerate(self) -> None:
         self._give(_Order("regenerate"))
+
+    def prove(self) -> None:
+        self._give(_Order("prove"))
 
     def new_chat(self) -> None:
         self._give(_Order("new_chat"))
@@ -207,6 +221,9 @@ class EngineSession:
             self._unheard = ""
             self._events.append(ChatCleared())
             return
+        if order.kind == "prove":
+            self._prove(conversation, order)
+            return
         if order.kind == "regenerate":
             self._events.append(ReplyDiscarded())
             text = self._unheard
@@ -214,6 +231,17 @@ class EngineSession:
             yield from conversation.reply(text, self._params, should_stop=should_stop)
         else:
             yield from conversation.regenerate(self._params, should_stop=should_stop)
+
+    def _prove(self, conversation: ConversationLike, order: _Order) -> None:
+        def show(done: int, total: int) -> None:
+            self._events.append(ProofProgress(done, total))
+
+        try:
+            proof = conversation.prove(should_stop=order.cancel.is_set, on_progress=show)
+        except (ValueError, MlxspecError) as error:
+            self._events.append(ProofFinished(None, str(error)))
+        else:
+            self._events.append(ProofFinished(proof))
 
     def _publish(self, event: Event) -> None:
         self._events.append(event)

@@ -58,6 +58,7 @@ COMMANDS = (
     Command("new", "forget the conversation", "new_chat", aliases=("clear",)),
     Command("retry", "write the last reply again", "regenerate", aliases=("regenerate",)),
     Command("stop", "end the reply after this round", "stop"),
+    Command("verify", "decode the last reply again without drafts and compare", "verify"),
     Command("copy", "copy the last reply", "copy_reply"),
     Command("code", "copy the last block of code", "copy_code"),
     Command(

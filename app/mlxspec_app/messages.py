@@ -64,6 +64,8 @@ class Reply(Message):
         error: What broke it off, or "".
         traceback: Where that happened.
         peak_memory: Most memory in use, in GB, where the engine states it.
+        proof: What came of comparing it with plain decoding, in words; "" before that.
+        is_proven: Whether it is the text of plain decoding; None while that is not known.
     """
 
     role: str = "assistant"
@@ -75,6 +77,8 @@ class Reply(Message):
     error: str = ""
     traceback: str = ""
     peak_memory: float | None = None
+    proof: str = ""
+    is_proven: bool | None = None
 
     @property
     def is_finished(self) -> bool:

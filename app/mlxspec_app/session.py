@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mlxspec.events import Event
+from mlxspec.proof import Proof
 
 ProgressCallback = Callable[[int, int], None]
 """Called while a model is downloaded, with bytes done and bytes in all."""
@@ -70,6 +71,32 @@ class ChatCleared:
     """A new chat began: the conversation is empty."""
 
 
+@dataclass(frozen=True)
+class ProofProgress:
+    """How far the last reply has been compared with plain decoding.
+
+    Attributes:
+        done: Tokens compared.
+        total: Tokens of the reply.
+    """
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ProofFinished:
+    """The last reply has been compared with plain decoding, or could not be.
+
+    Attributes:
+        proof: The outcome, or None.
+        message: Why there is none, or "".
+    """
+
+    proof: Proof | None
+    message: str = ""
+
+
 SessionEvent = (
     SessionOpening
     | LoadProgress
@@ -78,6 +105,8 @@ SessionEvent = (
     | SessionNotice
     | ReplyDiscarded
     | ChatCleared
+    | ProofProgress
+    | ProofFinished
 )
 
 
@@ -102,6 +131,9 @@ class Session(Protocol):
 
     def new_chat(self) -> None:
         """Forget the conversation; `ChatCleared` follows."""
+
+    def prove(self) -> None:
+        """Decode the last reply once more without drafts; `ProofFinished` comes last."""
 
     def adjust(self, name: str, value: str) -> None:
         """Change a setting from the next reply on.

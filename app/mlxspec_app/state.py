@@ -26,6 +26,8 @@ from mlxspec_app.rounds import Round
 from mlxspec_app.session import (
     ChatCleared,
     LoadProgress,
+    ProofFinished,
+    ProofProgress,
     ReplyDiscarded,
     SessionEvent,
     SessionFailed,
@@ -137,6 +139,23 @@ def _clear(state: ChatState, event: ChatCleared) -> None:
     state._draft, state._repeats_turn = None, False
 
 
+def _proving(state: ChatState, event: ProofProgress) -> None:
+    if state.reply is not None:
+        state.phase = "busy"
+        state.reply.proof = f"decoding plainly: {event.done} of {event.total} tokens are the same"
+
+
+def _proven(state: ChatState, event: ProofFinished) -> None:
+    state.phase = "ready"
+    if event.proof is None or state.reply is None:
+        state.notices.append(event.message)
+        return
+    proof = event.proof
+    is_known = proof.is_identical or proof.difference is not None
+    state.reply.proof = proof.describe()
+    state.reply.is_proven = proof.is_identical if is_known else None
+
+
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase = "busy"
@@ -215,6 +234,8 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     SessionNotice: _notice,
     ReplyDiscarded: _discard,
     ChatCleared: _clear,
+    ProofProgress: _proving,
+    ProofFinished: _proven,
     TurnStarted: _turn,
     GenerationStarted: _started,
     PrefillProgress: _prefill,

@@ -8,7 +8,7 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 
@@ -32,6 +32,7 @@ _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /retry  answer the last message again      /new   forget the conversation
 /help   this list                          /quit  end the chat
+/verify decode the last reply again without drafts and compare
 /temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on"""
 
 
@@ -96,6 +97,8 @@ class _PlainChat:
             case "/new":
                 self._conversation.reset()
                 print("The conversation is forgotten.")
+            case "/verify":
+                self._verify()
             case "/retry":
                 self._answer(self._conversation.regenerate)
             case _ if line.startswith("/") and line[1:].partition(" ")[0] in NAMES:
@@ -113,13 +116,23 @@ class _PlainChat:
         except ValueError as error:
             print(f"mlxspec: {error}", file=sys.stderr)
 
+    def _verify(self) -> None:
+        with self._stoppable():
+            print(self._conversation.prove(should_stop=lambda: self._stop).describe())
+
     def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
         """Print a reply; what goes wrong costs this reply, not the chat."""
+        with self._stoppable():
+            for event in ask(self._params, should_stop=lambda: self._stop):
+                self._show(event)
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Let Ctrl-C stop what runs here, and say in a line what goes wrong."""
         self._stop = False
         before = signal.signal(signal.SIGINT, self._interrupt)
         try:
-            for event in ask(self._params, should_stop=lambda: self._stop):
-                self._show(event)
+            yield
         except (MlxspecError, ValueError) as error:
             print(f"mlxspec: {error}", file=sys.stderr)
         finally:

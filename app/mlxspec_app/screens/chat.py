@@ -31,7 +31,7 @@ class ChatScreen(ConversationScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
             return self.state.phase == "busy" or bool(self.state.queue)
-        if action == "regenerate":
+        if action in ("regenerate", "verify"):
             return self.state.phase == "ready" and self.state.reply is not None
         if action == "new_chat":
             return bool(self.state.messages)
@@ -94,6 +94,11 @@ class ChatScreen(ConversationScreen):
     def action_regenerate(self) -> None:
         self.state.phase = "busy"
         self.session.regenerate()
+        self._after_order()
+
+    def action_verify(self) -> None:
+        self.state.phase = "busy"
+        self.session.prove()
         self._after_order()
 
     def action_new_chat(self) -> None:

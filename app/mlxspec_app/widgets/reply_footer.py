@@ -11,6 +11,11 @@ from mlxspec_app.safe_text import safe_text
 
 _METER_CELLS = 16
 _SEPARATOR = " · "
+_PROOF_SIGNS = {
+    True: ("=", "$spec-accepted"),
+    False: ("≠", "$spec-corrected"),
+    None: ("…", "$spec-muted"),
+}
 
 
 class ReplyFooter(Widget):
@@ -25,12 +30,12 @@ class ReplyFooter(Widget):
         """Make the footer of a reply."""
         super().__init__()
         self._reply = reply
-        self._shown: tuple[list[Part], str] = ([], "")
+        self._shown: tuple[list[Part], str, str] = ([], "", "")
         self._height = 0
 
     def update(self) -> None:
         """Draw anew if what the footer says has changed."""
-        news = (self._parts(), self._reply.error)
+        news = (self._parts(), self._reply.error, self._reply.proof)
         if news == self._shown:
             return
         self._shown = news
@@ -48,15 +53,13 @@ class ReplyFooter(Widget):
 
     def _content(self, width: int) -> Content:
         parts = fitting(self._parts(), width, len(_SEPARATOR))
-        row = Content.styled(_SEPARATOR.join(part.text for part in parts), "$spec-muted")
-        if not self._reply.error:
-            return row
-        error = Content.assemble(
-            ("✗ ", "$spec-rejected bold"),
-            (safe_text(self._reply.error), "$spec-rejected"),
-            ("  Ctrl+R tries again", "$spec-muted"),
-        )
-        return Content("\n").join([row, error]) if parts else error
+        figures = Content.styled(_SEPARATOR.join(part.text for part in parts), "$spec-muted")
+        rows = [figures] if parts else []
+        if self._reply.proof:
+            rows.append(_proof(self._reply))
+        if self._reply.error:
+            rows.append(_error(self._reply))
+        return Content("\n").join(rows)
 
     def _parts(self) -> list[Part]:
         reply = self._reply
@@ -71,3 +74,16 @@ class ReplyFooter(Widget):
             Part(meter(share, _METER_CELLS), 2),
             Part(f"{count(done)} of {count(total)} tokens{reused}", 1),
         ]
+
+
+def _proof(reply: Reply) -> Content:
+    sign, style = _PROOF_SIGNS[reply.is_proven]
+    return Content.assemble((f"{sign} ", f"{style} bold"), (safe_text(reply.proof), style))
+
+
+def _error(reply: Reply) -> Content:
+    return Content.assemble(
+        ("✗ ", "$spec-rejected bold"),
+        (safe_text(reply.error), "$spec-rejected"),
+        ("  Ctrl+R tries again", "$spec-muted"),
+    )

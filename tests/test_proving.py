@@ -1,0 +1,116 @@
+"""Decoding a reply once more without drafts, against the target recomputed from nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mlxspec.conversation import Conversation
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.proof import Difference, Proof
+from mlxspec.proving import prove
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from tests.adversaries import RandomTrees
+from tests.tiny import emitted, make_engine, tiny_model
+from tests.toy_chat import ToyChat
+from tests.truth import Target
+
+MODEL = tiny_model()
+PROMPT = [1, 2, 3, 1, 2]
+PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4, ignore_eos=True)
+
+
+@pytest.fixture(params=["full", "rotating"])
+def engine(request):
+    return make_engine(MODEL, RandomTrees(24), request.param)
+
+
+def reply(engine, params=PARAMS):
+    return emitted(engine.generate(PROMPT, params))
+
+
+def test_a_reply_with_drafts_is_proven(engine):
+    tokens = reply(engine)
+    assert prove(engine, PROMPT, tokens, PARAMS) == Proof(12, 12)
+
+
+@pytest.mark.parametrize("place", [0, 5, 11])
+def test_a_forged_token_is_found_with_both_logits(place):
+    engine = make_engine(MODEL, RandomTrees(24), "full")
+    tokens = reply(engine)
+    forged = [*tokens]
+    forged[place] = (tokens[place] + 1) % 24
+    proof = prove(engine, PROMPT, forged, PARAMS)
+    assert not proof.is_identical
+    assert (proof.num_same, proof.difference.index) == (place, place)
+    logits = Target(MODEL).logits((*PROMPT, *tokens[:place]))
+    found = [proof.difference.drafted_logit, proof.difference.plain_logit]
+    np.testing.assert_allclose(found, logits[[forged[place], tokens[place]]], atol=1e-4)
+
+
+def test_penalties_are_part_of_what_is_compared(engine):
+    params = replace(PARAMS, law=Law(repetition_penalty=1.5))
+    tokens = reply(engine, params)
+    assert prove(engine, PROMPT, tokens, params).is_identical
+    assert not prove(engine, PROMPT, tokens, PARAMS).is_identical
+
+
+def test_a_stopped_comparison_says_how_far_it_came(engine):
+    tokens = reply(engine)
+    steps = []
+    proof = prove(
+        engine,
+        PROMPT,
+        tokens,
+        PARAMS,
+        should_stop=lambda: len(steps) == 5,
+        on_progress=lambda done, total: steps.append((done, total)),
+    )
+    assert proof == Proof(12, 5)
+    assert steps == [(done, 12) for done in range(1, 6)]
+    assert proof.describe() == "the same for 5 tokens of 12, then stopped"
+
+
+def test_the_drafter_does_not_learn_a_reply_twice():
+    drafter = SuffixDrafter()
+    engine = make_engine(MODEL, drafter, "full")
+    tokens = reply(engine)
+    told = []
+    drafter.update = drafter.start = lambda *args: told.append(args)
+    prove(engine, PROMPT, tokens, PARAMS)
+    assert told == []
+    assert engine.drafter is drafter
+
+
+def test_what_cannot_be_compared_is_refused(engine):
+    with pytest.raises(ValueError, match="one draw of many"):
+        prove(engine, PROMPT, [1], replace(PARAMS, law=Law(temperature=1.0)))
+    with pytest.raises(ValueError, match="empty"):
+        prove(engine, PROMPT, [], PARAMS)
+
+
+def chat():
+    engine = make_engine(MODEL, RandomTrees(24))
+    engine.tokenizer = ToyChat()
+    return Conversation(engine)
+
+
+def test_a_chat_proves_its_last_reply_with_the_settings_of_then_and_goes_on():
+    conversation, other = chat(), chat()
+    with pytest.raises(ValueError, match="no reply to verify"):
+        conversation.prove()
+    law = Law(repetition_penalty=1.5)
+    for each in (conversation, other):
+        list(each.reply("abc", replace(PARAMS, law=law)))
+    assert conversation.prove().is_identical
+    assert list(map(str, conversation.messages)) == list(map(str, other.messages))
+    assert emitted(conversation.reply("de", PARAMS)) == emitted(other.reply("de", PARAMS))
+
+
+def test_a_difference_is_told_in_a_line():
+    proof = Proof(9, 4, Difference(4, " a", " b", 1.25, 1.2505))
+    assert proof.describe() == (
+        "the same for 4 tokens of 9, then ' a' (logit 1.2500) with drafts and ' b' (1.2505) "
+        "without: a gap of 0.0005"
+    )
