@@ -1,0 +1,118 @@
+"""Opens the store file: makes it, brings it up to date, and sets a damaged one aside.
+
+One process at a time opens, by a lock beside the file: otherwise two that meet the same damaged
+file could set aside the new one that the other has just begun.
+"""
+
+import fcntl
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlxspec_app.store.errors import DamagedStoreError, StoreError, explain
+from mlxspec_app.store.schema import migrate, scripts, version_of
+from mlxspec_app.store.words import spaced
+
+BUSY_S = 3.0  # how long one process waits for another to finish writing
+_COMPANIONS = ("", "-wal", "-shm")  # the files that make up one database
+
+
+def open_for_writing(path: Path, say: Callable[[str], None]) -> sqlite3.Connection:
+    """Return a connection to an up-to-date store, made afresh where there is none.
+
+    Args:
+        path: The file. Its folder is made.
+        say: Told when a damaged file was set aside.
+
+    Raises:
+        StoreError: The place cannot be written, or the file is not ours or of a newer version.
+    """
+    try:
+        with _locked(path):
+            try:
+                return _open(path)
+            except DamagedStoreError:
+                aside = _set_aside(path)
+                say(f"the store of chats was damaged: it was kept as {aside}, and a new one begun")
+                return _open(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StoreError(f"chats cannot be kept in {path.parent}: {reason}") from error
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Return a connection that cannot change the store.
+
+    Raises:
+        StoreError: There is no store yet, or not one of this version.
+    """
+    try:
+        connection = _connect(path, "rw")  # readers of a shared WAL file need to write beside it
+        try:
+            if version_of(connection) != len(scripts()):
+                raise StoreError("the store of chats is not ready: open it for writing first")
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise explain(error) from error
+    return connection
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system however the process ends
+        yield
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        path.touch(mode=0o600)  # what is said in a chat is nobody else's business
+    connection = None
+    try:
+        connection = _connect(path, "rw")
+        version_of(connection)  # before anything is changed
+        _check(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")  # WAL stays whole; no wait per round
+        migrate(connection)
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise explain(error) from error
+        raise
+    return connection
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
+    connection.create_function("spaced", 1, spaced, deterministic=True)
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise DamagedStoreError(f"the store of chats is damaged: {verdict}")
+
+
+def _set_aside(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.stem}-damaged-{stamp}-{number}{path.suffix}")
+    for companion in _COMPANIONS:
+        part = path.with_name(path.name + companion)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + companion))
+    return aside

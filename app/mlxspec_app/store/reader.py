@@ -1,0 +1,203 @@
+"""Reads the store: the list of chats, a chat from its first message to its leaf, siblings.
+
+A reader may have a connection of its own, and then sees what the writer has committed.
+"""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mlxspec_app.store.errors import GoneError, explain
+from mlxspec_app.store.opening import open_for_reading
+from mlxspec_app.store.records import (
+    Chat,
+    ChatSummary,
+    Generation,
+    SearchHit,
+    StoredMessage,
+)
+from mlxspec_app.store.words import MARK_END, MARK_START, match_expression, snippet_parts
+
+SNIPPET_WORDS = 16
+_SNIPPET_CHARACTERS = 120
+
+# Text and pieces in one statement: between two, another process could move pieces into the text.
+WHOLE_TEXT = """message.text || coalesce((SELECT group_concat(text, '') FROM (
+    SELECT text FROM piece WHERE piece.message = message.id ORDER BY number
+)), '')"""
+_SUMMARIES = f"""
+    SELECT chat.id, title, updated, coalesce(message.depth, 0), substr({WHOLE_TEXT}, 1, 400)
+    FROM chat LEFT JOIN message ON message.id = chat.leaf
+    WHERE deleted IS NULL ORDER BY updated DESC, chat.id DESC LIMIT ? OFFSET ?
+"""
+_MESSAGES = f"""
+    SELECT message.id, chat, parent, role, state, {WHOLE_TEXT}, created,
+           (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
+            AND other.parent IS message.parent AND other.id <= message.id),
+           (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
+            AND other.parent IS message.parent),
+           target, drafter, settings, seed, stats, reason, error, trace
+    FROM message LEFT JOIN generation ON generation.message = message.id
+"""
+_UPWARDS = """
+    WITH RECURSIVE above (node) AS (
+        SELECT ? UNION ALL
+        SELECT parent FROM message JOIN above ON id = node WHERE parent IS NOT NULL
+    )
+"""
+# Ordered by rank alone, with the index in the outer loop: then FTS5 sorts, and snippets are made
+# for the rows that are handed out instead of for every match.
+_SEARCH = """
+    SELECT chat.id, title, message.id, role, message.created, snippet(search, 0, ?, ?, '…', ?)
+    FROM search CROSS JOIN message ON message.id = search.rowid
+    CROSS JOIN chat ON chat.id = message.chat
+    WHERE search MATCH ? AND deleted IS NULL ORDER BY search.rank LIMIT ?
+"""
+
+
+class Reader:
+    """Questions to the store, for one thread. Every one may raise `StoreError`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Read by a connection; `close` closes it."""
+        self._connection = connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def recent(self, limit: int = 50, offset: int = 0) -> list[ChatSummary]:
+        """Return the chats, those first that were last changed, deleted ones left out."""
+        rows = self._rows(_SUMMARIES, (limit, offset))
+        return [
+            ChatSummary(chat, title, updated, count, _one_line(text or ""))
+            for chat, title, updated, count, text in rows
+        ]
+
+    def chat(self, chat: int) -> Chat:
+        """Return a chat, a deleted one as well until it is purged.
+
+        Raises:
+            GoneError: There is none of that number.
+        """
+        rows = self._rows(
+            "SELECT id, title, created, updated, system, settings, leaf FROM chat WHERE id = ?",
+            (chat,),
+        )
+        if not rows:
+            raise GoneError(f"chat {chat} is not in the store any more")
+        number, title, created, updated, system, settings, leaf = rows[0]
+        return Chat(number, title, created, updated, system, json.loads(settings), leaf)
+
+    def message(self, message: int) -> StoredMessage:
+        """Return one message.
+
+        Raises:
+            GoneError: There is none of that number.
+        """
+        found = self._messages("WHERE message.id = ?", (message,))
+        if not found:
+            raise GoneError(f"message {message} is not in the store any more")
+        return found[0]
+
+    def messages(self, chat: int) -> list[StoredMessage]:
+        """Return all messages of a chat, of every branch, parents before children."""
+        return self._messages("WHERE chat = ? ORDER BY message.id", (chat,))
+
+    def path(self, chat: int) -> list[StoredMessage]:
+        """Return the conversation as it stands: from the first message to the leaf.
+
+        Raises:
+            GoneError: There is no such chat.
+        """
+        leaf = self.chat(chat).leaf
+        return [] if leaf is None else self.path_to(leaf)
+
+    def path_to(self, message: int) -> list[StoredMessage]:
+        """Return the messages from the first of a chat to this one, on whatever branch it is."""
+        where = "WHERE message.id IN (SELECT node FROM above) ORDER BY message.id"
+        return self._messages(where, (message,), _UPWARDS)
+
+    def siblings(self, message: int) -> list[StoredMessage]:
+        """Return the messages with the same parent, oldest first, this one included."""
+        this = self.message(message)
+        where = "WHERE chat = ? AND parent IS ? ORDER BY message.id"
+        return self._messages(where, (this.chat, this.parent))
+
+    def search(self, query: str, limit: int = 50) -> list[SearchHit]:
+        """Return the messages that hold every word of `query`, the best matches first.
+
+        A word is found by its beginning, a phrase in quotation marks as a whole; case and accents
+        do not count. A reply that is being written is found once it has ended.
+        """
+        expression = match_expression(query)
+        if not expression:
+            return []
+        values = (MARK_START, MARK_END, SNIPPET_WORDS, expression, limit)
+        return [
+            SearchHit(chat, title, message, role, created, snippet_parts(marked))
+            for chat, title, message, role, created, marked in self._rows(_SEARCH, values)
+        ]
+
+    def _messages(
+        self, where: str, values: tuple[Any, ...], before: str = ""
+    ) -> list[StoredMessage]:
+        return [_message(row) for row in self._rows(before + _MESSAGES + where, values)]
+
+    def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise explain(error) from error
+
+
+def open_reader(path: Path) -> Reader:
+    """Return a reader with a connection of its own; use it as a context manager, in one thread.
+
+    Raises:
+        StoreError: There is no store yet, or not one of this version.
+    """
+    return Reader(open_for_reading(path))
+
+
+def _message(row: Sequence[Any]) -> StoredMessage:
+    number, chat, parent, role, state, text, created, sibling, num_siblings, *rest = row
+    generation = _generation(rest) if rest[0] is not None else None
+    return StoredMessage(
+        number,
+        chat,
+        parent,
+        role,
+        state,
+        text,
+        created,
+        sibling,
+        num_siblings,
+        generation,
+    )
+
+
+def _generation(row: Sequence[Any]) -> Generation:
+    target, drafter, settings, seed, stats, reason, error, trace = row
+    number = int(seed) if seed is not None else None
+    return Generation(
+        target, drafter, json.loads(settings), number, json.loads(stats), reason, error, trace
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_SNIPPET_CHARACTERS]

@@ -1,0 +1,237 @@
+"""Turns the events of a session into changes of the store.
+
+It follows the session as the screen does: a turn adds a message, a reply grows by one piece per
+round, a discarded reply keeps its place and the next one becomes its sibling. Nothing is added
+before something was said, so an empty chat leaves no row.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from mlxspec.events import (
+    DraftVerified,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    TurnStarted,
+)
+from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionEvent
+from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.records import Generation, MessageState, Role, StoredMessage
+from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.writer import Writer
+
+_OWN_COLUMNS = ("target", "drafter", "seed", "format")
+
+
+class Recorder:
+    """The chat that is on the screen, as far as it is in the store.
+
+    Attributes:
+        writer: Changes the store.
+        chat: Number of the chat, or None before anything was said in it.
+        leaf: The message that the next one follows; None at the beginning of a chat.
+        system: System prompt that a new chat is given.
+        settings: Settings that a new chat is given.
+    """
+
+    def __init__(self, writer: Writer, traces: TraceKeeper | None = None) -> None:
+        """Begin with a new chat.
+
+        Args:
+            writer: Changes the store.
+            traces: Keeps the events of every reply; None keeps none.
+        """
+        self.writer = writer
+        self.chat: int | None = None
+        self.leaf: int | None = None
+        self.system: str | None = None
+        self.settings: dict[str, Any] = {}
+        self._traces = traces
+        self._reply: int | None = None
+        self._turn: TurnStarted | None = None
+        self._repeats_turn = False
+
+    def apply(self, event: Event | SessionEvent) -> None:
+        """Write what an event says; if that fails nothing has changed, and it can be tried again.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
+        match event:
+            case TurnStarted(role="system"):
+                self._set_system(event.text)
+            case TurnStarted():
+                self._add_turn(event)
+            case GenerationStarted():
+                self._begin(event)
+            case DraftVerified() | PlainDecoded():
+                self._extend("".join(token.text for token in event.emit))
+            case GenerationFinished():
+                state: MessageState = "partial" if event.reason == "cancelled" else "finished"
+                self._finish(state, event.text, event.reason, event.stats)
+            case GenerationFailed():
+                self._fail(event)
+            case ReplyDiscarded():
+                self._discard()
+            case ChatCleared():
+                self.new_chat()
+        self._trace(event)
+
+    def new_chat(self) -> None:
+        """Begin another chat: it is in the store once something is said in it."""
+        self._point_to(None, None)
+
+    def open_chat(self, chat: int) -> list[StoredMessage]:
+        """Go on with a chat of the store and return its messages.
+
+        Raises:
+            StoreError: It cannot be read, or is not there.
+        """
+        path = self.writer.reader.path(chat)
+        self._point_to(chat, path[-1].id if path else None)
+        return path
+
+    def switch_to(self, message: int) -> list[StoredMessage]:
+        """Go on with the branch of a message, in its chat, and return the messages.
+
+        Raises:
+            StoreError: The store cannot be written, or the message is not there.
+        """
+        self.writer.switch_to(message)
+        return self.open_chat(self.writer.reader.message(message).chat)
+
+    def branch_at(self, message: int) -> list[StoredMessage]:
+        """Let the next turn take the place of a message, and return the messages before it.
+
+        Raises:
+            StoreError: The store cannot be read, or the message is not there.
+        """
+        path = self.writer.reader.path_to(self.writer.reader.message(message).id)
+        self._point_to(path[-1].chat, path[-1].parent)
+        return path[:-1]
+
+    def delete_chat(self, chat: int) -> None:
+        """Delete a chat; if it is the one on the screen, what is said next begins another.
+
+        Raises:
+            StoreError: The store cannot be written, or the chat is not there.
+        """
+        self.writer.bin.delete(chat)
+        if self.chat == chat:
+            self.new_chat()
+
+    def close(self) -> None:
+        """Settle what is open, remove deleted chats for good, and close the store.
+
+        Raises:
+            StoreError: The store cannot be written; it is closed all the same.
+        """
+        try:
+            self._settle()
+            lost = self.writer.bin.purge()
+            if self._traces is not None:
+                self._traces.end()
+                self._traces.remove(lost)
+        finally:
+            self.writer.close()
+
+    def _point_to(self, chat: int | None, leaf: int | None) -> None:
+        self.chat, self.leaf = chat, leaf
+        self._turn, self._repeats_turn = None, False
+
+    def _set_system(self, text: str) -> None:
+        if self.chat is not None:
+            self.writer.set_system(self.chat, text)
+        self.system = text
+
+    def _add_turn(self, event: TurnStarted) -> None:
+        if not (self._repeats_turn and self._leaf_role() == "user"):
+            with self.writer.transaction():
+                chat = self._chat_to_write()
+                leaf = self.writer.add_message(chat, self.leaf, "user", event.text)
+            self.chat, self.leaf = chat, leaf
+        self._turn, self._repeats_turn = event, False
+
+    def _begin(self, event: GenerationStarted) -> None:
+        self._settle()  # a reply that never ended stays as it stands
+        settings = {k: v for k, v in asdict(event).items() if k not in _OWN_COLUMNS}
+        with self.writer.transaction():
+            chat = self._chat_to_write()
+            parent = self.leaf if chat == self.chat else None
+            generation = Generation(event.target, event.drafter, settings, event.seed)
+            reply = self.writer.begin_reply(chat, parent, generation)
+            self._begin_trace(reply)
+        self.chat, self.leaf, self._reply = chat, reply, reply
+        self._repeats_turn = False
+
+    def _begin_trace(self, reply: int) -> None:
+        if self._traces is not None:
+            turn = [self._turn] if self._turn is not None else []
+            self.writer.set_trace(reply, self._traces.begin(reply, turn))
+
+    def _extend(self, text: str) -> None:
+        if self._reply is None or not text:
+            return
+        try:
+            self.writer.extend_reply(self._reply, text)
+        except GoneError:  # another window deleted the chat: the rest of the reply has no place
+            self._reply = None
+
+    def _finish(
+        self,
+        state: MessageState,
+        text: str = "",
+        reason: str | None = None,
+        stats: dict[str, Any] | None = None,
+        error: str = "",
+    ) -> None:
+        if self._reply is None:
+            return
+        try:
+            with self.writer.transaction():
+                if text:
+                    self.writer.extend_reply(self._reply, text)
+                self.writer.finish_reply(self._reply, state, reason, stats, error)
+        except GoneError:
+            pass
+        self._reply = None
+
+    def _fail(self, event: GenerationFailed) -> None:
+        error = event.message or "the reply broke off"
+        if self._reply is not None:
+            self._finish("failed", error=error)
+        elif self.chat is not None and self._leaf_role() == "user":
+            reply = self.writer.begin_reply(self.chat, self.leaf, Generation(error=error))
+            self.leaf, self._reply = reply, reply
+            self._finish("failed", error=error)
+
+    def _settle(self) -> None:
+        self._finish("partial")
+
+    def _discard(self) -> None:
+        self._settle()
+        if self.leaf is not None and self._leaf_role() == "assistant":
+            self.leaf = self.writer.reader.message(self.leaf).parent
+        self._repeats_turn = True
+
+    def _leaf_role(self) -> Role | None:
+        return None if self.leaf is None else self.writer.reader.message(self.leaf).role
+
+    def _chat_to_write(self) -> int:
+        """Return the chat, a new one if there is none yet or another window removed it."""
+        if self.chat is not None:
+            try:
+                return self.writer.reader.chat(self.chat).id
+            except GoneError:
+                self.new_chat()
+        return self.writer.new_chat("", self.system, self.settings)
+
+    def _trace(self, event: Event | SessionEvent) -> None:
+        if self._traces is None or isinstance(event, SessionEvent | TurnStarted):
+            return
+        self._traces.write(event)
+        if isinstance(event, GenerationFinished | GenerationFailed):
+            self._traces.end()

@@ -1,0 +1,69 @@
+"""The schema of the store: numbered scripts, each applied once and in a transaction of its own.
+
+`user_version` of the file counts the scripts that were applied. A change of the schema is a new
+script at the end; no script is ever edited once it was released.
+"""
+
+import sqlite3
+from functools import cache
+from importlib import resources
+
+from mlxspec_app.store.errors import StoreError
+
+APPLICATION_ID = 0x6D6C7873  # "mlxs" in ASCII; the first script writes it into the file
+
+
+@cache
+def scripts() -> tuple[str, ...]:
+    """Return the scripts in their order."""
+    folder = resources.files("mlxspec_app.store") / "migrations"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return how many scripts were applied to a file, which is not changed.
+
+    Raises:
+        StoreError: The file is some other database, or of a newer version.
+    """
+    version = _pragma(connection, "user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if _pragma(connection, "application_id") != APPLICATION_ID and (version or tables):
+        raise StoreError(
+            "the file is a database of another program, not a store of chats: move it away or "
+            "choose another folder"
+        )
+    if version > len(scripts()):
+        raise StoreError(
+            f"the store of chats has version {version} and this mlxspec knows versions up to "
+            f"{len(scripts())}: update mlxspec or choose another folder; the file was left alone"
+        )
+    return version
+
+
+def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
+    """Bring a file up to date, or up to an earlier version.
+
+    Args:
+        connection: Needs the function `spaced`.
+        version: How many scripts are to be applied in all, those before included.
+
+    Raises:
+        sqlite3.Error: A script failed; the scripts before it stay applied.
+        StoreError: The file is some other database, or of a newer version.
+    """
+    done = version_of(connection)
+    for number, script in enumerate(scripts()[done:version], done + 1):
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;"
+            )
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value

@@ -1,0 +1,263 @@
+"""Changes the store: chats, the messages of their trees, and replies while they are written.
+
+Messages are never overwritten. To edit one or to answer again is to add a sibling, and the leaf
+of the chat says which branch the conversation is on. Every method is one transaction, and may
+raise `StoreError`; `GoneError` where the chat or message is not there.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from mlxspec_app.store.bin import Bin, check_found
+from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.reader import WHOLE_TEXT, Reader
+from mlxspec_app.store.records import Generation, MessageState, Role
+from mlxspec_app.store.transaction import storable, to_json, transaction
+
+TITLE_CHARACTERS = 60
+
+_FORKED_MESSAGE = """
+    INSERT INTO message (chat, parent, depth, role, state, text, created)
+    SELECT ?, ?, depth, role, state, ?, created FROM message WHERE id = ?
+"""
+_FORKED_GENERATION = """
+    INSERT INTO generation
+    SELECT ?, target, drafter, settings, seed, stats, reason, error, trace
+    FROM generation WHERE message = ?
+"""
+_NEWEST_BELOW = """
+    WITH RECURSIVE below (node) AS (
+        SELECT ? UNION ALL
+        SELECT id FROM message JOIN below ON chat = ? AND parent = node
+    )
+    SELECT max(node) FROM below
+"""
+
+
+class Writer:
+    """The one writer of a process.
+
+    Attributes:
+        reader: Answers questions by the same connection.
+        bin: Deletes chats.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Write by a connection; `close` closes it.
+
+        Args:
+            connection: From `open_for_writing`.
+            clock: Returns seconds since 1970.
+        """
+        self.reader = Reader(connection)
+        self.bin = Bin(connection, clock)
+        self._connection = connection
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a block in which several changes are one."""
+        return transaction(self._connection)
+
+    # ---- chats ------------------------------------------------------------------------------
+
+    def new_chat(
+        self, title: str = "", system: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> int:
+        """Add an empty chat; without a title it is called by the first message it gets."""
+        now = self._clock()
+        prompt = None if system is None else storable(system)
+        with self.transaction():
+            cursor = self._connection.execute(
+                "INSERT INTO chat (title, created, updated, system, settings) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (storable(title), now, now, prompt, to_json(settings or {})),
+            )
+        return _new_id(cursor)
+
+    def rename(self, chat: int, title: str) -> None:
+        """Give a chat another title, of which white space around is left out."""
+        self._set(chat, "title", storable(title.strip()))
+
+    def set_system(self, chat: int, system: str | None) -> None:
+        """Give a chat another system prompt."""
+        self._set(chat, "system", None if system is None else storable(system))
+
+    def set_settings(self, chat: int, settings: Mapping[str, Any]) -> None:
+        """Give a chat other settings, in place of all it had."""
+        self._set(chat, "settings", to_json(settings))
+
+    def fork(self, message: int) -> int:
+        """Return a new chat that begins as a copy of the conversation up to a message."""
+        with self.transaction():
+            source = self.reader.chat(self.reader.message(message).chat)
+            chat = self.new_chat(source.title, source.system, source.settings)
+            parent: int | None = None
+            for original in self.reader.path_to(message):
+                values = (chat, parent, original.text, original.id)
+                parent = _new_id(self._connection.execute(_FORKED_MESSAGE, values))
+                self._connection.execute(_FORKED_GENERATION, (parent, original.id))
+            self._connection.execute("UPDATE chat SET leaf = ? WHERE id = ?", (parent, chat))
+        return chat
+
+    # ---- messages ---------------------------------------------------------------------------
+
+    def add_message(
+        self,
+        chat: int,
+        parent: int | None,
+        role: Role,
+        text: str,
+        state: MessageState = "finished",
+    ) -> int:
+        """Add a message below another one, None for a first one, and make it the leaf.
+
+        A deleted chat comes back by it: another window may have deleted what is talked in here.
+        """
+        text, now = storable(text), self._clock()
+        with self.transaction():
+            depth = 1 if parent is None else self._depth(parent) + 1
+            cursor = self._connection.execute(
+                "INSERT INTO message (chat, parent, depth, role, state, text, created) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (chat, parent, depth, role, state, text, now),
+            )
+            message = _new_id(cursor)
+            title = title_of(text) if role == "user" else ""
+            self._connection.execute(
+                "UPDATE chat SET leaf = ?, updated = ?, title = iif(title = '', ?, title), "
+                "deleted = NULL WHERE id = ?",
+                (message, now, title, chat),
+            )
+        return message
+
+    def edit(self, message: int, text: str) -> int:
+        """Add another version of a message beside it and return that, now the leaf."""
+        with self.transaction():
+            this = self.reader.message(message)
+            return self.add_message(this.chat, this.parent, this.role, text)
+
+    def switch_to(self, message: int) -> int:
+        """Put the conversation on the branch of a message; return the leaf, its newest end."""
+        with self.transaction():
+            chat = self.reader.message(message).chat
+            row = self._connection.execute(_NEWEST_BELOW, (message, chat)).fetchone()
+            leaf: int = row[0]  # children are younger, so the youngest of all has none
+            self._connection.execute("UPDATE chat SET leaf = ? WHERE id = ?", (leaf, chat))
+        return leaf
+
+    # ---- replies ----------------------------------------------------------------------------
+
+    def begin_reply(self, chat: int, parent: int | None, generation: Generation) -> int:
+        """Add an empty reply, `partial` until it is finished, and make it the leaf."""
+        with self.transaction():
+            message = self.add_message(chat, parent, "assistant", "", "partial")
+            seed = None if generation.seed is None else str(generation.seed)
+            self._connection.execute(
+                "INSERT INTO generation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    message,
+                    storable(generation.target),
+                    storable(generation.drafter),
+                    to_json(generation.settings),
+                    seed,
+                    to_json(generation.stats),
+                    generation.reason,
+                    storable(generation.error),
+                    generation.trace,
+                ),
+            )
+        return message
+
+    def set_trace(self, message: int, name: str) -> None:
+        """Note which file in the folder of traces a reply was recorded in."""
+        with self.transaction():
+            self._connection.execute(
+                "UPDATE generation SET trace = ? WHERE message = ?", (name, message)
+            )
+
+    def extend_reply(self, message: int, text: str) -> None:
+        """Append to a reply; what was appended survives whatever ends the process."""
+        with self.transaction():
+            self._connection.execute(
+                "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
+                "FROM piece WHERE message = ?",
+                (message, storable(text), message),
+            )
+
+    def finish_reply(
+        self,
+        message: int,
+        state: MessageState,
+        reason: str | None = None,
+        stats: Mapping[str, Any] | None = None,
+        error: str = "",
+    ) -> None:
+        """Settle a reply and note how it ended."""
+        with self.transaction():
+            self._fold(message)
+            self._connection.execute("UPDATE message SET state = ? WHERE id = ?", (state, message))
+            self._connection.execute(
+                "UPDATE generation SET reason = ?, stats = ?, error = ? WHERE message = ?",
+                (reason, to_json(stats or {}), storable(error), message),
+            )
+            self._connection.execute(
+                "UPDATE chat SET updated = ? WHERE id = (SELECT chat FROM message WHERE id = ?)",
+                (self._clock(), message),
+            )
+
+    def fold_pieces(self) -> None:
+        """Make the pieces of replies that nobody finished part of their texts.
+
+        This never harms a reply that another process is writing: its later pieces follow on.
+        """
+        with self.transaction():
+            rows = self._connection.execute("SELECT DISTINCT message FROM piece").fetchall()
+            for row in rows:
+                self._fold(row[0])
+
+    # ---- parts ------------------------------------------------------------------------------
+
+    def _fold(self, message: int) -> None:
+        self._connection.execute(
+            f"UPDATE message SET text = {WHOLE_TEXT} "
+            "WHERE id = ? AND EXISTS (SELECT 1 FROM piece WHERE piece.message = message.id)",
+            (message,),
+        )
+        self._connection.execute("DELETE FROM piece WHERE message = ?", (message,))
+
+    def _set(self, chat: int, column: str, value: str | None) -> None:
+        with self.transaction():
+            cursor = self._connection.execute(
+                f"UPDATE chat SET {column} = ?, updated = ? WHERE id = ?",
+                (value, self._clock(), chat),
+            )
+            check_found(cursor, chat)
+
+    def _depth(self, message: int) -> int:
+        row = self._connection.execute(
+            "SELECT depth FROM message WHERE id = ?", (message,)
+        ).fetchone()
+        if row is None:
+            raise GoneError(f"message {message} is not in the store any more")
+        depth: int = row[0]
+        return depth
+
+
+def title_of(text: str) -> str:
+    """Return what a chat is called by its first message: the beginning of its first line."""
+    line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+def _new_id(cursor: sqlite3.Cursor) -> int:
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid

@@ -1,0 +1,46 @@
+"""A settings file that says everything, and what it says."""
+
+from mlxspec_app.settings import Sampling, Settings
+
+FULL = """\
+# my settings
+theme = "day"  # bright room
+ink = "off"
+frame_rate = 20
+reduced_motion = true
+ascii_glyphs = true
+context_full = "drop"
+model = "~/models/smol"
+drafter = "suffix"
+
+[sampling]
+temperature = 1
+top_k = 40
+top_p = 0.9
+min_p = 0.05
+repetition_penalty = 1.1
+presence_penalty = -0.5
+frequency_penalty = 0.25
+max_tokens = 64
+
+[keys]
+"chat.stop" = "ctrl+g"
+chat.new = "f9,ctrl+b"  # either
+"""
+EVERYTHING = Settings(
+    "day",
+    "off",
+    20,
+    True,
+    True,
+    "drop",
+    "~/models/smol",
+    "suffix",
+    Sampling(1.0, 40, 0.9, 0.05, 1.1, -0.5, 0.25, 64),
+    {"chat.stop": "ctrl+g", "chat.new": "f9,ctrl+b"},
+)
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,61 @@
+"""Stores to test with: a writer on a file, a clock that steps, and replies told as events."""
+
+from itertools import count
+
+from mlxspec.events import (
+    EmittedToken,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    TurnStarted,
+)
+from mlxspec_app.store.opening import open_for_writing
+from mlxspec_app.store.writer import Writer
+
+
+def steps(start=1_000.0):
+    """A clock that goes on by one second whenever it is read."""
+    ticks = count(start)
+    return lambda: float(next(ticks))
+
+
+def open_writer(path, clock=None):
+    """A writer on a store that has nothing to complain about."""
+    notices = []
+    connection = open_for_writing(path, notices.append)
+    connection.execute("PRAGMA synchronous = OFF")  # no test pulls the plug; only faster
+    assert not notices
+    return Writer(connection, clock or steps())
+
+
+def say(writer, chat, *texts):
+    """Add turns in alternation, the user's first; return their numbers."""
+    leaf = writer.reader.chat(chat).leaf
+    roles = ("user", "assistant")
+    added = []
+    for number, text in enumerate(texts):
+        leaf = writer.add_message(chat, leaf, roles[number % 2], text)
+        added.append(leaf)
+    return added
+
+
+def texts_of(messages):
+    return [message.text for message in messages]
+
+
+def round_of(text, r=1):
+    return PlainDecoded(r, 0.1 * r, (EmittedToken(r, text, "plain"),), 1.0, r)
+
+
+def reply_events(*pieces, reason="stop", seed=7):
+    """The events of a reply that is written in these pieces."""
+    yield GenerationStarted("target", "suffix", device="a device", seed=seed)
+    for r, piece in enumerate(pieces, 1):
+        yield round_of(piece, r)
+    yield GenerationFinished(9.0, reason, "", {"generated_tokens": len(pieces)})
+
+
+def exchange(text, *pieces, **options):
+    """The events of a turn and the reply to it."""
+    yield TurnStarted("user", text)
+    yield from reply_events(*pieces, **options)

@@ -1,0 +1,55 @@
+"""Where the app keeps things."""
+
+from pathlib import Path
+
+import pytest
+
+from mlxspec.loading.default_model import cache_folder
+from mlxspec_app.places import Places, find_places
+
+
+@pytest.fixture(autouse=True)
+def _no_home(monkeypatch):
+    monkeypatch.delenv("MLXSPEC_HOME", raising=False)
+
+
+def below(folder):
+    return Places(
+        folder / "chats.sqlite3", folder / "settings.toml", folder / "traces", folder / "logs"
+    )
+
+
+def test_the_platform_has_a_place_for_each_kind(monkeypatch, tmp_path):
+    for kind in ("DATA", "CONFIG", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
+    places = find_places()
+    assert places.store.parent.name == places.settings.parent.name == "mlxspec"
+    assert places.traces.parent == places.store.parent
+    assert len({places.store, places.settings, places.traces, places.logs}) == 4
+
+
+def test_one_variable_moves_everything_and_the_downloads(monkeypatch, tmp_path):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    assert find_places() == below(tmp_path)
+    assert cache_folder() == tmp_path
+
+
+def test_a_folder_on_the_command_line_comes_first(monkeypatch, tmp_path):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    assert find_places(tmp_path / "data") == below(tmp_path / "data")
+
+
+def test_a_folder_may_be_relative_or_begin_at_home(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert find_places("here") == below(tmp_path / "here")
+    assert find_places("~/there") == below(Path.home() / "there")
+
+
+def test_an_empty_name_chooses_nothing(monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", "")
+    assert find_places("") == find_places()
+
+
+def test_nothing_is_made(tmp_path):
+    find_places(tmp_path / "data")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,273 @@
+"""From the events of a session to the chat in the store."""
+
+from pathlib import Path
+
+import pytest
+from store_files import exchange, open_writer, reply_events, round_of, say, texts_of
+
+from mlxspec.events import (
+    EmittedToken,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    TurnStarted,
+)
+from mlxspec.trace import read_trace
+from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionReady
+from mlxspec_app.state import fold
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.traces import TraceKeeper
+
+TRACES = Path(__file__).parent / "traces"
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    recorder = Recorder(
+        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+    )
+    yield recorder
+    recorder.close()
+
+
+def record(recorder, *groups):
+    for group in groups:
+        for event in [group] if hasattr(group, "__dataclass_fields__") else group:
+            recorder.apply(event)
+
+
+def path(recorder):
+    return recorder.writer.reader.path(recorder.chat)
+
+
+def reader(recorder):
+    return recorder.writer.reader
+
+
+# ---- turns and replies ---------------------------------------------------------------------
+
+
+def test_nothing_is_kept_before_something_is_said(recorder):
+    record(recorder, SessionReady(), ChatCleared())
+    assert recorder.chat is None
+    assert reader(recorder).recent() == []
+
+
+def test_a_conversation_is_kept_as_it_was(recorder):
+    record(recorder, exchange("Hello", "Hi", " there"), exchange("Bye", "See you"))
+    messages = path(recorder)
+    assert texts_of(messages) == ["Hello", "Hi there", "Bye", "See you"]
+    assert [message.parent for message in messages[1:]] == [m.id for m in messages[:-1]]
+    assert {message.state for message in messages} == {"finished"}
+
+
+def test_a_reply_keeps_models_settings_seed_and_figures(recorder):
+    record(recorder, exchange("Hello", "Hi", " there", seed=11))
+    generation = path(recorder)[-1].generation
+    assert (generation.target, generation.drafter, generation.seed) == ("target", "suffix", 11)
+    assert generation.settings["device"] == "a device"
+    assert generation.stats == {"generated_tokens": 2}
+    assert generation.reason == "stop"
+
+
+def test_text_held_back_to_the_end_belongs_to_the_reply(recorder):
+    record(
+        recorder,
+        TurnStarted("user", "Hello"),
+        GenerationStarted("t", "d"),
+        round_of("Hi"),
+        GenerationFinished(1.0, "length", " th"),
+    )
+    assert texts_of(path(recorder)) == ["Hello", "Hi th"]
+
+
+def test_every_round_is_in_the_store_as_soon_as_it_was_applied(recorder, tmp_path):
+    events = list(exchange("Hello", "one ", "two ", "three"))
+    seen = []
+    for event in events[:-1]:
+        recorder.apply(event)
+        if isinstance(event, PlainDecoded):
+            seen.append((path(recorder)[-1].text, path(recorder)[-1].state))
+    assert seen == [("one ", "partial"), ("one two ", "partial"), ("one two three", "partial")]
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "reason", "error"),
+    [
+        (GenerationFinished(1.0, "cancelled"), "partial", "cancelled", ""),
+        (GenerationFinished(1.0, "context"), "finished", "context", ""),
+        (GenerationFailed(1.0, "out of memory"), "failed", None, "out of memory"),
+    ],
+)
+def test_the_end_of_a_reply_decides_its_state(recorder, end, state, reason, error):
+    started = [TurnStarted("user", "Hello"), GenerationStarted("t", "d"), round_of("Hi")]
+    record(recorder, started, end)
+    last = path(recorder)[-1]
+    assert (last.text, last.state) == ("Hi", state)
+    assert (last.generation.reason, last.generation.error) == (reason, error)
+
+
+def test_a_reply_that_failed_before_it_began_is_kept_with_its_error(recorder):
+    record(recorder, TurnStarted("user", "Hello"), GenerationFailed(0.0, "too long"))
+    last = path(recorder)[-1]
+    assert (last.role, last.text, last.state) == ("assistant", "", "failed")
+    assert last.generation.error == "too long"
+
+
+def test_a_round_without_text_and_events_out_of_place_change_nothing(recorder):
+    record(
+        recorder,
+        round_of("lost"),
+        GenerationFinished(1.0, "stop"),
+        GenerationFailed(1.0, "x"),
+        ReplyDiscarded(),
+        PrefillProgress(0.1, 1, 2),
+        PlainDecoded(1, 0.1, (EmittedToken(1, "", "plain"),), 1.0, 1),
+    )
+    assert reader(recorder).recent() == []
+
+
+def test_a_system_prompt_goes_to_the_chat(recorder):
+    record(recorder, TurnStarted("system", "Be brief"), exchange("Hello", "Hi"))
+    assert reader(recorder).chat(recorder.chat).system == "Be brief"
+    assert texts_of(path(recorder)) == ["Hello", "Hi"]
+    record(recorder, TurnStarted("system", "Be long"))
+    assert reader(recorder).chat(recorder.chat).system == "Be long"
+
+
+@pytest.mark.parametrize("name", sorted(trace.name for trace in TRACES.glob("*.jsonl")))
+def test_the_store_holds_what_the_screen_shows(recorder, name):
+    events = list(read_trace(TRACES / name))
+    record(recorder, events)
+    shown = [message for message in fold(events).messages if message.role != "system"]
+    assert texts_of(path(recorder)) == texts_of(shown)
+    assert [message.role for message in path(recorder)] == [message.role for message in shown]
+
+
+# ---- branches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("says_again", [True, False])
+def test_a_regenerated_reply_is_a_sibling(recorder, says_again):
+    record(recorder, exchange("Hello", "Hi"), ReplyDiscarded())
+    record(recorder, exchange("Hello", "Hey") if says_again else reply_events("Hey"))
+    messages = path(recorder)
+    assert texts_of(messages) == ["Hello", "Hey"]
+    assert texts_of(reader(recorder).siblings(messages[-1].id)) == ["Hi", "Hey"]
+
+
+def test_what_is_said_after_a_regenerated_reply_follows_it(recorder):
+    record(recorder, exchange("Hello", "Hi"), ReplyDiscarded(), exchange("Hello", "Hey"))
+    record(recorder, exchange("Bye", "Ciao"))
+    assert texts_of(path(recorder)) == ["Hello", "Hey", "Bye", "Ciao"]
+
+
+def test_the_discarded_reply_stays_current_until_the_next_one_begins(recorder):
+    record(recorder, exchange("Hello", "Hi"), ReplyDiscarded())
+    assert texts_of(path(recorder)) == ["Hello", "Hi"]
+
+
+def test_a_turn_can_take_the_place_of_an_earlier_one(recorder):
+    record(recorder, exchange("One", "1"), exchange("Two", "2"))
+    third = path(recorder)[2]
+    before = recorder.branch_at(third.id)
+    assert texts_of(before) == ["One", "1"]
+    record(recorder, exchange("Deux", "2!"))
+    assert texts_of(path(recorder)) == ["One", "1", "Deux", "2!"]
+    assert texts_of(reader(recorder).siblings(third.id)) == ["Two", "Deux"]
+
+
+def test_the_very_first_turn_can_be_replaced(recorder):
+    record(recorder, exchange("One", "1"))
+    chat = recorder.chat
+    assert recorder.branch_at(path(recorder)[0].id) == []
+    record(recorder, exchange("Uno", "I"))
+    assert recorder.chat == chat
+    assert texts_of(path(recorder)) == ["Uno", "I"]
+
+
+def test_going_to_another_branch_goes_on_there(recorder):
+    record(recorder, exchange("Hello", "Hi"), ReplyDiscarded(), exchange("Hello", "Hey"))
+    first = reader(recorder).siblings(path(recorder)[-1].id)[0]
+    assert texts_of(recorder.switch_to(first.id)) == ["Hello", "Hi"]
+    record(recorder, exchange("Bye", "Ciao"))
+    assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
+
+
+# ---- chats ---------------------------------------------------------------------------------
+
+
+def test_a_cleared_chat_is_followed_by_a_new_one(recorder):
+    recorder.system, recorder.settings = "Be brief", {"a": 1}
+    record(recorder, exchange("Hello", "Hi"), ChatCleared(), exchange("Other", "Yes"))
+    assert [chat.title for chat in reader(recorder).recent()] == ["Other", "Hello"]
+    chat = reader(recorder).chat(recorder.chat)
+    assert (chat.system, chat.settings) == ("Be brief", {"a": 1})
+
+
+def test_a_chat_of_the_store_is_gone_on_with(recorder):
+    record(recorder, exchange("Hello", "Hi"))
+    chat = recorder.chat
+    recorder.new_chat()
+    assert texts_of(recorder.open_chat(chat)) == ["Hello", "Hi"]
+    record(recorder, exchange("Bye", "Ciao"))
+    assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
+
+
+def test_a_reply_of_the_store_can_be_regenerated(recorder):
+    record(recorder, exchange("Hello", "Hi"))
+    recorder.open_chat(recorder.chat)
+    record(recorder, ReplyDiscarded(), exchange("Hello", "Hey"))
+    assert texts_of(path(recorder)) == ["Hello", "Hey"]
+
+
+def test_a_reply_ends_where_it_began_even_if_another_chat_was_opened(recorder):
+    record(recorder, exchange("Other", "Yes"))
+    other = recorder.chat
+    recorder.new_chat()
+    *begun, last, end = exchange("Hello", "Hi", " there")
+    record(recorder, begun)
+    here = recorder.chat
+    recorder.open_chat(other)
+    record(recorder, last, end)
+    assert texts_of(reader(recorder).path(here)) == ["Hello", "Hi there"]
+    record(recorder, exchange("More", "Sure"))
+    assert texts_of(path(recorder)) == ["Other", "Yes", "More", "Sure"]
+
+
+def test_after_the_chat_was_deleted_what_is_said_begins_another(recorder):
+    record(recorder, exchange("Hello", "Hi"))
+    recorder.delete_chat(recorder.chat)
+    record(recorder, exchange("Again", "Yes"))
+    assert [chat.title for chat in reader(recorder).recent()] == ["Again"]
+
+
+def test_a_chat_that_another_window_removed_is_replaced_by_a_new_one(recorder, tmp_path):
+    *begun, last, end = exchange("Hello", "Hi", " there")
+    record(recorder, begun)
+    other = open_writer(tmp_path / "chats.sqlite3")
+    other.bin.delete(recorder.chat)
+    other.bin.purge()
+    record(recorder, last, end, exchange("Again", "Yes"))
+    assert texts_of(path(recorder)) == ["Again", "Yes"]
+    other.close()
+
+
+def test_what_is_open_when_the_app_ends_is_settled(tmp_path):
+    recorder = Recorder(open_writer(tmp_path / "chats.sqlite3"))
+    record(recorder, list(exchange("Hello", "Hi"))[:-1])
+    recorder.close()
+    writer = open_writer(tmp_path / "chats.sqlite3")
+    assert writer.reader._rows("SELECT count(*) FROM piece", ()) == [(0,)]
+    assert [hit.message for hit in writer.reader.search("hi")] == [2]
+    writer.close()
+
+
+def test_messages_added_by_hand_are_followed(recorder):
+    chat = recorder.writer.new_chat()
+    say(recorder.writer, chat, "One", "1")
+    recorder.open_chat(chat)
+    record(recorder, exchange("Two", "2"))
+    assert texts_of(path(recorder)) == ["One", "1", "Two", "2"]

@@ -1,0 +1,150 @@
+"""Search: what people type finds what was said, and nothing they type is an error."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_files import open_writer, say
+
+from mlxspec_app.store.records import Generation
+from mlxspec_app.store.words import match_expression, snippet_parts, spaced
+
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    writer = open_writer(tmp_path_factory.mktemp("store") / "chats.sqlite3")
+    for title, *texts in (
+        ("Sorting", "How do I sort a list?", "Use the sorted function; it's stable, O(n log n)."),
+        ("Coffee", "Where is the best café in Zürich?", "I'd try C++ Coffee on Main Street."),
+        ("日本語", "投機的デコードとは何ですか", "小さなモデルが次の数語を推測します。"),
+        ("Korean", "세계 안녕 Café list list list"),
+    ):
+        say(writer, writer.new_chat(title), *texts)
+    yield writer
+    writer.close()
+
+
+def found(writer, query):
+    return sorted(hit.title for hit in writer.reader.search(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "titles"),
+    [
+        ("sort", ["Sorting", "Sorting"]),
+        ("SORTED stable", ["Sorting"]),
+        ("sta fun", ["Sorting"]),
+        ("cafe", ["Coffee", "Korean"]),
+        ("zurich", ["Coffee"]),
+        ("it's", ["Sorting"]),
+        ("C++", ["Coffee"]),
+        ('"main street"', ["Coffee"]),
+        ('"street main"', []),
+        ('"best caf', ["Coffee"]),
+        ("推測", ["日本語"]),
+        ("推 測", ["日本語"]),
+        ("測推", []),
+        ("デコード", ["日本語"]),
+        ("안녕", ["Korean"]),
+        ("list coffee", []),
+        ("ort", []),
+    ],
+)
+def test_finds_words_by_their_beginning_and_phrases_as_a_whole(writer, query, titles):
+    assert found(writer, query) == titles
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", " ", '"', '""', "'", "*", "(", "-", "🙂", "\x00", "…", '" "', ":", "^", "+", "\\", "?"],
+)
+def test_a_query_without_a_word_finds_nothing(writer, query):
+    assert writer.reader.search(query) == []
+
+
+@pytest.mark.parametrize("operator", ["AND", "OR", "NOT", "NEAR(a b)", "text:", "-", "^"])
+def test_an_operator_is_a_word_like_others(writer, operator):
+    assert found(writer, f"list {operator} zzz") == []
+
+
+@PROPERTY
+@given(
+    st.text(max_size=30) | st.text(alphabet="\"'*()^-+:{}\x00 aAND世é\u200b\ud800\x02", max_size=40)
+)
+def test_nothing_typed_is_an_error(writer, query):
+    writer.reader.search(query)
+
+
+def test_more_words_than_an_expression_can_hold_are_no_error(writer):
+    assert found(writer, "list " * 5_000) == ["Korean", "Sorting"]
+
+
+@PROPERTY
+@given(st.text(max_size=60))
+def test_a_snippet_gives_back_the_text_that_the_index_was_given(text):
+    plain = "".join(part.text for part in snippet_parts(spaced(text)))
+    assert plain.split() == spaced(text).replace("\u200b", "").split()
+
+
+def test_the_better_match_comes_first(writer):
+    hits = writer.reader.search("list")
+    assert [hit.title for hit in hits] == ["Korean", "Sorting"]
+
+
+def test_a_snippet_marks_what_was_found_on_one_line(tmp_path):
+    writer = open_writer(tmp_path / "chats.sqlite3")
+    (message,) = say(writer, writer.new_chat("x"), "Before\nthe 投機的 end")
+    (hit,) = writer.reader.search("the 機的")
+    assert [(part.text, part.is_match) for part in hit.snippet] == [
+        ("Before ", False),
+        ("the", True),
+        (" 投", False),
+        ("機的", True),
+        (" end", False),
+    ]
+    assert (hit.message, hit.role) == (message, "user")
+    writer.close()
+
+
+def test_a_long_message_is_cut_around_the_match(tmp_path):
+    writer = open_writer(tmp_path / "chats.sqlite3")
+    say(writer, writer.new_chat(), "word " * 200 + "needle " + "word " * 200)
+    (hit,) = writer.reader.search("needle")
+    text = "".join(part.text for part in hit.snippet)
+    assert "needle" in text
+    assert len(text) < 120
+    assert text.startswith("…")
+    writer.close()
+
+
+def test_a_reply_is_found_once_it_has_ended(tmp_path):
+    writer = open_writer(tmp_path / "chats.sqlite3")
+    chat = writer.new_chat("Reply")
+    reply = writer.begin_reply(chat, None, Generation())
+    writer.extend_reply(reply, "hay nee")
+    writer.extend_reply(reply, "dle")
+    assert found(writer, "needle") == []
+    writer.finish_reply(reply, "finished")
+    assert found(writer, "needle") == ["Reply"]
+    writer.close()
+
+
+def test_branches_that_were_left_are_found_and_deleted_chats_are_not(tmp_path):
+    writer = open_writer(tmp_path / "chats.sqlite3")
+    chat = writer.new_chat("Chat")
+    (first,) = say(writer, chat, "needle")
+    writer.edit(first, "pin")
+    assert found(writer, "needle") == ["Chat"]
+    writer.bin.delete(chat)
+    assert found(writer, "needle") == []
+    writer.bin.undelete(chat)
+    assert found(writer, "needle") == ["Chat"]
+    writer.bin.delete(chat)
+    writer.bin.purge()
+    assert found(writer, "pin") == []
+    writer.close()
+
+
+def test_an_expression_quotes_every_word():
+    assert match_expression('a OR "b c" d"e') == '"a"* AND "OR"* AND "b c" AND "d"* AND "e"*'

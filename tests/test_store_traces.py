@@ -1,0 +1,68 @@
+"""The traces of replies beside the store."""
+
+import pytest
+from store_files import exchange, open_writer, reply_events, texts_of
+
+from mlxspec.events import TurnStarted
+from mlxspec.trace import read_trace
+from mlxspec_app.session import ChatCleared, ReplyDiscarded
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.traces import TraceKeeper
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    recorder = Recorder(
+        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+    )
+    yield recorder
+    recorder.close()
+
+
+def record(recorder, *groups):
+    for group in groups:
+        for event in [group] if hasattr(group, "__dataclass_fields__") else group:
+            recorder.apply(event)
+
+
+def path(recorder):
+    return recorder.writer.reader.path(recorder.chat)
+
+
+def test_every_reply_has_a_trace_that_can_be_replayed(recorder, tmp_path):
+    first, second = list(exchange("Hello", "Hi")), list(exchange("Bye", "Ciao", "!"))
+    record(recorder, first, second)
+    names = [message.generation.trace for message in path(recorder)[1::2]]
+    assert [list(read_trace(tmp_path / "traces" / name)) for name in names] == [first, second]
+
+
+def test_a_regenerated_reply_has_its_turn_in_its_trace(recorder, tmp_path):
+    record(recorder, exchange("Hello", "Hi"), ReplyDiscarded(), reply_events("Hey"))
+    trace = list(read_trace(tmp_path / "traces" / path(recorder)[-1].generation.trace))
+    assert trace == [TurnStarted("user", "Hello"), *reply_events("Hey")]
+
+
+def test_traces_go_with_their_chat(tmp_path):
+    recorder = Recorder(
+        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+    )
+    record(recorder, exchange("Hello", "Hi"))
+    deleted = recorder.chat
+    record(recorder, ChatCleared(), exchange("Other", "Yes"))
+    kept = path(recorder)[-1].generation.trace
+    recorder.delete_chat(deleted)
+    recorder.close()
+    assert [trace.name for trace in (tmp_path / "traces").iterdir()] == [kept]
+
+
+def test_a_folder_that_takes_no_traces_costs_only_them(tmp_path):
+    (tmp_path / "traces").write_text("in the way")
+    notices = []
+    recorder = Recorder(
+        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", notices.append)
+    )
+    record(recorder, exchange("Hello", "Hi"), exchange("Bye", "Ciao"))
+    assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
+    assert len(notices) == 1
+    assert "the trace of this reply ends here" in notices[0]
+    recorder.close()

@@ -1,0 +1,193 @@
+"""Any sequence of changes leaves every chat a tree, its leaf at the end, and the search true."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from store_files import open_writer
+
+from mlxspec_app.store.records import Generation
+
+WORDS = ("alpha", "beta", "gamma", "délta", "世界")
+PICK = st.integers(min_value=0, max_value=10**6)
+WORD = st.sampled_from(WORDS)
+
+
+class Said:
+    """What the store should hold about a message."""
+
+    def __init__(self, chat, parent, text, is_open=False):
+        self.chat = chat
+        self.parent = parent
+        self.text = text
+        self.is_open = is_open
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store against dictionaries that hold the same."""
+
+    @initialize()
+    def start(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "chats.sqlite3"
+        self.writer = open_writer(self.path)
+        self.said = {}
+        self.leaves = {}
+        self.deleted = set()
+
+    def teardown(self):
+        if hasattr(self, "writer"):
+            self.writer.close()
+            self.folder.cleanup()
+
+    def shown(self):
+        return [chat for chat in self.leaves if chat not in self.deleted]
+
+    def pick(self, number, among):
+        among = list(among)
+        return among[number % len(among)]
+
+    def pick_message(self, number):
+        return self.pick(number, [m for m, said in self.said.items() if said.chat in self.shown()])
+
+    def has_messages(self):
+        return any(said.chat in self.shown() for said in self.said.values())
+
+    def add(self, message, chat, parent, text, is_open=False):
+        self.said[message] = Said(chat, parent, text, is_open)
+        self.leaves[chat] = message
+
+    @rule()
+    def new_chat(self):
+        self.leaves[self.writer.new_chat()] = None
+
+    @precondition(lambda self: self.shown())
+    @rule(number=PICK, text=WORD)
+    def say(self, number, text):
+        chat = self.pick(number, self.shown())
+        leaf = self.leaves[chat]
+        self.add(self.writer.add_message(chat, leaf, "user", text), chat, leaf, text)
+
+    @precondition(lambda self: self.has_messages())
+    @rule(number=PICK, text=WORD)
+    def edit(self, number, text):
+        message = self.pick_message(number)
+        said = self.said[message]
+        self.add(self.writer.edit(message, text), said.chat, said.parent, text)
+
+    @precondition(lambda self: self.has_messages())
+    @rule(number=PICK)
+    def begin_reply(self, number):
+        parent = self.pick_message(number)
+        chat = self.said[parent].chat
+        self.add(self.writer.begin_reply(chat, parent, Generation()), chat, parent, "", True)
+
+    def open_replies(self):
+        return [m for m, said in self.said.items() if said.is_open]
+
+    @precondition(lambda self: self.open_replies())
+    @rule(number=PICK, text=WORD)
+    def extend(self, number, text):
+        message = self.pick(number, self.open_replies())
+        self.writer.extend_reply(message, text + " ")
+        self.said[message].text += text + " "
+
+    @precondition(lambda self: self.open_replies())
+    @rule(number=PICK)
+    def finish(self, number):
+        message = self.pick(number, self.open_replies())
+        self.writer.finish_reply(message, "finished")
+        self.said[message].is_open = False
+
+    @precondition(lambda self: self.has_messages())
+    @rule(number=PICK)
+    def switch(self, number):
+        message = self.pick_message(number)
+        chat = self.said[message].chat
+        self.leaves[chat] = self.writer.switch_to(message)
+        assert message in self.ancestry(self.leaves[chat])
+
+    @precondition(lambda self: self.has_messages())
+    @rule(number=PICK)
+    def fork(self, number):
+        message = self.pick_message(number)
+        chat = self.writer.fork(message)
+        parent = None
+        copies = self.writer.reader.messages(chat)
+        for original, copy in zip(self.ancestry(message), copies, strict=True):
+            self.add(copy.id, chat, parent, self.said[original].text)
+            parent = copy.id
+
+    @precondition(lambda self: self.shown())
+    @rule(number=PICK)
+    def delete(self, number):
+        chat = self.pick(number, self.shown())
+        self.writer.bin.delete(chat)
+        self.deleted.add(chat)
+
+    @precondition(lambda self: self.deleted)
+    @rule(number=PICK)
+    def undelete(self, number):
+        chat = self.pick(number, sorted(self.deleted))
+        self.writer.bin.undelete(chat)
+        self.deleted.discard(chat)
+
+    @rule()
+    def end_the_session_and_start_again(self):
+        self.writer.bin.purge()
+        self.writer.close()
+        for chat in self.deleted:
+            del self.leaves[chat]
+        self.said = {m: s for m, s in self.said.items() if s.chat not in self.deleted}
+        self.deleted.clear()
+        self.writer = open_writer(self.path)
+        self.writer.fold_pieces()
+
+    def ancestry(self, message):
+        path = []
+        while message is not None:
+            path.insert(0, message)
+            message = self.said[message].parent
+        return path
+
+    @invariant()
+    def every_chat_is_the_tree_it_should_be(self):
+        for chat, leaf in self.leaves.items():
+            kept = {m.id: m for m in self.writer.reader.messages(chat)}
+            expected = {m: said for m, said in self.said.items() if said.chat == chat}
+            assert {m: k.text for m, k in kept.items()} == {m: s.text for m, s in expected.items()}
+            assert {m: k.parent for m, k in kept.items()} == {
+                m: s.parent for m, s in expected.items()
+            }
+            path = [message.id for message in self.writer.reader.path(chat)]
+            assert path == ([] if leaf is None else self.ancestry(leaf))
+
+    @invariant()
+    def the_list_shows_what_is_not_deleted(self):
+        counts = {chat.id: chat.num_messages for chat in self.writer.reader.recent(1_000)}
+        assert counts == {
+            chat: 0 if self.leaves[chat] is None else len(self.ancestry(self.leaves[chat]))
+            for chat in self.shown()
+        }
+
+    @invariant()
+    def search_finds_what_is_there_and_nothing_else(self):
+        for word in WORDS:
+            found = {hit.message for hit in self.writer.reader.search(word, 1_000)}
+            there = {m for m, s in self.said.items() if word in s.text and s.chat in self.shown()}
+            still_written = set(self.open_replies())
+            assert found - still_written == there - still_written
+
+
+StoreMachine.TestCase.settings = settings(
+    derandomize=True, database=None, deadline=None, max_examples=20, stateful_step_count=25
+)
+test_any_sequence_of_changes_keeps_the_store_true = StoreMachine.TestCase
