@@ -14,7 +14,7 @@ from mlxspec import __version__, backend
 from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
 
-_WITHOUT_MLX = ("replay", "doctor")
+_WITHOUT_MLX = ("replay", "race", "export", "doctor")
 _DRAFTER_HELP = (
     "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; or "
     "several with commas between, as one pool; left out, auto: whatever is fastest here"
@@ -68,12 +68,28 @@ def _parser() -> argparse.ArgumentParser:
     replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
     replay.add_argument("file", help="a file written by --trace")
     replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")
+    race = add("race", "Play two recorded traces side by side and say whether they agree.")
+    race.add_argument("a", metavar="A", help="a file written by --trace")
+    race.add_argument("b", metavar="B", help="another one, of the same prompt")
+    race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
+    _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     add("doctor", "Say what this machine runs on and what to improve.")
     models = add("models", "List the models that are here.")
     models.add_argument("--fetch", action="store_true", help="fetch the default model")
     text = "Make a drafter for a model from its own text."
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)
     return parser
+
+
+def _add_export_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="TRACE", help="a file written by --trace")
+    group = parser.add_argument_group("formats", "each takes a file to write, or - for stdout")
+    group.add_argument("--html", metavar="OUT", help="one page that plays it, works offline")
+    group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
+    group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
+    group.add_argument("--md", metavar="OUT", help="the conversation as Markdown")
+    group.add_argument("--csv", metavar="OUT", help="a row for every round")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
 def _add_prompt_options(parser: argparse.ArgumentParser) -> None:

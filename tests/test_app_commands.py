@@ -1,7 +1,7 @@
 """Commands: from a line to what it does, in the prompt and in the palette."""
 
 import pytest
-from app_driver import ScriptedSession, chat, replay, running
+from app_driver import ScriptedSession, chat, replay, rows, running
 from traces import make_fake
 
 from mlxspec.events import GenerationFinished
@@ -208,3 +208,26 @@ async def test_a_replay_takes_commands_of_the_palette_too():
 )
 def test_code_is_what_stands_between_fences(text, blocks):
     assert code_blocks(text) == blocks
+
+
+async def test_f6_steps_through_the_conversation_and_leads_back():
+    async with chat() as driver:
+        await driver.press("f6")
+        assert driver.screen.NOTE == ""
+        await driver.say("hello")
+        await driver.press("f6")
+        assert driver.screen.NOTE == "replay, detached"
+        last = driver.screen.state.reply.text
+        await driver.press("left_square_bracket", "left_square_bracket")
+        assert len(driver.screen.state.reply.text) < len(last)
+        await driver.press("f6")
+        assert driver.screen.state.reply.text == last
+
+
+async def test_the_help_of_a_replay_lists_only_what_works_there():
+    async with replay(make_fake.chat(), size=(100, 70)) as driver:
+        await driver.press("f1")
+        page = "\n".join(rows(driver.app.screen))
+        assert "/ink" in page
+        assert "/temp" not in page
+        assert "/verify" not in page

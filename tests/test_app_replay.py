@@ -1,18 +1,27 @@
 """The replayed session: recorded times, speeds, stepping, and answering like a live one."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from app_driver import TRACES, Clock
 from traces import make_fake
 
 from mlxspec.errors import TraceError
-from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded, TurnStarted
+from mlxspec.events import (
+    DraftProposed,
+    DraftVerified,
+    GenerationFinished,
+    PlainDecoded,
+    TurnStarted,
+)
 from mlxspec.trace import read_trace
 from mlxspec_app.app import run_replay
-from mlxspec_app.replay import PAUSE_BETWEEN_REPLIES_S, ReplaySession, timeline
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.rounds import Round
 from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionNotice
 from mlxspec_app.state import fold
+from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, timeline
 
 
 @pytest.fixture
@@ -43,7 +52,8 @@ def test_plays_every_event_once_and_in_order(clock):
 def test_an_event_comes_at_its_recorded_time(clock):
     session = playing(clock, autoplay=True)
     session.drain()
-    first_round = next(t for t in session.timeline if isinstance(t.event, DraftVerified))
+    moments = session.timeline.moments
+    first_round = next(moment for moment in moments if moment.phase == "commit")
     clock.now = first_round.at - 0.001
     assert first_round.event not in session.drain()
     clock.now = first_round.at
@@ -55,32 +65,96 @@ def test_speed_divides_the_time(clock, speed):
     session = playing(clock, autoplay=True, speed=speed)
     clock.now = 0.6 / speed
     session.drain()
-    assert session.position == pytest.approx(0.6)
+    assert session.playhead.now == pytest.approx(0.6)
 
 
 def test_a_pause_stops_the_time(clock):
     session = playing(clock, autoplay=True)
     session.drain()
-    session.paused = True
+    session.playhead.paused = True
     clock.now += 10
     assert session.drain() == []
-    session.paused = False
+    session.playhead.paused = False
     assert session.drain() == []
     clock.now += 0.5
-    assert session.position == 0.0
+    assert session.playhead.now == 0.0
     assert session.drain() != []
 
 
-def test_a_step_shows_exactly_one_round(clock):
+def test_a_move_by_a_round_pauses_and_shows_exactly_that_round(clock):
     session = playing(clock, autoplay=True)
     session.drain()
     for number in range(1, 6):
-        session.step()
+        session.move("round", 1)
         news = session.drain()
         assert [e.r for e in news if isinstance(e, DraftVerified | PlainDecoded)] == [number]
-        assert session.rounds_played == number
         clock.now += 10
         assert session.drain() == []
+
+
+def test_phases_that_share_a_time_are_still_shown_one_by_one(clock):
+    events = [replace(e, ms=1e6) if isinstance(e, DraftVerified) else e for e in make_fake.chat()]
+    session = playing(clock, events, autoplay=True)
+    session.playhead.paused = True
+    state = fold(session.drain())
+    session.go_to(session.timeline.end_of_round(1) - 1)
+    fold(session.drain(), state)
+    assert isinstance(session.view, Round)
+    assert state.reply.text == ""
+    session.move("phase", 1)
+    assert fold(session.drain(), state).reply.text != ""
+
+
+def test_going_back_hands_over_the_state_to_go_on_from(clock):
+    session = playing(clock, autoplay=True)
+    state = fold(session.drain())
+    session.go_to(40)
+    fold(session.drain(), state)
+    session.go_to(20)
+    rewound = session.rewound()
+    assert session.rewound() is None
+    assert len(rewound.reply.rounds) < len(state.reply.rounds)
+    session.go_to(40)
+    assert fold(session.drain(), rewound).reply.text == state.reply.text
+
+
+def test_what_was_wound_past_is_not_told_after_going_back(clock):
+    session = playing(clock, autoplay=True)
+    session.playhead.paused = True
+    session.go_to(40)
+    session.go_to(20)
+    session.drain()
+    assert session.drain() == []
+    session.go_to(30)
+    session.go_to(10)
+    assert session.drain() == []
+
+
+def test_playing_goes_on_from_where_a_move_led(clock):
+    session = playing(clock, autoplay=True)
+    session.drain()
+    session.go_to(60)
+    session.drain()
+    clock.now += session.timeline.time_of(61) - session.timeline.time_of(60)
+    session.drain()
+    assert session.position == 61
+
+
+def test_a_draft_that_passes_in_a_blink_is_not_lingered_on(clock):
+    session = playing(clock, autoplay=True)
+    session.drain()
+    session.go_to(session.timeline.end_of_round(4) - 2)
+    assert isinstance(session.view, DraftProposed)
+    assert not session.lingers
+    session.playhead.speed = 0.05
+    assert session.lingers
+    session.playhead.speed, session.playhead.paused = 1.0, True
+    assert session.lingers
+
+
+def test_a_recording_cannot_be_given_other_settings(clock):
+    with pytest.raises(ValueError, match="recording"):
+        playing(clock).adjust("temp", "1")
 
 
 def test_replies_follow_each_other_after_a_pause():
@@ -91,14 +165,22 @@ def test_replies_follow_each_other_after_a_pause():
     assert laid_out[end + 1].at == pytest.approx(laid_out[end].at + PAUSE_BETWEEN_REPLIES_S)
 
 
-def test_speed_stays_within_bounds(clock):
+def test_the_speed_goes_from_a_twentieth_to_four_times(clock):
     session = playing(clock)
-    for _ in range(20):
-        session.change_speed("faster")
-    assert session.speed == 16
-    for _ in range(20):
-        session.change_speed("slower")
-    assert session.speed == 1 / 16
+    seen = set()
+    for direction in ["faster"] * 9 + ["slower"] * 9:
+        session.playhead.change_speed(direction)
+        seen.add(session.playhead.speed)
+    assert (min(seen), max(seen)) == (0.05, 4.0)
+    assert session.playhead.speed == 0.05
+
+
+def test_an_unusual_speed_is_kept_until_it_is_changed(clock):
+    session = playing(clock, speed=16.0)
+    session.playhead.change_speed("faster")
+    assert session.playhead.speed == 16.0
+    session.playhead.change_speed("slower")
+    assert session.playhead.speed == 4.0
 
 
 def test_a_message_is_answered_with_the_next_recorded_reply(clock):

@@ -1,9 +1,14 @@
 """The replay screen: a recording in the views of the chat, with a transport."""
 
+import pytest
 from app_driver import replay
+from rich.cells import cell_len
 from traces import make_fake
 
+from mlxspec_app.safe_text import safe_text
+from mlxspec_app.widgets.scrubber import Scrubber
 from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.tree_panel import TreePanel
 
 
 async def test_the_whole_recording_ends_up_on_the_screen():
@@ -28,12 +33,99 @@ async def test_space_pauses_and_goes_on():
         assert len(driver.screen.state.reply.text) > len(text)
 
 
-async def test_a_full_stop_shows_the_next_round():
+async def test_brackets_show_the_next_round_and_the_one_before():
     async with replay(make_fake.chat()) as driver:
         for number in (1, 2, 3):
-            await driver.press("full_stop")
+            await driver.press("right_square_bracket")
             assert driver.screen.state.last_round.verdict.r == number
             assert f"round {number}/" in driver.shown
+        await driver.press("left_square_bracket")
+        assert driver.screen.state.last_round.verdict.r == 2
+
+
+async def test_arrows_show_a_draft_then_its_verdict_then_the_text():
+    async with replay(make_fake.chat()) as driver:
+        await driver.press("right", "right")
+        assert "▸draft" in driver.shown
+        assert "k=5  pending" in driver.shown
+        assert "·Specula  ·tive" in driver.shown
+        await driver.press("right")
+        assert "▸verify" in driver.shown
+        assert "kept 5 +1" in driver.shown
+        assert driver.screen.state.reply.text == ""
+        await driver.press("right")
+        assert "▸commit" in driver.shown
+        assert driver.screen.state.reply.text == "Speculative decoding lets a"
+        await driver.press("left", "left")
+        assert "pending" in driver.shown
+        assert driver.screen.state.reply.text == ""
+
+
+async def test_the_tree_shows_a_pending_draft_too():
+    async with replay(make_fake.tree()) as driver:
+        await driver.press("f3", "right", "right")
+        assert driver.shown.count("nodes, depth 4  pending") == 2
+        tree = driver.screen.query_one(TreePanel)
+        assert "✗" not in tree.render().plain
+        await driver.press("right")
+        assert "✗" in tree.render().plain
+
+
+async def test_going_back_takes_text_away_from_the_screen():
+    async with replay([*make_fake.tree(), *make_fake.wide()], size=(80, 24)) as driver:
+        await driver.press("end")
+        for key in ["left", "left_square_bracket", "left", "left_curly_bracket"]:
+            await driver.press(key)
+            assert_shows_the_state(driver)
+        await driver.press("home")
+        assert not driver.screen.query(TokenMessage)
+        await driver.press("end")
+        assert_shows_the_state(driver)
+
+
+def assert_shows_the_state(driver):
+    shown = [
+        "\n".join(line.text for line in w._text.lines) for w in driver.screen.query(TokenMessage)
+    ]
+    assert shown == [safe_text(message.text) for message in driver.screen.state.messages]
+
+
+async def test_curly_brackets_go_from_rejection_to_rejection():
+    async with replay(make_fake.chat()) as driver:
+        await driver.press("right_curly_bracket")
+        first = driver.screen.state.last_round
+        assert first.verdict.emit[-1].kind == "corrected"
+        await driver.press("right_curly_bracket", "left_curly_bracket")
+        assert driver.screen.state.last_round.verdict == first.verdict
+
+
+async def test_g_goes_to_a_round():
+    async with replay(make_fake.chat()) as driver:
+        await driver.press("g")
+        assert "1 to 41" in driver.shown
+        assert "▼" in driver.shown  # the recording stays in sight
+        await driver.press("2", "0", "enter")
+        assert "round 20/41" in driver.shown
+        assert "‖ paused" in driver.shown
+
+
+@pytest.mark.parametrize("keys", [["5", "escape"], ["minus", "enter"]])
+async def test_a_question_left_unanswered_changes_nothing(keys):
+    async with replay(make_fake.chat()) as driver:
+        await driver.press("right_square_bracket", "g", *keys)
+        assert "round 1/41" in driver.shown
+
+
+async def test_a_click_on_the_strip_goes_there():
+    async with replay(make_fake.chat()) as driver:
+        scrubber = driver.screen.query_one(Scrubber)
+        await driver.pilot.click(scrubber, offset=(50, 1))
+        await driver.settle()
+        assert "round 21/41" in driver.shown
+        assert scrubber.render().plain[49:51].count("▼") == 1
+        await driver.pilot.click(scrubber, offset=(1, 1))
+        await driver.settle()
+        assert "round 1/41" in driver.shown
 
 
 async def test_plus_and_minus_change_the_speed():
@@ -42,6 +134,23 @@ async def test_plus_and_minus_change_the_speed():
         assert "2\u00d7" in driver.shown
         await driver.press("minus", "minus")
         assert "0.5\u00d7" in driver.shown
+
+
+@pytest.mark.parametrize("size", [(60, 20), (100, 30), (140, 45)])
+async def test_the_transport_fits_every_size(size):
+    async with replay(make_fake.chat(), size=size) as driver:
+        await driver.press("right_square_bracket", "right")
+        assert "▸draft" in driver.shown
+        assert "▼" in driver.shown
+        assert all(cell_len(row) == size[0] for row in driver.shown.split("\n"))
+
+
+async def test_the_statistics_follow_a_move_back():
+    async with replay(make_fake.chat(), size=(140, 45)) as driver:
+        await driver.press("end", "home", "right_square_bracket", "right_square_bracket")
+        stats = driver.screen.state.reply.stats
+        assert f"{stats.generated_tokens} tok" in driver.shown
+        assert stats.target_forwards == 2
 
 
 async def test_q_quits():

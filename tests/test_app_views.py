@@ -16,6 +16,7 @@ from mlxspec.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec_app.inks import INKS
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.session import LoadProgress, SessionFailed, SessionOpening, SessionReady
 from mlxspec_app.widgets.draft_lane import DraftLane
@@ -102,11 +103,11 @@ async def test_inks_cycle_and_say_their_names():
     async with chat() as driver:
         await driver.say("Explain it.")
         names = []
-        for _ in range(3):
+        for _ in INKS:
             await driver.press("f2")
             names.append(driver.screen.ink.name)
             assert f"ink: {names[-1]}" in driver.shown
-        assert names == ["exceptions", "off", "provenance"]
+        assert names == [ink.name for ink in (*INKS[1:], INKS[0])]
 
 
 async def test_the_statistics_open_beside_the_chat():
@@ -174,7 +175,7 @@ async def test_the_lane_shows_the_last_finished_round():
 
 
 async def test_help_is_one_key_away():
-    async with chat() as driver:
+    async with chat(size=(100, 60)) as driver:
         await driver.press("f1")
         assert isinstance(driver.app.screen, HelpScreen)
         for word in ("rejected", "Ctrl+R", "exceptions", "send the message"):

@@ -1,7 +1,7 @@
-"""The app: themes, the first screen, and the two ways to run it.
+"""The app: themes, the first screen, and the ways to run it.
 
 `run_chat` talks to a session that the caller makes; `run_replay` plays a recorded trace and
-needs no MLX. Both return a process exit code.
+`run_race` two of them, which needs no MLX. All return a process exit code.
 """
 
 import os
@@ -12,8 +12,10 @@ from typing import Any
 from textual.app import App
 from textual.screen import Screen
 
+from mlxspec_app.race import Race
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.session import Session
 from mlxspec_app.themes import THEMES, fallback_colours
@@ -81,6 +83,18 @@ def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | No
         raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
     session = ReplaySession.from_file(path, speed)
     return _run(session, lambda: ReplayScreen(session), theme)
+
+
+def run_race(race: Race, *, theme: str | None = None) -> int:
+    """Play a race until the user quits and return the exit code.
+
+    Args:
+        race: Two recorded runs.
+        theme: Name of the theme.
+    """
+    app = MlxspecApp(lambda: RaceScreen(race), theme)
+    app.run()
+    return app.return_code or 0
 
 
 def _run(session: Session, make_screen: Callable[[], Screen[None]], theme: str | None) -> int:

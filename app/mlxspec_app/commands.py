@@ -59,6 +59,7 @@ COMMANDS = (
     Command("retry", "write the last reply again", "regenerate", aliases=("regenerate",)),
     Command("stop", "end the reply after this round", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
+    Command("replay", "step through the conversation round by round", "replay"),
     Command("copy", "copy the last reply", "copy_reply"),
     Command("code", "copy the last block of code", "copy_code"),
     Command(

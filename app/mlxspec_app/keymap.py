@@ -1,4 +1,4 @@
-"""Every key of the app in one table; the footer, the help screen and the bindings read it.
+"""Every key of the chat in one table; the footer, the help screen and the bindings read it.
 
 The ids let a user's key map rebind an action without naming its default key.
 """
@@ -67,45 +67,75 @@ CHAT = (
         id="chat.new",
         tooltip="forget the conversation",
     ),
+    Binding(
+        "f6",
+        "replay",
+        "Replay",
+        priority=True,  # a text area takes F6 for itself
+        id="chat.replay",
+        tooltip="step through the conversation round by round",
+    ),
     *COMMON,
 )
 
-REPLAY = (
-    Binding("space", "pause", "Pause", id="replay.pause", tooltip="pause or go on"),
+TRANSCRIPT = (
     Binding(
-        "full_stop",
-        "step",
-        "Step",
-        key_display=".",
-        id="replay.step",
-        tooltip="pause and show the next round",
-    ),
-    Binding(
-        "plus,equals_sign",
-        "faster",
-        "Faster",
+        "left,h",
+        "token(-1)",
+        "Token",
         show=False,
-        key_display="+",
-        id="replay.faster",
-        tooltip="double the speed",
+        id="transcript.before",
+        tooltip="in the transcript: the token before, who wrote it and against whom",
     ),
     Binding(
-        "minus",
-        "slower",
-        "Slower",
+        "right,l",
+        "token(1)",
+        "Token",
         show=False,
-        key_display="-",
-        id="replay.slower",
-        tooltip="halve the speed",
+        id="transcript.after",
+        tooltip="in the transcript: the token after",
     ),
-    Binding("q", "app.quit", "Quit", id="replay.quit", tooltip="quit"),
-    *COMMON,
+    Binding(
+        "left_square_bracket",
+        "round(-1)",
+        "Round",
+        show=False,
+        key_display="[",
+        id="transcript.round_before",
+        tooltip="in the transcript: the round before",
+    ),
+    Binding(
+        "right_square_bracket",
+        "round(1)",
+        "Round",
+        show=False,
+        key_display="]",
+        id="transcript.round_after",
+        tooltip="in the transcript: the round after",
+    ),
+    Binding(
+        "k",
+        "reply(-1)",
+        "Reply",
+        show=False,
+        id="transcript.reply_before",
+        tooltip="in the transcript: the reply before",
+    ),
+    Binding(
+        "j",
+        "reply(1)",
+        "Reply",
+        show=False,
+        id="transcript.reply_after",
+        tooltip="in the transcript: the reply after",
+    ),
 )
 
 PROMPT_KEYS = (
     ("Enter", "send the message; while a reply is being written it waits its turn"),
     ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
     ("Up", "on the first line: the message sent before"),
+    ("Tab", "to the transcript, whose tokens can be inspected; again, back to the prompt"),
 )
 
 

@@ -6,9 +6,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec_app.keymap import CHAT, PROMPT_KEYS, key_list
+from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
+from mlxspec_app.messages import Reply
+from mlxspec_app.retell import events_of
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
+from mlxspec_app.screens.live_replay import LiveReplayScreen
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
@@ -21,16 +24,21 @@ class ChatScreen(ConversationScreen):
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
 
+    def on_mount(self) -> None:
+        self.query_one(Transcript).can_focus = True
+
     def compose_controls(self) -> ComposeResult:
         yield CommandHints()
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in (*PROMPT_KEYS, *key_list(CHAT))]
+        return [Key(*row) for row in (*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
             return self.state.phase == "busy" or bool(self.state.queue)
+        if action == "replay":
+            return self.state.reply is not None
         if action in ("regenerate", "verify"):
             return self.state.phase == "ready" and self.state.reply is not None
         if action == "new_chat":
@@ -100,6 +108,20 @@ class ChatScreen(ConversationScreen):
         self.state.phase = "busy"
         self.session.prove()
         self._after_order()
+
+    def action_adjust(self, name: str, value: str) -> None:
+        try:
+            self.session.adjust(name, value)
+        except ValueError as error:
+            self.notify(str(error), severity="warning", timeout=4)
+        else:
+            self.notify(f"{name} is {value} from the next reply on", timeout=2)
+
+    def action_replay(self) -> None:
+        def num_rounds() -> int:
+            return sum(len(m.rounds) for m in self.state.messages if isinstance(m, Reply))
+
+        self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
 
     def action_new_chat(self) -> None:
         self.session.stop()

@@ -4,7 +4,7 @@ from textual.screen import Screen
 
 from mlxspec_app.clipboard import copy_text
 from mlxspec_app.code_blocks import code_blocks
-from mlxspec_app.commands import Order, UnknownCommandError, parse
+from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
 from mlxspec_app.messages import Reply
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.session import Session
@@ -43,6 +43,10 @@ class CommandedScreen(Screen[None]):
             self._carry_out(order)
         return order is not None
 
+    def known_commands(self) -> list[Command]:
+        """Return the commands that this screen can carry out."""
+        return [command for command in COMMANDS if hasattr(self, f"action_{command.action}")]
+
     def offer(self, line: str) -> None:
         """Let the user finish a line; here there is nowhere to type."""
         self.notify(f"{line.strip()} cannot be typed here", timeout=3)
@@ -54,14 +58,6 @@ class CommandedScreen(Screen[None]):
             return
         route = copy_text(self.app, text)
         self.notify(f"{len(text)} characters, by {route}", title="Copied", timeout=2)
-
-    def action_adjust(self, name: str, value: str) -> None:
-        try:
-            self.session.adjust(name, value)
-        except ValueError as error:
-            self.notify(str(error), severity="warning", timeout=4)
-        else:
-            self.notify(f"{name} is {value} from the next reply on", timeout=2)
 
     def action_theme(self, name: str) -> None:
         names = [theme.name for theme in THEMES]

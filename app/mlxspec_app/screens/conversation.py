@@ -7,6 +7,7 @@ transcript; a slower timer renews everything around it. Nothing here waits for t
 import os
 from typing import ClassVar, Literal
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
@@ -18,6 +19,7 @@ from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.draft_lane import DraftLane
+from mlxspec_app.widgets.inspector import Inspector
 from mlxspec_app.widgets.notice_rows import NoticeRows
 from mlxspec_app.widgets.stats_panel import StatsPanel
 from mlxspec_app.widgets.status_bar import StatusBar
@@ -54,8 +56,9 @@ class ConversationScreen(CommandedScreen):
                 yield Transcript(id="transcript")
                 yield Static(id="pill")
             yield StatsPanel()
-        yield TreePanel()
-        yield DraftLane()
+        yield Inspector()
+        yield self.make_tree()
+        yield self.make_lane()
         yield NoticeRows()
         yield from self.compose_controls()
         yield Footer(show_command_palette=False)
@@ -68,16 +71,28 @@ class ConversationScreen(CommandedScreen):
         """Return the page shown until there is a message."""
         return Welcome()
 
+    def make_tree(self) -> TreePanel:
+        """Return the view of the last draft tree."""
+        return TreePanel()
+
+    def make_lane(self) -> DraftLane:
+        """Return the view of the last round."""
+        return DraftLane()
+
     def active_keys(self) -> list[Key]:
         """Return the keys of the screen, for the help page."""
         return []
 
     def on_mount(self) -> None:
-        self.session.start()
+        self.begin()
         rate = FRAMES_PER_S_OVER_SSH if "SSH_CONNECTION" in os.environ else FRAMES_PER_S
         self._frames = self.set_interval(1 / rate, self.tick)
         self.set_interval(1 / PANELS_PER_S, self.update_panels)
         self.update_views()
+
+    def begin(self) -> None:
+        """Start the session; called once, when the widgets are there."""
+        self.session.start()
 
     def tick(self) -> None:
         """Take in what happened since the last frame and show it."""
@@ -131,6 +146,10 @@ class ConversationScreen(CommandedScreen):
             tree.show(self.state.last_round)
         self._update_pill(transcript.unseen)
 
+    @on(Transcript.Pointed)
+    def _inspect(self, event: Transcript.Pointed) -> None:
+        self.query_one(Inspector).show(event.facts)
+
     def on_resize(self) -> None:
         self._place_stats()
 
@@ -158,7 +177,7 @@ class ConversationScreen(CommandedScreen):
         self.update_panels()
 
     def action_help(self) -> None:
-        self.app.push_screen(HelpScreen(self.active_keys()))
+        self.app.push_screen(HelpScreen(self.active_keys(), self.known_commands()))
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         transcript = self.query_one(Transcript)

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from mlxspec_app.commands import COMMANDS
+from mlxspec_app.commands import Command
 from mlxspec_app.inks import INKS
 from mlxspec_app.widgets.legend import legend
 
@@ -34,17 +34,17 @@ class HelpScreen(ModalScreen[None]):
         Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
     ]
 
-    def __init__(self, keys: Sequence[Key]) -> None:
-        """Make the page for a screen with these keys."""
+    def __init__(self, keys: Sequence[Key], commands: Sequence[Command] = ()) -> None:
+        """Make the page for a screen with these keys and commands."""
         super().__init__()
-        self._keys = keys
+        self._keys, self._commands = keys, commands
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(Content("\n").join(help_rows(self._keys)))
+            yield Static(Content("\n").join(help_rows(self._keys, self._commands)))
 
 
-def help_rows(keys: Sequence[Key]) -> list[Content]:
+def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Content]:
     """Return the page row by row."""
     rows = [Content.styled("What the colours and signs mean", _HEADING), *legend()]
     rows.append(
@@ -58,8 +58,9 @@ def help_rows(keys: Sequence[Key]) -> list[Content]:
     rows += [_entry(ink.name, ink.meaning) for ink in INKS]
     rows += [Content(""), Content.styled("Keys", _HEADING)]
     rows += [_entry(key.key, key.meaning) for key in keys]
-    rows += [Content(""), Content.styled("Commands", _HEADING)]
-    rows += [_entry(command.usage, command.meaning) for command in COMMANDS]
+    if commands:
+        rows += [Content(""), Content.styled("Commands", _HEADING)]
+    rows += [_entry(command.usage, command.meaning) for command in commands]
     rows += [Content(""), Content.styled("Figures", _HEADING)]
     rows += [
         _entry("acc/round", "drafted tokens kept per round; the target adds one of its own"),

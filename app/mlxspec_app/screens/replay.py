@@ -1,20 +1,28 @@
 """The replay: a conversation screen fed by a recording, with a transport below it."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec_app.keymap import REPLAY, key_list
+from mlxspec_app.keymap import key_list
+from mlxspec_app.keymap_recordings import REPLAY
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
+from mlxspec_app.timeline import Unit
+from mlxspec_app.widgets.draft_lane import DraftLane
+from mlxspec_app.widgets.phase_views import PhaseLane, PhaseTree
+from mlxspec_app.widgets.scrubber import Scrubber
 from mlxspec_app.widgets.transport import Transport
+from mlxspec_app.widgets.tree_panel import TreePanel
 from mlxspec_app.widgets.welcome import Welcome
 
 
 class ReplayScreen(ConversationScreen):
-    """Plays a recording with the views of the chat."""
+    """Plays a recording with the views of the chat, phase by phase where there is time for it."""
 
     NOTE = "replay"
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
@@ -25,6 +33,12 @@ class ReplayScreen(ConversationScreen):
         super().__init__(session)
         self.recording = session
 
+    def make_tree(self) -> TreePanel:
+        return PhaseTree()
+
+    def make_lane(self) -> DraftLane:
+        return PhaseLane()
+
     def make_welcome(self) -> Welcome:
         return Welcome(examples=())
 
@@ -34,24 +48,55 @@ class ReplayScreen(ConversationScreen):
     def active_keys(self) -> list[Key]:
         return [Key(*row) for row in key_list(REPLAY)]
 
+    def tick(self) -> None:
+        state = self.recording.rewound()
+        if state is not None:
+            self.state = state
+            self.update_views()
+            self.refresh_bindings()
+        super().tick()
+
     def update_panels(self) -> None:
         super().update_panels()
-        self.query_one(Transport).refresh()
+        view = self.recording.view if self.recording.lingers else None
+        self.query_one(PhaseLane).show_phase(view)
+        self.query_one(PhaseTree).show_phase(view)
+        self.query_one(Transport).show()
 
     def action_pause(self) -> None:
-        self.recording.paused = not self.recording.paused
+        self.recording.playhead.paused = not self.recording.playhead.paused
         self._show_now()
 
-    def action_step(self) -> None:
-        self.recording.step()
+    def action_move(self, unit: Unit, direction: Literal[1, -1]) -> None:
+        self.recording.move(unit, direction)
         self._show_now()
 
-    def action_faster(self) -> None:
-        self.recording.change_speed("faster")
+    def action_speed(self, direction: Literal["faster", "slower"]) -> None:
+        self.recording.playhead.change_speed(direction)
         self._show_now()
 
-    def action_slower(self) -> None:
-        self.recording.change_speed("slower")
+    def action_rewind(self) -> None:
+        self._go_to(0)
+
+    def action_wind(self) -> None:
+        self._go_to(len(self.recording.timeline))
+
+    def action_ask_round(self) -> None:
+        rounds = self.recording.timeline.rounds
+        if rounds:
+            self.app.push_screen(GoToScreen(len(rounds)), self._go_to_round)
+
+    @on(Scrubber.Picked)
+    def _pick(self, event: Scrubber.Picked) -> None:
+        self._go_to(self.recording.timeline.at_share(event.share))
+
+    def _go_to_round(self, number: int | None) -> None:
+        if number is not None:
+            self.recording.playhead.paused = True
+            self._go_to(self.recording.timeline.end_of_round(number))
+
+    def _go_to(self, position: int) -> None:
+        self.recording.go_to(position)
         self._show_now()
 
     def _show_now(self) -> None:

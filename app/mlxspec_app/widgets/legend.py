@@ -5,22 +5,22 @@ from textual.content import Content
 from mlxspec_app.rounds import Mark
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
 
-_MEANINGS: tuple[tuple[Mark, str], ...] = (
-    ("accepted", "drafted, and the target agreed"),
-    ("corrected", "the target's word where the draft was wrong"),
-    ("bonus", "the target's word after a fully kept draft"),
-    ("plain", "decoded without a draft"),
-    ("rejected", "drafted, and not what the target says"),
-    ("skipped", "drafted behind a rejected token, not judged"),
-)
+MEANINGS: dict[Mark, str] = {
+    "accepted": "drafted, and the target agreed",
+    "corrected": "the target's word where the draft was wrong",
+    "bonus": "the target's word after a fully kept draft",
+    "plain": "decoded without a draft",
+    "rejected": "drafted, and not what the target says",
+    "skipped": "drafted behind a rejected token, not judged",
+}
+_KEPT: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
 _NAME_CELLS = 12
 
 
 def legend(*, kept_only: bool = False) -> list[Content]:
     """Return a row for each verdict; `kept_only` leaves out tokens that never become text."""
-    meanings = _MEANINGS[:4] if kept_only else _MEANINGS
-    return [_row(mark, meaning) for mark, meaning in meanings]
+    return [_row(mark, MEANINGS[mark]) for mark in (_KEPT if kept_only else MEANINGS)]
 
 
 def _row(mark: Mark, meaning: str) -> Content:

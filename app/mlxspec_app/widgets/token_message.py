@@ -81,6 +81,7 @@ class TokenMessage(Widget):
         self._strips: dict[int, Strip] = {}
         self._ink = INKS[0]
         self._streaming = False
+        self._pointed: int | None = None
 
     @property
     def num_spans(self) -> int:
@@ -107,6 +108,18 @@ class TokenMessage(Widget):
         last = len(self._text.rows) - 1
         self._forget(range(last, last + 1))
         self._repaint(last, grew=False)
+
+    def point_at(self, span: int | None) -> int | None:
+        """Mark a span, or none; return the row where it begins."""
+        if span != self._pointed:
+            self._pointed = span
+            self._forget_all()
+        if span is None:
+            return None
+        tags = (
+            (y, run.tag) for y, row in enumerate(self._text.rows) for run in self._text.runs(row)
+        )
+        return next((y for y, tag in tags if tag >= span), len(self._text.rows) - 1)
 
     def set_ink(self, ink: Ink) -> None:
         if ink is not self._ink:
@@ -176,7 +189,7 @@ class TokenMessage(Widget):
                 self._text.lines[row.line].text,
                 run,
                 chosen,
-                self._span_style(self._spans[run.tag]),
+                self._run_style(run),
                 self._selection_style,
             )
         ]
@@ -196,6 +209,10 @@ class TokenMessage(Widget):
             return Segment(_SAID if y == 0 else "  ", self._style("gutter"))
         share = accepted_share(runs, self._spans) if self._ink.bands else 0.0
         return Segment(block(share) + " ", self._style("share"))
+
+    def _run_style(self, run: Run) -> Style:
+        style = self._span_style(self._spans[run.tag])
+        return style + Style(reverse=True) if run.tag == self._pointed else style
 
     def _span_style(self, span: Span) -> Style:
         name = "plain" if self._said else self._ink.style_of(span)

@@ -4,19 +4,39 @@ It follows the newest text until the reader scrolls away, and follows again when
 back to the end; `unseen` counts what arrived meanwhile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+from textual import events
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
+from textual.geometry import Region
+from textual.message import Message as Notice
 from textual.widget import Widget
 
 from mlxspec_app.inks import INKS, Ink
+from mlxspec_app.keymap import TRANSCRIPT
 from mlxspec_app.messages import Message, Reply
+from mlxspec_app.token_cursor import TokenCursor, by_reply, by_round, by_token, last_token
+from mlxspec_app.token_facts import TokenFacts, facts_of
 from mlxspec_app.widgets.reply_footer import ReplyFooter
 from mlxspec_app.widgets.token_message import TokenMessage
 
 
-class Transcript(VerticalScroll):
-    """Shows the messages of a conversation, oldest first."""
+class Transcript(VerticalScroll, can_focus=False):
+    """Shows the messages of a conversation, oldest first.
+
+    Where the screen lets it be focused, single tokens can be pointed at.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = list(TRANSCRIPT)
+
+    @dataclass
+    class Pointed(Notice):
+        """Another token is pointed at, or none any more."""
+
+        facts: TokenFacts | None
 
     DEFAULT_CSS = """
     Transcript {
@@ -34,6 +54,8 @@ class Transcript(VerticalScroll):
         super().__init__(id=id)
         self._messages: dict[int, TokenMessage] = {}
         self._footers: dict[int, ReplyFooter] = {}
+        self._replies: list[Reply] = []
+        self._cursor: TokenCursor | None = None
         self._ink = INKS[0]
         self._left_end = False
         self._seen_tokens = 0
@@ -72,6 +94,7 @@ class Transcript(VerticalScroll):
 
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text."""
+        self._replies = [message for message in messages if isinstance(message, Reply)]
         numbers = {message.number for message in messages}
         for number in [n for n in self._messages if n not in numbers]:
             self._drop(number)
@@ -86,6 +109,37 @@ class Transcript(VerticalScroll):
         self._tokens = sum(len(message.spans) for message in messages)
         if self.is_following:
             self._seen_tokens = self._tokens
+
+    def on_blur(self, event: events.Blur) -> None:
+        self._point(None)
+
+    def action_token(self, step: int) -> None:
+        self._move(by_token, step)
+
+    def action_round(self, step: int) -> None:
+        self._move(by_round, step)
+
+    def action_reply(self, step: int) -> None:
+        self._move(by_reply, step)
+
+    def _move(
+        self, by: Callable[[Sequence[Reply], TokenCursor, int], TokenCursor], step: int
+    ) -> None:
+        at = self._cursor
+        is_there = at is not None and at.reply < len(self._replies)
+        self._point(by(self._replies, at, step) if at and is_there else last_token(self._replies))
+
+    def _point(self, cursor: TokenCursor | None) -> None:
+        self._cursor = cursor
+        pointed = None if cursor is None else self._replies[cursor.reply]
+        for number, widget in self._messages.items():
+            if cursor is None or pointed is None or number != pointed.number:
+                widget.point_at(None)
+                continue
+            row = widget.virtual_region.y + (widget.point_at(cursor.span) or 0)
+            self.scroll_to_region(Region(0, row, 1, 1), animate=False)
+        facts = facts_of(pointed, cursor.span) if pointed and cursor else None
+        self.post_message(self.Pointed(facts))
 
     def update_footers(self) -> None:
         for footer in self._footers.values():

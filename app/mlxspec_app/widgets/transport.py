@@ -1,41 +1,89 @@
-"""The transport of a replay: where it is, how fast it runs, and a strip of the whole recording."""
+"""The transport of a replay: how fast it runs, where it is, and which phase is on show."""
 
+from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.content import Content
-from textual.widget import Widget
+from textual.widgets import Static
 
-from mlxspec_app.bars import spark
 from mlxspec_app.replay import ReplaySession
+from mlxspec_app.timeline import Phase
+from mlxspec_app.widgets.scrubber import Scrubber
+
+_PHASES: tuple[Phase, ...] = ("draft", "verify", "commit")
+_GAP = "   "
+_MUTED = "$spec-muted"
 
 
-class Transport(Widget):
-    """Two rows: accepted length over the whole recording, played part lit; and the figures."""
+class Transport(Vertical):
+    """Three rows: the scrubber, and the figures."""
 
     DEFAULT_CSS = """
-    Transport { height: 3; padding: 0 1; border-top: solid $spec-line; text-wrap: nowrap; }
+    Transport {
+        height: 3;
+        & > Static { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    }
     """
-    ALLOW_SELECT = False
 
     def __init__(self, session: ReplaySession) -> None:
         """Make the transport of a session."""
         super().__init__()
         self._session = session
-        self._lengths = session.accepted_lengths
 
-    def render(self) -> Content:
-        session, width = self._session, max(1, self.size.width)
-        played, total = session.rounds_played, len(self._lengths)
-        line = spark(self._lengths, width, max([*self._lengths, 1]))
-        cut = round(len(line) * played / total) if total else 0
-        strip = Content.assemble((line[:cut], "$spec-accepted"), (line[cut:], "$spec-muted"))
-        return Content("\n").join([strip, self._figures(played, total)])
+    def compose(self) -> ComposeResult:
+        yield Scrubber(self._session.timeline)
+        yield Static(id="place")
 
-    def _figures(self, played: int, total: int) -> Content:
-        session = self._session
-        sign = "■ end" if not session.busy else "‖ paused" if session.paused else "▶"
-        speed = f"{session.speed:g}\u00d7"
-        return Content.assemble(
-            (f"{sign} {speed}", "$foreground bold"),
-            (" +/-", "$spec-muted"),
-            (f"   round {played}/{total}", "$foreground"),
-            (f"   {session.position:.1f} of {session.duration:.1f} s", "$spec-muted"),
-        )
+    def show(self, note: str = "") -> None:
+        """Show where the session is, and a note."""
+        self.query_one(Scrubber).show(self._session.position)
+        row = place_row(self._session, max(1, self.size.width - 2), note)
+        self.query_one("#place", Static).update(row)
+
+
+def place_row(session: ReplaySession, width: int, note: str = "") -> Content:
+    """Return the figures of the place, in at most `width` cells: what tells least goes first."""
+    timeline = session.timeline
+    current = timeline.rounds_done(session.position) + (session.view is not None)
+    state = [
+        Content.styled(playing_sign(session), "$foreground bold"),
+        Content.styled(f"round {current}/{len(timeline.rounds)}", "$foreground"),
+    ]
+    reply = f"reply {_reply_at(session)}/{timeline.num_replies}"
+    time = f"{session.timeline.time_of(session.position):.2f} of {timeline.duration:.2f} s"
+    extras = [
+        Content.styled(note, "$spec-corrected"),
+        _phases(session),
+        Content.styled(time, _MUTED),
+        Content.styled(reply if timeline.num_replies > 1 else "", _MUTED),
+    ]
+    for extra in extras:
+        longer = [*state, extra]
+        if extra and sum(part.cell_length + len(_GAP) for part in longer) <= width + len(_GAP):
+            state = longer
+    return Content(_GAP).join(state)
+
+
+def playing_sign(session: ReplaySession) -> str:
+    """Return whether it plays, and how many times as fast as it was."""
+    sign = "■ end" if not session.busy else "‖ paused" if session.playhead.paused else "▶"
+    return f"{sign} {session.playhead.speed:g}\u00d7"
+
+
+def _reply_at(session: ReplaySession) -> int:
+    done = session.timeline.rounds_done(session.position)
+    rounds = session.timeline.rounds
+    return rounds[min(done, len(rounds) - 1)].reply if rounds else session.timeline.num_replies
+
+
+def _phases(session: ReplaySession) -> Content:
+    """Return the phases of a round with the one on show, where there is time to look at it."""
+    moments, position = session.timeline.moments, session.position
+    phase = moments[position - 1].phase if position and session.lingers else None
+    if phase == "prefill":
+        return Content.styled("▸prefill", "$foreground bold")
+    return Content(" ").join(
+        Content.styled(f"▸{name}", "$foreground bold")
+        if name == phase
+        else Content.styled(f" {name}", _MUTED)
+        for name in _PHASES
+    )

@@ -1,0 +1,128 @@
+"""A film of the chat for a terminal: asciicast v2, lines of JSON at the recorded times.
+
+It is computed from the trace, not recorded from a screen, so the same trace gives the same film.
+Text wraps as in the app: when a word grows past the edge, its row is written again. Every token
+carries its own background, so the colours stay readable on a light terminal too.
+Format: https://docs.asciinema.org/manual/asciicast/v2/
+"""
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from mlxspec_app.export.looks import LOOKS, colours, xterm
+from mlxspec_app.export.recording import Recording, Written, written_by_round
+from mlxspec_app.inks import INKS
+from mlxspec_app.messages import Message, Reply, Span
+from mlxspec_app.phrases import reply_figures
+from mlxspec_app.safe_text import safe_line, safe_text
+from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
+from mlxspec_app.wrap import Row, WrappedText
+
+WIDTH, HEIGHT = 80, 24
+_RESET = "\x1b[0m"
+_DARK = colours(dark=True)
+_MUTED = f"\x1b[38;5;{xterm(_DARK['muted'])}m"
+_BANDS = (234, 236)  # greys of the 256-colour table
+_SAID = "\u276f "
+
+
+class Frame(NamedTuple):
+    """What is written to the terminal, and when, in seconds."""
+
+    at: float
+    text: str
+
+
+def render(recording: Recording, width: int = WIDTH) -> str:
+    """Return the film, `width` columns wide."""
+    header = {
+        "version": 2,
+        "width": width,
+        "height": HEIGHT,
+        "title": safe_line(recording.title),
+        "env": {"TERM": "xterm-256color"},
+        "theme": _theme(),
+    }
+    lines = [json.dumps(header)]
+    lines += [json.dumps([round(at, 6), "o", text]) for at, text in _frames(recording, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _theme() -> dict[str, str]:
+    names = ("page", "rejected", "accepted", "corrected", "bonus", "bonus", "accepted", "plain")
+    palette = ":".join(_DARK[name].lower() for name in names)
+    return {"fg": _DARK["text"].lower(), "bg": _DARK["page"].lower(), "palette": palette}
+
+
+def _frames(recording: Recording, width: int) -> Iterator[Frame]:
+    times = {id(moment.event): moment.at for moment in Timeline(recording.events).moments}
+    now = 0.0
+    for message in recording.messages:
+        if not isinstance(message, Reply):
+            yield Frame(now, _said(message, width))
+            continue
+        page = _Page(width)
+        for number, written in enumerate(written_by_round(message)):
+            if number < len(message.rounds):
+                now = times[id(message.rounds[number].verdict)]
+            yield Frame(now, page.add(written, _BANDS[number % 2]))
+        yield Frame(now, _end(message, width))
+        now += PAUSE_BETWEEN_REPLIES_S
+
+
+def _said(message: Message, width: int) -> str:
+    rows = _plain_rows(safe_text(message.text), width - len(_SAID))
+    signs = [_SAID] + [" " * len(_SAID)] * (len(rows) - 1)
+    lines = [f"\x1b[1m{sign}{row}{_RESET}" for sign, row in zip(signs, rows, strict=True)]
+    return "\r\n".join([*lines, "", ""])
+
+
+def _end(reply: Reply, width: int) -> str:
+    parts = [part.text for part in reply_figures(reply)]
+    if reply.error:
+        parts.append(safe_line(reply.error))
+    rows = [f"{_MUTED}{row}{_RESET}" for row in _plain_rows(" · ".join(parts), width)]
+    return "\r\n\r\n" + "\r\n".join([*rows, "", ""])
+
+
+def _plain_rows(text: str, width: int) -> list[str]:
+    wrapped = WrappedText(width)
+    wrapped.append(text)
+    return [wrapped.row_text(row).rstrip() for row in wrapped.rows]
+
+
+class _Page:
+    """A reply as it grows on the terminal."""
+
+    def __init__(self, width: int) -> None:
+        self._wrapped = WrappedText(width)
+        self._looks: list[str] = []
+
+    def add(self, written: list[Written], band: int) -> str:
+        """Return what tokens write: the last row again, and those below it."""
+        first = len(self._wrapped.rows) - 1
+        for _, span in written:
+            self._looks.append(_sgr(span, band))
+            self._wrapped.append(safe_text(span.text), len(self._looks) - 1)
+        return "\r\x1b[K" + "\r\n".join(self._row(row) for row in self._wrapped.rows[first:])
+
+    def _row(self, row: Row) -> str:
+        text = self._wrapped.lines[row.line].text
+        # spaces may hang over the edge, where a terminal would begin a new row
+        end = row.end - max(0, cell_len(self._wrapped.row_text(row)) - self._wrapped.width)
+        pieces = [
+            self._looks[run.tag] + text[run.start : min(run.end, end)]
+            for run in self._wrapped.runs(row)
+            if run.start < end
+        ]
+        return "".join(pieces) + _RESET
+
+
+def _sgr(span: Span, band: int) -> str:
+    look = LOOKS[INKS[0].style_of(span)]
+    styles = ((1, look.bold), (3, look.italic), (4, look.underline))
+    on = "".join(f"{code};" for code, is_on in styles if is_on)
+    return f"\x1b[0;{on}38;5;{xterm(_DARK[look.colour])};48;5;{band}m"

@@ -1,0 +1,129 @@
+"""The shareable page: one file that shows, explains and plays a recorded chat, with no network.
+
+The text, the figures and the tables are written here, so the page can be read without scripts and
+by a screen reader. The trace is embedded too. The scripts beside this file read it back to step
+through the rounds, to draw the draft trees, to inspect a token, and to hand the trace out again.
+"""
+
+import json
+from collections.abc import Iterator
+from html import escape
+from importlib import resources
+from string import Template
+from typing import get_args
+
+from mlxspec.events import Event
+from mlxspec.trace import event_to_json
+from mlxspec_app.export.html_chat import chat
+from mlxspec_app.export.html_stats import headline, statistics
+from mlxspec_app.export.looks import LOOKS, colours
+from mlxspec_app.export.recording import Recording, total
+from mlxspec_app.inks import INKS, Ink, StyleName
+from mlxspec_app.safe_text import safe_line
+
+_MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
+
+
+def render(recording: Recording) -> str:
+    """Return the page."""
+    stats = total(recording.replies)
+    return Template(_part("page.html")).substitute(
+        title=escape(safe_line(recording.title)),
+        style=_rules() + _part("page.css"),
+        ink=INKS[0].name,
+        inks="".join(_choice("ink", ink.name) for ink in INKS),
+        themes="".join(_choice("theme", name) for name in ("auto", "light", "dark")),
+        headline=headline(recording.replies[-1], stats),
+        legends="".join(_legend(ink) for ink in INKS),
+        chat=chat(recording.messages),
+        statistics=statistics(stats, "All replies"),
+        trace="\n".join(_embedded(event) for event in recording.events),
+        script=_part("page_tree.js") + _part("page_token.js") + _part("page.js"),
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("mlxspec_app.export").joinpath(name).read_text(encoding="utf-8")
+
+
+def _embedded(event: Event) -> str:
+    """Return a line of the trace that cannot end the element it stands in."""
+    record = json.loads(event_to_json(event), parse_float=_short)
+    return json.dumps(record, separators=(",", ":")).translate(_MARKUP)
+
+
+def _short(digits: str) -> float:
+    return float(f"{float(digits):.7g}")
+
+
+def _choice(group: str, name: str) -> str:
+    checked = " checked" if name in (INKS[0].name, "auto") else ""
+    return (
+        f'<label><input type="radio" name="{group}" id="{group}-{name}" value="{name}"{checked}>'
+        f"<span>{name}</span></label>"
+    )
+
+
+def _rules() -> str:
+    day, mint = colours(dark=False), colours(dark=True)
+    tints = "".join(f"--{name}:light-dark({day[name]},{mint[name]});" for name in mint)
+    looks = "\n".join(rule for ink in INKS for rule in _ink_rules(ink))
+    return f":root{{{tints}}}\n{looks}\n"
+
+
+def _ink_rules(ink: Ink) -> Iterator[str]:
+    """Yield the rules that hold while an ink is chosen."""
+    chosen = f"[data-ink={ink.name}]"  # `:has` would match every token again at every step
+    yield f"{chosen} .legend.{ink.name}{{display:block}}"
+    if not ink.bands:
+        yield f"{chosen} .round{{background:none}}"
+    for name in get_args(StyleName):
+        look = LOOKS[name]
+        if name != "plain":
+            rule = f"color:var(--{look.colour});"
+            rule += "font-weight:700;" if look.bold else ""
+            rule += "font-style:italic;" if look.italic else ""
+            rule += "text-decoration-line:underline;" if look.underline else ""
+            yield f"{chosen} .{ink.name}-{name}{{{rule}}}"
+
+
+_KEYS = {
+    "provenance": (
+        ("accepted", "accepted", "drafted, and the model agreed"),
+        ("corrected", "corrected", "the model's word where the draft was wrong"),
+        ("bonus", "bonus", "the model's word after a fully kept draft"),
+        ("plain", "plain", "decoded without a draft"),
+    ),
+    "exceptions": (
+        ("corrected", "corrected", "the model's word where the draft was wrong"),
+        ("bonus", "bonus", "the model's word after a fully kept draft"),
+    ),
+    "confidence": (
+        ("step-1", "p ≥ .9", ""),
+        ("step-2", "≥ .7", ""),
+        ("step-3", "≥ .5", ""),
+        ("step-4", "≥ .3", ""),
+        ("step-5", "below", "how sure the model was of the word"),
+    ),
+    "surprise": (
+        ("far-over", "q > 8p", ""),
+        ("over", "q > 2p", "the draft was surer than the model"),
+        ("under", "p > 2q", ""),
+        ("far-under", "p > 8q", "the model was surer than the draft"),
+    ),
+    "drafter": (
+        ("text", "from earlier text", ""),
+        ("head", "from a trained head", ""),
+        ("model", "from a second model", ""),
+        ("plain", "the model itself", ""),
+    ),
+    "off": (("plain", "plain text", "no colours, no bands"),),
+}
+
+
+def _legend(ink: Ink) -> str:
+    keys = "".join(
+        f'<li><b class="{ink.name}-{style}">{name}</b>{f" {meaning}" if meaning else ""}</li>'
+        for style, name, meaning in _KEYS[ink.name]
+    )
+    return f'<ul class="legend {ink.name}" aria-label="what the colours mean">{keys}</ul>'

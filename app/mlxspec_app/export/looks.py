@@ -1,0 +1,90 @@
+"""How tokens look outside the app: the theme's colours, each with its weight, slope or line.
+
+The same table dresses the page, the picture and the film. The two sets of colours lie inside the
+xterm-256 cube, so the film shows on any terminal exactly what the page shows.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from mlxspec_app.inks import StyleName
+from mlxspec_app.themes import DAY, MINT
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of a token.
+
+    Attributes:
+        colour: Name of a colour of the theme, without its prefix.
+        bold: Whether it is heavier.
+        italic: Whether it slopes.
+        underline: Whether it has a line below.
+    """
+
+    colour: str
+    bold: bool = False
+    italic: bool = False
+    underline: bool = False
+
+
+LOOKS: dict[StyleName, Look] = {
+    "plain": Look("plain"),
+    "accepted": Look("accepted"),
+    "corrected": Look("corrected", bold=True, underline=True),
+    "bonus": Look("bonus", italic=True),
+    "step-1": Look("step-1"),
+    "step-2": Look("step-2"),
+    "step-3": Look("step-3"),
+    "step-4": Look("step-4", bold=True),
+    "step-5": Look("step-5", bold=True, underline=True),
+    "over": Look("corrected", underline=True),
+    "far-over": Look("corrected", bold=True, underline=True),
+    "under": Look("bonus", italic=True),
+    "far-under": Look("bonus", bold=True, italic=True),
+    "text": Look("accepted"),
+    "head": Look("bonus", italic=True),
+    "model": Look("corrected", underline=True),
+}
+
+_PREFIX = "spec-"
+_LEVELS = (0, 95, 135, 175, 215, 255)
+
+
+def colours(*, dark: bool) -> dict[str, str]:
+    """Return the colours of a theme by name, as #RRGGBB; the dark one is mint, the light one day.
+
+    Beside the colours of speculation these are "page", "surface", "panel", "text" and "edge".
+    """
+    theme = MINT if dark else DAY
+    named = {
+        name.removeprefix(_PREFIX): value
+        for name, value in theme.variables.items()
+        if name.startswith(_PREFIX)
+    }
+    frame = {
+        "page": theme.background,
+        "surface": theme.surface,
+        "panel": theme.panel,
+        "text": theme.foreground,
+        "edge": theme.variables["border"],
+    }
+    return named | {name: value for name, value in frame.items() if value is not None}
+
+
+@cache
+def xterm(colour: str) -> int:
+    """Return the entry of the 256-colour table, 16 and above, that is nearest to #RRGGBB."""
+    wanted = tuple(int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    cube = {
+        16 + 36 * r + 6 * g + b: (_LEVELS[r], _LEVELS[g], _LEVELS[b])
+        for r in range(6)
+        for g in range(6)
+        for b in range(6)
+    }
+    table = cube | {232 + step: (8 + 10 * step,) * 3 for step in range(24)}
+    return min(table, key=lambda code: _distance(wanted, table[code]))
+
+
+def _distance(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(left, right, strict=True))

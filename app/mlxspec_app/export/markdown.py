@@ -1,0 +1,73 @@
+"""The conversation exactly as it was said, in Markdown, with a table of figures below each reply.
+
+Nothing of the text is changed. A code fence that a cut-off reply left open is closed after it,
+or the table would be shown as code.
+"""
+
+import re
+from collections.abc import Iterator
+
+from mlxspec_app.export.recording import Recording
+from mlxspec_app.messages import Message, Reply
+from mlxspec_app.phrases import seconds
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_ROLES = {"user": "You", "system": "System"}
+
+
+def render(recording: Recording) -> str:
+    """Return the conversation as Markdown."""
+    parts = [part for message in recording.messages for part in _message(message)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _message(message: Message) -> Iterator[str]:
+    if not isinstance(message, Reply):
+        yield f"## {_ROLES.get(message.role, message.role)}"
+        yield _closed(message.text)
+        return
+    yield f"## {message.started.target if message.started is not None else 'Assistant'}"
+    yield _closed(message.text)
+    if message.error:
+        yield f"*The reply broke off: {' '.join(message.error.split())}*"
+    yield _table(message)
+
+
+def _closed(text: str) -> str:
+    fence = open_fence(text)
+    return f"{text}\n{fence}" if fence else text
+
+
+def open_fence(text: str) -> str:
+    """Return the fence that the text leaves open, such as three backticks, or ""."""
+    fence = ""
+    for line in text.split("\n"):
+        found = _FENCE.fullmatch(line)
+        if found is None:
+            continue
+        mark, rest = found.groups()
+        if not fence:
+            # a backtick after an opening backtick fence makes the line inline code
+            fence = "" if mark[0] == "`" and "`" in rest else mark
+        elif mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip():
+            fence = ""
+    return fence
+
+
+def _table(reply: Reply) -> str:
+    stats = reply.stats
+    drafter = reply.started.drafter if reply.started is not None else ""
+    rows = [
+        ("drafter", drafter.replace("|", "\\|") or "unknown"),
+        ("tokens", f"{stats.generated_tokens} in {stats.target_forwards} target forwards"),
+        (
+            "speed",
+            f"{stats.generation_tps:.1f} tokens/s, first token after {seconds(stats.ttft_s)}",
+        ),
+        ("mean acceptance length", f"{stats.mean_acceptance_length:.2f} (1 + accepted / rounds)"),
+        ("accepted", f"{stats.accepted} of {stats.drafted} drafted nodes in {stats.rounds} rounds"),
+    ]
+    if reply.started is not None:
+        rows.append(("lossless", f"{reply.started.lossless}, seed {reply.started.seed}"))
+    lines = ["| figure | value |", "| --- | --- |"]
+    return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows])

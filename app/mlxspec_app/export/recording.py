@@ -1,0 +1,108 @@
+"""A trace as the exporters read it: every event, the conversation they fold to, and its figures.
+
+A trace may hold a whole chat. Every export shows all of it, in order, and every figure comes from
+`mlxspec.stats`, so that no two exports can disagree.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import zip_longest
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlxspec.errors import TraceError
+from mlxspec.events import Event
+from mlxspec.stats import GenerationStats
+from mlxspec.trace import read_trace
+from mlxspec_app.messages import Message, Reply, Span
+from mlxspec_app.state import fold
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What an export is made from.
+
+    Attributes:
+        title: What to call it.
+        events: Everything that was recorded.
+        messages: The conversation, oldest first.
+    """
+
+    title: str
+    events: tuple[Event, ...]
+    messages: tuple[Message, ...]
+
+    @classmethod
+    def of(cls, title: str, events: Iterable[Event]) -> "Recording":
+        """Fold events to a recording.
+
+        Raises:
+            TraceError: There is no reply among them.
+        """
+        kept = tuple(events)
+        messages = tuple(fold(kept).messages)
+        if not any(isinstance(message, Reply) for message in messages):
+            raise TraceError(f"{title} holds no reply to export; record one with --trace FILE")
+        return cls(title, kept, messages)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> "Recording":
+        """Read a trace file; it is titled by its name.
+
+        Raises:
+            TraceError: The file cannot be read, is no trace, or holds no reply.
+        """
+        return cls.of(Path(path).stem, read_trace(path))
+
+    @property
+    def replies(self) -> list[Reply]:
+        """What the model said."""
+        return [message for message in self.messages if isinstance(message, Reply)]
+
+
+class Written(NamedTuple):
+    """A span and the place of its token among the tokens that its round emitted."""
+
+    place: int
+    span: Span
+
+
+def written_by_round(reply: Reply) -> list[list[Written]]:
+    """Return the spans of each round; text held back to the end counts for the last token."""
+    spans = iter(reply.spans)
+    found = [
+        [
+            Written(place, next(spans))
+            for place, token in enumerate(round_.verdict.emit)
+            if token.text
+        ]
+        for round_ in reply.rounds
+    ]
+    rest = list(spans)
+    if rest and not found:
+        found.append([])
+    for span in rest:
+        last = len(reply.rounds[-1].verdict.emit) - 1 if reply.rounds else 0
+        found[-1].append(Written(max(0, last), span))
+    return found
+
+
+def total(replies: Sequence[Reply]) -> GenerationStats:
+    """Return the figures of several replies as if they were one; times are added up."""
+    whole = GenerationStats()
+    for reply in replies:
+        for field in fields(whole):
+            if not field.name.startswith("_"):
+                both = getattr(whole, field.name), getattr(reply.stats, field.name)
+                setattr(whole, field.name, _add(*both))
+    return whole
+
+
+def _add(left: Any, right: Any) -> Any:
+    if isinstance(left, list):
+        return [a + b for a, b in zip_longest(left, right, fillvalue=0)]
+    if isinstance(left, dict):
+        return dict(Counter(left) + Counter(right))
+    return left + right

@@ -1,0 +1,50 @@
+"""The playhead: recorded time that passes at a speed, stands still, or jumps."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+SPEEDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+class Playhead:
+    """Counts recorded seconds.
+
+    Attributes:
+        now: Recorded seconds played.
+        paused: Whether time stands still.
+        speed: Recorded seconds that pass in a second; infinite plays everything at once.
+    """
+
+    def __init__(self, clock: Callable[[], float], speed: float = 1.0) -> None:
+        """Stand at 0.
+
+        Args:
+            clock: Returns the time in seconds.
+            speed: Recorded seconds that pass in a second.
+        """
+        self.now = 0.0
+        self.paused = False
+        self.speed = speed
+        self._clock = clock
+        self._last_tick = clock()
+
+    def tick(self, *, running: bool = True) -> float:
+        """Let the time since the last tick pass, unless nothing is running, and return `now`."""
+        now = self._clock()
+        elapsed, self._last_tick = now - self._last_tick, now
+        if running and not self.paused:
+            self.now += math.inf if math.isinf(self.speed) else elapsed * self.speed
+        return self.now
+
+    def jump(self, seconds: float) -> None:
+        """Go to a recorded time."""
+        self._last_tick = self._clock()
+        self.now = seconds
+
+    def change_speed(self, direction: Literal["faster", "slower"]) -> None:
+        """Take the next of `SPEEDS`, or the one before."""
+        if direction == "faster":
+            self.speed = min((s for s in SPEEDS if s > self.speed), default=self.speed)
+        else:
+            self.speed = max((s for s in SPEEDS if s < self.speed), default=self.speed)

@@ -1,0 +1,224 @@
+"""Two recorded runs on one clock: how far each is, and which one leads.
+
+The runs were recorded one after the other, so neither slowed the other down, and both are played
+at the times at which their tokens came. Speeds leave the reading of the prompt out, as everywhere;
+the clock of the race does not.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from mlxspec.errors import TraceError
+from mlxspec.events import Event
+from mlxspec.trace import read_trace
+from mlxspec_app.messages import Reply
+from mlxspec_app.phrases import seconds
+from mlxspec_app.playhead import Playhead
+from mlxspec_app.rewind import Checkpoints
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.state import ChatState, fold
+from mlxspec_app.timeline import Timeline, folded_events
+
+Lane = Literal["A", "B"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        tokens: Emitted tokens.
+        total: Emitted tokens at the end.
+        generation_tps: Tokens per second so far, the prefill left out.
+        acceptance_length: Mean acceptance length so far, the target's own token included; None
+            as long as nothing was drafted.
+        at: Recorded seconds, those of the end once it is over.
+        is_over: Whether everything was played.
+    """
+
+    tokens: int
+    total: int
+    generation_tps: float
+    acceptance_length: float | None
+    at: float
+    is_over: bool
+
+
+class Track:
+    """One run of a race, played to some moment.
+
+    Attributes:
+        lane: Which of the two it is.
+        events: What was recorded.
+        timeline: The same, laid out in time.
+        state: What it shows now.
+        total: Tokens it emits in all.
+    """
+
+    def __init__(self, lane: Lane, events: Iterable[Event]) -> None:
+        """Lay out a run and stand at its beginning."""
+        self.lane = lane
+        self.events = list(events)
+        self.timeline = Timeline(self.events)
+        self.state = ChatState()
+        self._outcome = fold(self.events)
+        self.total = _emitted(self._outcome)
+        self._checkpoints = Checkpoints(self.timeline)
+        self._position = 0
+
+    @classmethod
+    def from_file(cls, lane: Lane, path: str | PathLike[str]) -> "Track":
+        """Return the run that a trace file holds.
+
+        Raises:
+            TraceError: The file cannot be read, or holds no reply.
+        """
+        track = cls(lane, read_trace(path))
+        if not track.total:
+            raise TraceError(
+                f"the trace {path} holds no token of a reply; a race needs two recorded replies: "
+                f"record them with --trace FILE"
+            )
+        return track
+
+    @property
+    def target(self) -> str:
+        """Its target, as the trace states it."""
+        return safe_line(self._outcome.target) or "an unnamed target"
+
+    @property
+    def name(self) -> str:
+        """Its drafter, as the trace states it."""
+        return safe_line(self._outcome.drafter) or "no drafter"
+
+    def show(self, now: float) -> None:
+        """Bring the state to a recorded time, forwards or backwards."""
+        position = self.timeline.reached_at(now)
+        if position < self._position:
+            self.state = self._checkpoints.state_at(position)
+        else:
+            fold(folded_events(self.timeline.moments[self._position : position]), self.state)
+        self._position = position
+
+    def progress(self, now: float) -> Progress:
+        """Return how far the run is at a recorded time to which it was brought."""
+        stats = [reply.stats for reply in _replies(self.state)]
+        generating_s = sum(figures.total_s - figures.prefill_s for figures in stats)
+        rounds = sum(figures.rounds for figures in stats)
+        accepted = sum(figures.accepted for figures in stats)
+        tokens = _emitted(self.state)
+        return Progress(
+            tokens,
+            self.total,
+            tokens / generating_s if tokens and generating_s > 0 else 0.0,
+            1 + accepted / rounds if rounds else None,
+            min(now, self.timeline.duration),
+            self._position >= len(self.timeline),
+        )
+
+
+class Race:
+    """Two tracks and the clock they share.
+
+    Attributes:
+        tracks: The runs, A first.
+        playhead: The clock.
+    """
+
+    def __init__(self, tracks: Sequence[Track], clock: Callable[[], float]) -> None:
+        """Put both runs on the start."""
+        self.tracks = tuple(tracks)
+        self.playhead = Playhead(clock)
+
+    @property
+    def duration(self) -> float:
+        """Recorded seconds until the slower run is over."""
+        return max(track.timeline.duration for track in self.tracks)
+
+    @property
+    def is_over(self) -> bool:
+        return self.playhead.now >= self.duration
+
+    def tick(self) -> None:
+        """Let time pass for both runs."""
+        now = self.playhead.tick(running=not self.is_over)
+        for track in self.tracks:
+            track.show(now)
+
+    def go_to(self, now: float) -> None:
+        """Bring both runs to a recorded time within the race."""
+        self.playhead.jump(min(self.duration, max(0.0, now)))
+        self.tick()
+
+    def move(self, direction: Literal[1, -1]) -> None:
+        """Pause, and go to the next round that ends in either run, or to the one before."""
+        self.playhead.paused = True
+        now = self.playhead.now
+        ends = [t.timeline.time_of(mark.end) for t in self.tracks for mark in t.timeline.rounds]
+        if direction > 0:
+            self.go_to(min((end for end in ends if end > now), default=self.duration))
+        else:
+            self.go_to(max((end for end in ends if end < now), default=0.0))
+
+    def progress(self) -> list[Progress]:
+        """Return how far both runs are."""
+        return [track.progress(self.playhead.now) for track in self.tracks]
+
+
+def lead(progress: Sequence[Progress]) -> str:
+    """Return who leads, in words."""
+    a, b = progress
+    if a.is_over and b.is_over:
+        return _outcome(a, b)
+    if a.is_over or b.is_over:
+        done, behind = ("A", b) if a.is_over else ("B", a)
+        return f"{done} is done, the other has {_tokens(behind.total - behind.tokens)} to go"
+    if a.tokens == b.tokens:
+        return "level" if a.tokens else "reading the prompt"
+    ahead = "A" if a.tokens > b.tokens else "B"
+    return f"{ahead} leads by {_tokens(abs(a.tokens - b.tokens))}"
+
+
+def acceptance(progress: Progress) -> str:
+    """Return the mean acceptance length in words."""
+    if progress.acceptance_length is None:
+        return "no drafts"
+    return f"mean acceptance length {progress.acceptance_length:.2f}"
+
+
+def _outcome(a: Progress, b: Progress) -> str:
+    if a.at == b.at:
+        return f"level: both were done after {seconds(a.at)}"
+    first = "A" if a.at < b.at else "B"
+    line = f"{first} was done {seconds(abs(a.at - b.at))} earlier"
+    slower, faster = sorted((a.generation_tps, b.generation_tps))
+    if not slower:
+        return line
+    if first == ("A" if a.generation_tps == faster else "B"):
+        return f"{line}, at {faster / slower:.2f} times the speed"
+    return f"{line}, at {slower / faster:.2f} times the speed"
+
+
+def _tokens(number: int) -> str:
+    return "1 token" if number == 1 else f"{number} tokens"
+
+
+def open_race(paths: Sequence[str | PathLike[str]], clock: Callable[[], float]) -> Race:
+    """Return the race between two trace files.
+
+    Raises:
+        TraceError: A file cannot be read, or holds no reply.
+    """
+    first, second = paths
+    return Race([Track.from_file("A", Path(first)), Track.from_file("B", Path(second))], clock)
+
+
+def _replies(state: ChatState) -> list[Reply]:
+    return [message for message in state.messages if isinstance(message, Reply)]
+
+
+def _emitted(state: ChatState) -> int:
+    return sum(reply.stats.generated_tokens for reply in _replies(state))

@@ -1,0 +1,48 @@
+"""A conversation told as events once more, so that what is on a screen can be replayed.
+
+The state keeps every round of every reply, and a reply is little else than its rounds: folding
+what is told here gives the same conversation. Only the steps of reading a prompt are gone, of
+which a state keeps the last, and a draft that waits for its verdict.
+"""
+
+from collections.abc import Iterator
+
+from mlxspec.events import Event, GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec_app.messages import Message, Reply
+from mlxspec_app.state import ChatState
+
+
+def events_of(state: ChatState) -> list[Event]:
+    """Return events that fold to the conversation of a state."""
+    return [event for message in state.messages for event in _told(message)]
+
+
+def _told(message: Message) -> Iterator[Event]:
+    if not isinstance(message, Reply):
+        yield TurnStarted(message.role, message.text)
+        return
+    if message.started is not None:
+        yield message.started
+    if message.prefill is not None:
+        yield message.prefill
+    for round_ in message.rounds:
+        if round_.draft is not None:
+            yield round_.draft
+        yield round_.verdict
+    yield from _ending(message)
+
+
+def _ending(reply: Reply) -> Iterator[Event]:
+    end_s = reply.stats.total_s
+    if reply.reason is not None:
+        memory = reply.peak_memory
+        stats = {} if memory is None else {"peak_memory_gb": memory}
+        yield GenerationFinished(end_s, reply.reason, _held_back(reply), stats)
+    if reply.error:
+        yield GenerationFailed(end_s, reply.error, reply.traceback)
+
+
+def _held_back(reply: Reply) -> str:
+    """Return the text that came with the end of a reply, not with a token."""
+    emitted = sum(len(token.text) for round_ in reply.rounds for token in round_.verdict.emit)
+    return reply.text[emitted:]

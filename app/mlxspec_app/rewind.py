@@ -1,0 +1,89 @@
+"""Any earlier state of a recording, at the cost of a few events: checkpoints of the fold.
+
+A state cannot be unfolded, so going back means to fold again. From the start that takes longer
+the further the recording is; from the last of many checkpoints it always takes about as long.
+A checkpoint shares with the others every message that can no longer change.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any
+
+from mlxspec.events import Event
+from mlxspec.stats import GenerationStats
+from mlxspec_app.messages import Message, Reply
+from mlxspec_app.session import SessionEvent
+from mlxspec_app.state import ChatState, fold
+from mlxspec_app.timeline import Timeline, folded_events
+
+_SPACING = 256  # moments between two checkpoints at most
+
+
+class Checkpoints:
+    """Hands out the state at any position of a timeline."""
+
+    def __init__(self, timeline: Timeline, opening: Iterable[Event | SessionEvent] = ()) -> None:
+        """Prepare; nothing is folded yet.
+
+        Args:
+            timeline: The recording.
+            opening: What the session tells before the recording begins.
+        """
+        self._timeline = timeline
+        self._places = _places(timeline)
+        self._saved = [fold(opening)]
+
+    def state_at(self, position: int) -> ChatState:
+        """Return the state after the moments up to a position, the caller's own to change.
+
+        Messages that were finished keep their numbers from call to call; a reply that is still
+        being written gets a new one, since its text may be shorter than it was.
+        """
+        nearest = bisect_right(self._places, position) - 1
+        while len(self._saved) <= nearest:
+            last = len(self._saved) - 1
+            start, end = self._places[last], self._places[last + 1]
+            self._saved.append(self._folded(self._saved[last], start, end))
+        return self._folded(self._saved[nearest], self._places[nearest], position)
+
+    def _folded(self, state: ChatState, start: int, end: int) -> ChatState:
+        return fold(folded_events(self._timeline.moments[start:end]), copy_state(state))
+
+
+def _places(timeline: Timeline) -> list[int]:
+    """Return the positions of checkpoints: around every reply, so its neighbours are shared."""
+    found = {0, *range(0, len(timeline), _SPACING)}
+    for position, (before, after) in enumerate(pairwise(timeline.moments), 1):
+        if before.phase != after.phase and "prefill" in (before.phase, after.phase):
+            found.add(position)
+    return sorted(found)
+
+
+def copy_state(state: ChatState) -> ChatState:
+    """Return a state that can be changed without changing `state`."""
+    copied: ChatState = _copy(state)
+    last = copied.messages[-1] if copied.messages else None
+    if isinstance(last, Reply) and not last.is_finished:
+        copied.messages[-1] = _copy_reply(last)
+    return copied
+
+
+def _copy_reply(reply: Reply) -> Message:
+    values = {item.name: _own(getattr(reply, item.name)) for item in fields(reply)}
+    del values["number"]  # a new one is drawn
+    return Reply(**values)
+
+
+def _copy(record: Any) -> Any:
+    return replace(
+        record, **{item.name: _own(getattr(record, item.name)) for item in fields(record)}
+    )
+
+
+def _own(value: Any) -> Any:
+    """Return a value that is safe to change: what a list or a dictionary holds is not copied."""
+    if isinstance(value, list | dict):
+        return value.copy()
+    return _copy(value) if isinstance(value, GenerationStats) else value

@@ -1,0 +1,54 @@
+"""A replay opened over a conversation that goes on meanwhile."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from mlxspec.events import Event
+from mlxspec_app.keymap import key_list
+from mlxspec_app.keymap_recordings import REPLAY
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.help import Key
+from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.widgets.transport import Transport
+
+_BACK = Binding(
+    "escape,f6,q",
+    "dismiss(None)",
+    "Back",
+    priority=True,
+    id="replay.back",
+    tooltip="back to the conversation",
+)
+
+
+class LiveReplayScreen(ReplayScreen):
+    """Replays what was said so far, from its end; says how many rounds came meanwhile."""
+
+    NOTE = "replay, detached"
+    BINDINGS: ClassVar[list[BindingType]] = [_BACK]
+
+    def __init__(self, events: Sequence[Event], count_rounds: Callable[[], int]) -> None:
+        """Make a screen that stands at the end of the events.
+
+        Args:
+            events: What happened so far.
+            count_rounds: Returns how many rounds the conversation has by now.
+        """
+        super().__init__(ReplaySession(events, autoplay=True))
+        self._count_rounds = count_rounds
+
+    def begin(self) -> None:
+        super().begin()
+        self.recording.playhead.paused = True
+        self.action_wind()
+
+    def active_keys(self) -> list[Key]:
+        others = [binding for binding in REPLAY if binding.id != "replay.quit"]
+        return [Key(*row) for row in key_list((_BACK, *others))]
+
+    def update_panels(self) -> None:
+        super().update_panels()
+        missed = self._count_rounds() - len(self.recording.timeline.rounds)
+        self.query_one(Transport).show(f"live +{missed} rounds" if missed > 0 else "")

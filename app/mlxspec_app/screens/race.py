@@ -1,0 +1,125 @@
+"""The race: two recorded runs side by side on one clock."""
+
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from mlxspec_app.inks import INKS, next_ink
+from mlxspec_app.keymap import key_list
+from mlxspec_app.keymap_recordings import RACE
+from mlxspec_app.race import Race
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.verdict import compare
+from mlxspec_app.widgets.race_bar import RaceBar
+from mlxspec_app.widgets.race_lane import RaceLane
+from mlxspec_app.widgets.transcript import Transcript
+
+FRAMES_PER_S = 30
+FIGURES_PER_S = 5
+
+
+class RaceScreen(Screen[None]):
+    """Plays a race; stacks the lanes where the terminal is narrow."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(RACE)
+    AUTO_FOCUS = ""
+
+    def __init__(self, race: Race) -> None:
+        """Make a screen for a race that has not begun."""
+        super().__init__()
+        self.race = race
+        self.verdict = compare(*(track.events for track in race.tracks))
+        self._ink = INKS[0]
+
+    def compose(self) -> ComposeResult:
+        yield Static(self._title(), id="race-title")
+        with Container(id="lanes"):
+            for track in self.race.tracks:
+                yield RaceLane(track)
+        yield RaceBar(self.race, self.verdict)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.race.go_to(0.0)
+        self.set_interval(1 / FRAMES_PER_S, self.tick)
+        self.set_interval(1 / FIGURES_PER_S, self.update_panels)
+        self.call_after_refresh(self._show_now)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.update_panels)
+
+    def tick(self) -> None:
+        """Let time pass and show what was written meanwhile."""
+        if self.race.is_over:
+            return
+        self.race.tick()
+        self._show_text()
+
+    def update_panels(self) -> None:
+        """Renew the figures."""
+        if not self.is_current:
+            return
+        for lane, progress in zip(self.query(RaceLane), self.race.progress(), strict=True):
+            lane.show_figures(progress)
+        self.query_one(RaceBar).refresh()
+
+    def action_pause(self) -> None:
+        self.race.playhead.paused = not self.race.playhead.paused
+        self._show_now()
+
+    def action_move(self, direction: Literal[1, -1]) -> None:
+        self.race.move(direction)
+        self._show_now()
+
+    def action_speed(self, direction: Literal["faster", "slower"]) -> None:
+        self.race.playhead.change_speed(direction)
+        self._show_now()
+
+    def action_rewind(self) -> None:
+        self.race.go_to(0.0)
+        self._show_now()
+
+    def action_wind(self) -> None:
+        self.race.go_to(self.race.duration)
+        self._show_now()
+
+    def action_next_ink(self) -> None:
+        self._ink = next_ink(self._ink)
+        for lane in self.query(RaceLane):
+            lane.set_ink(self._ink)
+        self.notify(self._ink.meaning, title=f"ink: {self._ink.name}", timeout=2)
+
+    def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
+        for transcript in self.query(Transcript):
+            if where == "up":
+                transcript.scroll_page_up(animate=False)
+            elif where == "down":
+                transcript.scroll_page_down(animate=False)
+            else:
+                transcript.follow()
+
+    def action_help(self) -> None:
+        self.app.push_screen(HelpScreen([Key(*row) for row in key_list(RACE)]))
+
+    def _show_text(self) -> None:
+        for lane in self.query(RaceLane):
+            lane.show_text()
+
+    def _show_now(self) -> None:
+        self._show_text()
+        self.update_panels()
+
+    def _title(self) -> Content:
+        targets = {track.target for track in self.race.tracks}
+        return Content.assemble(
+            (" mlxspec ", "bold $background on $foreground"),
+            (" race ", "$foreground on $spec-line"),
+            "  ",
+            (safe_line(" against ".join(sorted(targets))), "$foreground"),
+        )

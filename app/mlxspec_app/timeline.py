@@ -1,0 +1,204 @@
+"""A recording laid out in time: moments, phases and rounds, and the moves between them.
+
+A *moment* is the least that a replay can show. Every event is one, except that a verdict is two:
+first it is known (`verify`), then the text grows by it (`commit`). A *position* is a number of
+moments shown, from 0 to all of them; every move takes a position and returns one. Rounds are
+numbered from 1 over all replies, target forwards without a draft included.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mlxspec.events import (
+    DraftProposed,
+    DraftVerified,
+    Event,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    TurnStarted,
+)
+from mlxspec_app.rounds import Round
+
+PAUSE_BETWEEN_REPLIES_S = 1.0
+
+Phase = Literal["prefill", "draft", "verify", "commit", "end"]
+"""`prefill`: from the question to the whole prompt read; `draft`: tokens are proposed; `verify`:
+the target has judged them; `commit`: the text has grown; `end`: the reply is over."""
+
+Unit = Literal["phase", "round", "rejection"]
+"""What a move counts in; a rejection is a round whose draft the target contradicted."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that becomes visible.
+
+    Attributes:
+        at: Seconds since the recording began.
+        phase: What it belongs to.
+        event: The event; the same one for `verify` and for the `commit` that follows it.
+    """
+
+    at: float
+    phase: Phase
+    event: Event
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the state changes; a verdict changes it with its commit."""
+        return self.phase != "verify"
+
+
+@dataclass(frozen=True)
+class RoundMark:
+    """A round as a scrubber and the moves need it.
+
+    Attributes:
+        end: Position once the round is committed.
+        reply: Number of its reply, from 1.
+        accepted: Drafted tokens kept, or None where nothing was drafted.
+        is_rejection: Whether every drafted continuation of the kept ones was rejected.
+    """
+
+    end: int
+    reply: int
+    accepted: int | None
+    is_rejection: bool
+
+
+class Timeline:
+    """The moments of a recording, in order of time.
+
+    Attributes:
+        moments: All of them.
+        rounds: Every finished target forward.
+        num_replies: Replies that were begun.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        """Lay out the events; all replies are laid end to end."""
+        self.moments = list(_moments(events))
+        self.num_replies = 0
+        self.rounds: list[RoundMark] = []
+        draft: DraftProposed | None = None
+        for position, moment in enumerate(self.moments, 1):
+            self.num_replies += isinstance(moment.event, GenerationStarted)
+            if moment.phase == "draft" and isinstance(moment.event, DraftProposed):
+                draft = moment.event
+            elif moment.phase == "commit":
+                self.rounds.append(_mark(position, self.num_replies, moment.event, draft))
+                draft = None
+        self._times = [moment.at for moment in self.moments]
+        self._stops: dict[Unit, list[int]] = {
+            "phase": [p for p in range(1, len(self) + 1) if self._ends_phase(p)],
+            "round": [mark.end for mark in self.rounds],
+            "rejection": [mark.end for mark in self.rounds if mark.is_rejection],
+        }
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    @property
+    def duration(self) -> float:
+        """Recorded seconds in all."""
+        return self._times[-1] if self._times else 0.0
+
+    def time_of(self, position: int) -> float:
+        """Return when a position is reached, in seconds."""
+        return self._times[position - 1] if position else 0.0
+
+    def reached_at(self, seconds: float) -> int:
+        """Return the position at a time."""
+        return bisect_right(self._times, seconds)
+
+    def rounds_done(self, position: int) -> int:
+        """Return how many rounds are committed at a position."""
+        return bisect_right(self._stops["round"], position)
+
+    def move(self, position: int, unit: Unit, direction: Literal[1, -1]) -> int:
+        """Return the end of the next phase, round or rejection, or of the one before.
+
+        Past the last phase or round comes the end, before the first the beginning; without a
+        further rejection the position stays what it is.
+        """
+        stops = self._stops[unit]
+        index = bisect_right(stops, position) if direction > 0 else bisect_left(stops, position) - 1
+        if 0 <= index < len(stops):
+            return stops[index]
+        if unit == "rejection":
+            return position
+        return len(self) if direction > 0 else 0
+
+    def end_of_round(self, number: int) -> int:
+        """Return the position after a round; numbers out of range mean the nearest round."""
+        if not self.rounds:
+            return 0
+        return self.rounds[min(len(self.rounds), max(1, number)) - 1].end
+
+    def at_share(self, share: float) -> int:
+        """Return the position after the round that lies at a share of all rounds, 0 to 1."""
+        if share >= 1 or not self.rounds:
+            return len(self) if share >= 1 else 0
+        return self.end_of_round(int(max(0.0, share) * len(self.rounds)) + 1)
+
+    def view(self, position: int) -> Round | DraftProposed | None:
+        """Return what a position shows that its state does not hold: a draft, or its verdict."""
+        moment = self.moments[position - 1] if position else None
+        if moment is None or moment.phase not in ("draft", "verify"):
+            return None
+        if isinstance(moment.event, DraftVerified):
+            before = self.moments[position - 2].event if position > 1 else None
+            return Round(before if isinstance(before, DraftProposed) else None, moment.event)
+        return moment.event if isinstance(moment.event, DraftProposed) else None
+
+    def _ends_phase(self, position: int) -> bool:
+        if self.moments[position - 1].phase != "prefill" or position == len(self):
+            return True
+        return self.moments[position].phase != "prefill"
+
+
+def _moments(events: Iterable[Event]) -> Iterator[Moment]:
+    start = now = 0.0
+    fresh = True
+    for event in events:
+        if isinstance(event, TurnStarted | GenerationStarted):
+            if not fresh:
+                start = now = now + PAUSE_BETWEEN_REPLIES_S
+            fresh = True
+            yield Moment(now, "prefill", event)
+            continue
+        fresh = False
+        before, now = now, max(now, start + event.ts)  # time never runs back
+        if isinstance(event, DraftVerified):
+            yield Moment(min(now, before + max(0.0, event.ms) / 1e3), "verify", event)
+        yield Moment(now, _phase(event), event)
+
+
+def _phase(event: Event) -> Phase:
+    if isinstance(event, PrefillProgress):
+        return "prefill"
+    if isinstance(event, DraftProposed):
+        return "draft"
+    return "commit" if isinstance(event, DraftVerified | PlainDecoded) else "end"
+
+
+def _mark(end: int, reply: int, event: Event, draft: DraftProposed | None) -> RoundMark:
+    if not isinstance(event, DraftVerified):
+        return RoundMark(end, reply, None, is_rejection=False)
+    nodes = draft.nodes if draft is not None and draft.r == event.r else ()
+    last = event.path[-1] if event.path else 0
+    rejected = any(node.parent == last for node in nodes)
+    return RoundMark(end, reply, len(event.path), is_rejection=rejected)
+
+
+def timeline(events: Iterable[Event]) -> list[Moment]:
+    """Return every event once, with its time."""
+    return [moment for moment in _moments(events) if moment.is_folded]
+
+
+def folded_events(moments: Sequence[Moment]) -> list[Event]:
+    """Return the events by which the moments change a state."""
+    return [moment.event for moment in moments if moment.is_folded]

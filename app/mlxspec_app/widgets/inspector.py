@@ -1,0 +1,72 @@
+"""The token inspector: two rows on one token, who wrote it and against whom."""
+
+from textual.content import Content
+from textual.widget import Widget
+
+from mlxspec_app.phrases import prob
+from mlxspec_app.safe_text import token_label
+from mlxspec_app.token_facts import TokenFacts
+from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
+from mlxspec_app.widgets.legend import MEANINGS
+
+_MOST_RIVALS = 6
+
+
+class Inspector(Widget):
+    """Shows what is known of a token; takes no room while none is pointed at."""
+
+    DEFAULT_CSS = """
+    Inspector {
+        height: 3;
+        padding: 0 1;
+        border-top: solid $spec-line;
+        display: none;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+    ALLOW_SELECT = False
+
+    def __init__(self) -> None:
+        """Make an inspector of nothing."""
+        super().__init__()
+        self._facts: TokenFacts | None = None
+
+    def show(self, facts: TokenFacts | None) -> None:
+        self.display = facts is not None
+        if facts != self._facts:
+            self._facts = facts
+            self.refresh()
+
+    def render(self) -> Content:
+        if self._facts is None:
+            return Content("")
+        return Content("\n").join([_who(self._facts), _against(self._facts)])
+
+
+def _who(facts: TokenFacts) -> Content:
+    kind = facts.token.kind
+    style = MARK_STYLES[kind]
+    source = f", by {facts.source}" if facts.source else ""
+    return Content.assemble(
+        ("token  ", MUTED),
+        (f"{SIGNS[kind]}{token_label(facts.text)}", style),
+        (f"  {kind}", style.split(" ")[0]),
+        (f": {MEANINGS[kind]}{source}", MUTED),
+        (f"   round {facts.round}, place {facts.depth}, id {facts.token.token}", MUTED),
+    )
+
+
+def _against(facts: TokenFacts) -> Content:
+    p, q = prob(facts.token.target_prob), prob(facts.token.draft_prob)
+    figures = [f"target p {p}" if p else "", f"drafter q {q}" if q else ""]
+    row = Content.styled("       " + "   ".join(filter(None, figures)), "$foreground")
+    if not facts.rivals:
+        return row
+    rivals = [
+        marked(rival) + Content.styled(prob(rival.draft_prob), MUTED)
+        for rival in facts.rivals[:_MOST_RIVALS]
+    ]
+    more = len(facts.rivals) - len(rivals)
+    rest = Content.styled(f"  and {more} more" if more else "", MUTED)
+    return row + Content.styled("   over  ", MUTED) + Content("  ").join(rivals) + rest

@@ -1,0 +1,108 @@
+"""The draft lane and the tree between two phases: a draft that is not judged yet.
+
+A pending draft is drawn as the same draft with every token rejected would be, but with the sign
+and the style of what is still open.
+"""
+
+from textual.content import Content
+
+from mlxspec.events import DraftProposed, DraftVerified
+from mlxspec_app.rounds import Round
+from mlxspec_app.widgets.draft_lane import PROBS_FROM_WIDTH, DraftLane
+from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, token_row
+from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.tree_rows import tree_rows
+
+_PENDING = "$spec-pending"
+_PENDING_SIGN = "·"
+_REJECTED_SIGN_STYLE = MARK_STYLES["rejected"].replace(" strike", "")
+_LABEL_CELLS = 7
+
+
+class PhaseLane(DraftLane):
+    """A draft lane that can also show a draft before its verdict."""
+
+    def __init__(self) -> None:
+        """Make an empty lane."""
+        super().__init__()
+        self._draft: DraftProposed | None = None
+
+    def show_phase(self, view: Round | DraftProposed | None) -> None:
+        """Show what is not committed yet; None leaves the last finished round."""
+        draft = view if isinstance(view, DraftProposed) else None
+        if draft is not self._draft:
+            self._draft = draft
+            self.refresh()
+        if isinstance(view, Round):
+            self.show(view)
+
+    def render(self) -> Content:
+        if self._draft is None:
+            return super().render()
+        width, wide = self.size.width, self.size.width >= PROBS_FROM_WIDTH
+        right = [size_of(self._draft), Content.styled(f"draft {self._draft.ms:.1f} ms", MUTED)]
+        taken = max(part.cell_length for part in right) + 2 if wide else 0
+        room = width - _LABEL_CELLS - taken
+        tokens, probs = token_row(unjudged(self._draft), room, probs=wide)
+        tokens = as_pending(tokens).truncate(room)
+        if not wide:
+            figures = Content("  ").join(right)
+            return Content("\n").join([_labelled("draft", tokens), _labelled("", figures)])
+        rows = [_labelled("draft", tokens), _labelled("q", as_pending(probs).truncate(room))]
+        return Content("\n").join(
+            row.pad_right(width - row.cell_length - part.cell_length) + part
+            for row, part in zip(rows, right, strict=True)
+        )
+
+
+class PhaseTree(TreePanel):
+    """A draft tree that can also be shown before its verdict."""
+
+    def __init__(self) -> None:
+        """Make an empty panel."""
+        super().__init__()
+        self._draft: DraftProposed | None = None
+
+    def show_phase(self, view: Round | DraftProposed | None) -> None:
+        """Show what is not committed yet; None leaves the last finished round."""
+        draft = view if isinstance(view, DraftProposed) else None
+        if draft is not self._draft:
+            self._draft = draft
+            self.refresh()
+        if isinstance(view, Round):
+            self.show(view)
+
+    def render(self) -> Content:
+        if self._draft is None:
+            return super().render()
+        width, height = self.size
+        rows, hidden = tree_rows(unjudged(self._draft), height - 1)
+        title = Content.styled(f"draft tree, round {self._draft.r}  ", MUTED) + size_of(self._draft)
+        if hidden:
+            title += Content.styled(f"  {hidden} not shown", MUTED)
+        shown = [title, *(as_pending(row) for row in rows)]
+        return Content("\n").join(row.truncate(width, ellipsis=True) for row in shown)
+
+
+def unjudged(draft: DraftProposed) -> Round:
+    """Return the draft as a round that kept nothing and emitted nothing."""
+    return Round(draft, DraftVerified(draft.r, draft.ts, (), (), 0.0, 0, 0))
+
+
+def as_pending(row: Content) -> Content:
+    """Return a row of rejected tokens as one of tokens that wait for their verdict."""
+    signs = {span.start for span in row.spans if span.style == _REJECTED_SIGN_STYLE}
+    plain = "".join(_PENDING_SIGN if i in signs else c for i, c in enumerate(row.plain))
+    return Content.styled(plain, _PENDING)
+
+
+def size_of(draft: DraftProposed) -> Content:
+    """Return how many tokens wait for their verdict."""
+    round_ = unjudged(draft)
+    count = len(draft.nodes)
+    shape = f"{count} nodes, depth {round_.depth}" if round_.is_tree else f"k={count}"
+    return Content.assemble((f"{shape}  ", MUTED), ("pending", "$foreground"))
+
+
+def _labelled(label: str, row: Content) -> Content:
+    return Content.styled(label.ljust(_LABEL_CELLS), MUTED) + row

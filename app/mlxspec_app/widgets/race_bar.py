@@ -1,0 +1,60 @@
+"""The last rows of a race: the clock, who leads, and whether both say the same."""
+
+from textual.content import Content
+from textual.widget import Widget
+
+from mlxspec_app.phrases import Part, fitting
+from mlxspec_app.race import Race, lead
+from mlxspec_app.verdict import Verdict
+
+_GAP = "   "
+_SIGNS = {"identical": "✓", "differs": "✗", "sampled": "≈", "incomparable": "!"}
+_STYLES = {
+    "identical": "$spec-accepted",
+    "differs": "$spec-rejected",
+    "sampled": "$foreground",
+    "incomparable": "$spec-corrected",
+}
+
+
+class RaceBar(Widget):
+    """Two rows below the lanes; the verdict is there from the first moment."""
+
+    DEFAULT_CSS = """
+    RaceBar {
+        height: auto;
+        max-height: 5;
+        padding: 0 1;
+        border-top: solid $spec-line;
+    }
+    """
+
+    def __init__(self, race: Race, verdict: Verdict) -> None:
+        """Make the rows of a race with a known verdict."""
+        super().__init__()
+        self._race = race
+        self._verdict = verdict
+
+    def render(self) -> Content:
+        return Content("\n").join([self._place(), verdict_row(self._verdict)])
+
+    def _place(self) -> Content:
+        """Return one row: the verdict below it has to keep its place."""
+        race, width = self._race, max(1, self.size.width)
+        now = min(race.playhead.now, race.duration)
+        sign = "‖ paused" if race.playhead.paused else "▶"
+        parts = [
+            Part("■ end" if race.is_over else f"{sign} {race.playhead.speed:g}\u00d7"),
+            Part(f"{now:.1f} of {race.duration:.1f} s", 1),
+            Part(lead(race.progress())),
+        ]
+        kept = fitting(parts, width, len(_GAP))
+        styles = {0: "$foreground", 1: "$spec-muted"}
+        row = Content(_GAP).join(Content.styled(part.text, styles[part.rank]) for part in kept)
+        return row.truncate(width, ellipsis=True)
+
+
+def verdict_row(verdict: Verdict) -> Content:
+    """Return the verdict with its sign."""
+    style = _STYLES[verdict.kind]
+    return Content.assemble((f"{_SIGNS[verdict.kind]} ", f"{style} bold"), (verdict.line, style))

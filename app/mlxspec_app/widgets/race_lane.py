@@ -1,0 +1,81 @@
+"""One lane of a race: who runs, how far it is, and the text as it comes."""
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from mlxspec_app.inks import Ink
+from mlxspec_app.phrases import Part, fitting
+from mlxspec_app.race import Progress, Track, acceptance
+from mlxspec_app.widgets.transcript import Transcript
+
+_NAME_CELLS = 24
+_LEAST_BAR_CELLS = 8
+_SEPARATOR = " · "
+
+
+class RaceLane(Vertical):
+    """Shows one run: a bar of what it has written, its figures, and its conversation."""
+
+    DEFAULT_CSS = """
+    RaceLane {
+        width: 1fr;
+        height: 1fr;
+        & > Static {
+            height: 2;
+            padding: 0 1;
+            text-wrap: nowrap;
+            text-overflow: ellipsis;
+            background: $surface;
+        }
+        & > Transcript { height: 1fr; }
+    }
+    """
+
+    def __init__(self, track: Track) -> None:
+        """Make the lane of a run."""
+        super().__init__()
+        self._track = track
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+        yield Transcript()
+
+    def show_text(self) -> None:
+        """Show what the run has written."""
+        self.query_one(Transcript).sync(self._track.state.messages)
+
+    def show_figures(self, progress: Progress) -> None:
+        width = max(1, self.size.width - 2)
+        rows = [_bar_row(self._track, progress, width), _figures_row(progress, width)]
+        self.query_one(Static).update(Content("\n").join(rows))
+        self.query_one(Transcript).update_footers()
+
+    def set_ink(self, ink: Ink) -> None:
+        self.query_one(Transcript).set_ink(ink)
+
+
+def _bar_row(track: Track, progress: Progress, width: int) -> Content:
+    name = Content.assemble((track.lane, "$foreground bold"), "  ", (track.name, "$spec-accepted"))
+    name = name.truncate(_NAME_CELLS, ellipsis=True)
+    count = Content.styled(f"{progress.tokens}/{progress.total} tok", "$foreground")
+    room = width - name.cell_length - count.cell_length - 4
+    if room < _LEAST_BAR_CELLS:
+        return name + Content("  ") + count
+    share = progress.tokens / progress.total if progress.total else 0.0
+    full, half = divmod(round(share * room * 2), 2)
+    drawn = Content.assemble(
+        ("━" * full + "╸" * half, "$foreground"), ("─" * (room - full - half), "$spec-line")
+    )
+    return Content("  ").join([name, drawn, count])
+
+
+def _figures_row(progress: Progress, width: int) -> Content:
+    parts = [
+        Part(f"{progress.generation_tps:.1f} tok/s"),
+        Part(acceptance(progress), 1),
+        Part(f"{progress.at:.1f} s"),
+    ]
+    kept = fitting([*parts, *[Part("done", 2)] * progress.is_over], width, len(_SEPARATOR))
+    return Content.styled(_SEPARATOR.join(part.text for part in kept), "$spec-muted")

@@ -1,0 +1,44 @@
+"""`mlxspec export`: turn a recorded trace into a page, a picture, a film, text or a table."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+_STDOUT = "-"
+
+
+def run(args: Namespace) -> int:
+    """Write every export that was asked for.
+
+    Raises:
+        TraceError: The file cannot be read, is no trace, or holds no reply.
+        ValueError: Nothing was asked for, or a file is there already or is named twice.
+        OSError: A file cannot be written.
+    """
+    from mlxspec_app.export.formats import FORMATS
+    from mlxspec_app.export.recording import Recording
+
+    wanted = {name: getattr(args, name) for name in FORMATS if getattr(args, name) is not None}
+    if not wanted:
+        options = ", ".join(f"--{name}" for name in FORMATS)
+        raise ValueError(f"nothing to export: give at least one of {options} and a file, or -")
+    if len(set(wanted.values())) < len(wanted):
+        raise ValueError("two exports cannot go to the same place: name a file for each")
+    for out in wanted.values():
+        if out != _STDOUT and not args.force and Path(out).exists():
+            raise ValueError(f"{out} is there already: name another file, or add --force")
+    recording = Recording.read(args.file)
+    for name, out in wanted.items():
+        _write(out, FORMATS[name].render(recording))
+    return 0
+
+
+def _write(out: str, text: str) -> None:
+    # a lone surrogate, which a trace can hold, has no place in UTF-8
+    data = text.encode("utf-8", errors="backslashreplace")
+    if out == _STDOUT:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    Path(out).write_bytes(data)
+    print(f"mlxspec: wrote {out} ({len(data) / 1000:.0f} kB)", file=sys.stderr)

@@ -1,0 +1,45 @@
+"""`mlxspec race`: play two recorded traces side by side; needs neither MLX nor a model.
+
+With `--plain`, or without a terminal, the outcome is printed instead of played. The exit code is
+then 1 where the texts differ or cannot be compared, so a script can rely on it.
+"""
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+
+from mlxspec_app.race import Race, acceptance, lead, open_race
+from mlxspec_app.verdict import Verdict, compare
+
+
+def run(args: Namespace) -> int:
+    """Open the app on two traces, or print how the race ends.
+
+    Raises:
+        TraceError: A file cannot be read, is no trace, or holds no reply.
+    """
+    race = open_race((args.a, args.b), clock=time.monotonic)
+    if not args.plain and sys.stdin.isatty() and sys.stdout.isatty():
+        from mlxspec_app.app import run_race
+
+        return run_race(race)
+    verdict = compare(*(track.events for track in race.tracks))
+    for line in outcome_lines(race, verdict):
+        print(line)
+    return 0 if verdict.kind in ("identical", "sampled") else 1
+
+
+def outcome_lines(race: Race, verdict: Verdict) -> Iterator[str]:
+    """Yield the figures of both runs, which was faster, and the verdict."""
+    race.go_to(race.duration)
+    for track, progress in zip(race.tracks, race.progress(), strict=True):
+        parts = [
+            f"{progress.tokens} tokens",
+            f"{progress.generation_tps:.1f} tok/s",
+            acceptance(progress),
+            f"{progress.at:.2f} s",
+        ]
+        yield f"{track.lane}: {track.target}, {track.name}: {' · '.join(parts)}"
+    yield lead(race.progress())
+    yield verdict.line

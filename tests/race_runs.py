@@ -1,0 +1,65 @@
+"""Runs for races in tests: what a recorded run would have been without drafts, and others."""
+
+from dataclasses import replace
+
+from mlxspec.events import (
+    DraftProposed,
+    DraftVerified,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+)
+
+
+def decoded_plainly(events, seconds_per_token=0.05):
+    """The same tokens one by one, each taking its time: the run that a race is held against."""
+    now, r = 0.0, 0
+    made = []
+    for event in events:
+        if isinstance(event, GenerationStarted):
+            event, now, r = replace(event, drafter="none"), 0.0, 0
+        if isinstance(event, DraftProposed):
+            continue
+        if isinstance(event, DraftVerified | PlainDecoded):
+            for token in event.emit:
+                now, r = now + seconds_per_token, r + 1
+                token = replace(token, kind="plain", draft_prob=None)
+                made.append(PlainDecoded(r, now, (token,), seconds_per_token * 1e3, event.context))
+            continue
+        if isinstance(event, GenerationFinished):
+            event = replace(event, ts=now)
+        elif hasattr(event, "ts"):
+            now = event.ts
+        made.append(event)
+    return made
+
+
+def with_meta(events, **changes):
+    """The same run under other models or settings."""
+    return [replace(e, **changes) if isinstance(e, GenerationStarted) else e for e in events]
+
+
+def with_token(events, place, token, text):
+    """The same run with another token at a place, from 0."""
+    made, seen = [], 0
+    for event in events:
+        if isinstance(event, DraftVerified | PlainDecoded):
+            emit = list(event.emit)
+            if seen <= place < seen + len(emit):
+                emit[place - seen] = replace(emit[place - seen], token=token, text=text)
+            seen += len(emit)
+            event = replace(event, emit=tuple(emit))
+        made.append(event)
+    return made
+
+
+def ended_after(events, num_tokens, reason):
+    """The first tokens of a run of plain rounds, ended for a reason; None leaves it broken off."""
+    made, seen = [], 0
+    for event in events:
+        if isinstance(event, PlainDecoded):
+            seen += 1
+            if seen > num_tokens:
+                break
+        made.append(event)
+    return made if reason is None else [*made, GenerationFinished(1e3, reason)]

@@ -1,0 +1,140 @@
+"""Pointing at single tokens: where the cursor goes, and what is told of a token."""
+
+from app_driver import chat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import make_fake
+
+from mlxspec.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec_app.messages import Reply, Span
+from mlxspec_app.state import fold
+from mlxspec_app.token_cursor import TokenCursor, by_reply, by_round, by_token, last_token
+from mlxspec_app.token_facts import facts_of
+from mlxspec_app.widgets.inspector import Inspector
+from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.transcript import Transcript
+
+REPEATABLE = settings(derandomize=True, database=None, deadline=None)
+
+
+def a_reply(*rounds):
+    """A reply with so many tokens per round."""
+    reply = Reply()
+    for number, count in enumerate(rounds, 1):
+        reply.spans += [Span("x", "accepted", number) for _ in range(count)]
+    return reply
+
+
+TWO = [a_reply(2, 1, 3), a_reply(), a_reply(1, 2)]
+
+
+def test_the_cursor_goes_by_token_over_the_ends_of_replies():
+    assert last_token(TWO) == TokenCursor(2, 2)
+    assert by_token(TWO, TokenCursor(0, 5), 1) == TokenCursor(2, 0)
+    assert by_token(TWO, TokenCursor(2, 0), -1) == TokenCursor(0, 5)
+    assert by_token(TWO, TokenCursor(2, 2), 1) == TokenCursor(2, 2)
+
+
+def test_the_cursor_goes_to_the_first_token_of_a_round():
+    assert by_round(TWO, TokenCursor(0, 1), 1) == TokenCursor(0, 2)
+    assert by_round(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 2)
+    assert by_round(TWO, TokenCursor(0, 4), 1) == TokenCursor(2, 0)
+
+
+def test_the_cursor_goes_to_the_first_token_of_a_reply():
+    assert by_reply(TWO, TokenCursor(0, 4), 1) == TokenCursor(2, 0)
+    assert by_reply(TWO, TokenCursor(2, 2), -1) == TokenCursor(0, 0)
+    assert by_reply(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 0)
+
+
+@REPEATABLE
+@given(
+    st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=4),
+    st.lists(st.tuples(st.sampled_from([by_token, by_round, by_reply]), st.sampled_from([-1, 1]))),
+)
+def test_the_cursor_always_stands_on_a_token(shapes, moves):
+    replies = [a_reply(*shape) for shape in shapes]
+    at = last_token(replies)
+    if at is None:
+        return
+    for move, step in moves:
+        before = at
+        at = move(replies, at, step)
+        assert 0 <= at.span < len(replies[at.reply].spans)
+        assert (at.reply, at.span) >= (before.reply, before.span) or step < 0
+        assert (at.reply, at.span) <= (before.reply, before.span) or step > 0
+
+
+NODES = (
+    DraftNode(1, 0, 5, " a", 0.5, "table"),
+    DraftNode(2, 0, 6, " b", 0.4, "eagle3"),
+    DraftNode(3, 2, 7, " c", 0.3, "eagle3"),
+)
+EVENTS = [
+    PlainDecoded(1, 0.1, (EmittedToken(1, "", "plain"),), 5.0, 9),
+    DraftProposed(2, 0.1, 4, NODES, 1.5),
+    DraftVerified(
+        2,
+        0.2,
+        (2,),
+        (EmittedToken(6, " b", "accepted", 0.6, 0.4), EmittedToken(8, " d", "corrected", 0.7)),
+        5.0,
+        2,
+        10,
+    ),
+]
+
+
+def test_a_token_is_known_with_its_rivals():
+    (reply,) = fold(EVENTS).messages
+    first, second = facts_of(reply, 0), facts_of(reply, 1)
+    assert (first.text, first.round, first.depth, first.source) == (" b", 2, 1, "eagle3")
+    assert [rival.label for rival in first.rivals] == ["a"]
+    assert (second.text, second.depth, second.source) == (" d", 2, "")
+    assert [rival.label for rival in second.rivals] == ["c"]
+
+
+def test_text_without_a_token_has_no_facts():
+    (reply,) = fold(EVENTS).messages
+    reply.spans.append(Span("rest"))
+    assert facts_of(reply, 2) is None
+
+
+def test_every_span_of_a_recorded_reply_has_its_own_token():
+    replies = [m for m in fold(make_fake.chat()).messages if isinstance(m, Reply)]
+    for reply in replies:
+        for index, span in enumerate(reply.spans):
+            facts = facts_of(reply, index)
+            assert (facts.text, facts.round, facts.token.kind) == (span.text, span.round, span.kind)
+            assert facts.source == span.source
+
+
+async def test_tab_leads_to_the_tokens_and_back():
+    async with chat() as driver:
+        await driver.say("hello")
+        await driver.press("tab", "left")
+        assert driver.screen.query_one(Inspector).display
+        assert "target p" in driver.shown
+        reply = driver.screen.state.reply
+        message = list(driver.screen.query(TokenMessage))[-1]
+        assert message._pointed == len(reply.spans) - 1
+        await driver.press("left", "left")
+        assert message._pointed == len(reply.spans) - 3
+        await driver.press("tab")
+        assert driver.screen.focused is driver.screen.query_one(Prompt)
+        assert not driver.screen.query_one(Inspector).display
+        assert message._pointed is None
+
+
+async def test_the_token_pointed_at_is_marked_and_in_view():
+    async with chat(size=(60, 20)) as driver:
+        await driver.say("hello")
+        await driver.say("hello")
+        await driver.press("tab", "k", "k", "k")
+        transcript = driver.screen.query_one(Transcript)
+        first = list(driver.screen.query(TokenMessage))[1]
+        assert first._pointed == 0
+        reversed_text = "".join(s.text for s in first.render_line(0) if s.style and s.style.reverse)
+        assert reversed_text == driver.screen.state.messages[1].spans[0].text
+        assert transcript.scroll_y <= first.virtual_region.y < transcript.scroll_y + 20

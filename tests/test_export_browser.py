@@ -1,0 +1,249 @@
+"""The page in a real browser: opened once without a window, and clicked through by a script.
+
+The script stands in a copy of the page, uses it as a reader would, and leaves a report in the
+document, which the browser prints when its (virtual) time is over.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html import unescape
+
+import export_traces
+import pytest
+from traces import make_fake
+
+from mlxspec_app.export import html
+from mlxspec_app.export.looks import colours
+from mlxspec_app.export.recording import Recording
+from mlxspec_app.inks import INKS
+from mlxspec_app.timeline import Timeline
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason=f"no browser on PATH: looked for {', '.join(BROWSERS)}"
+)
+
+WATCH = """<script>
+const problems = [];
+addEventListener("error", (event) => problems.push(String(event.message)));
+addEventListener("securitypolicyviolation", (event) => problems.push(event.violatedDirective));
+</script>"""
+
+CLICK_THROUGH = """<pre id="report"></pre><script>
+const report = {}, by = (id) => document.getElementById(id);
+const click = (id) => { by(id).click(); return by("where").textContent; };
+const press = (key, at = document.body) =>
+  at.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const looks = (selector) => {
+  const style = getComputedStyle(document.querySelector(selector));
+  return [style.color, style.fontWeight, style.fontStyle, style.textDecorationLine].join(" ");
+};
+const point = (element) => {
+  element.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+  return by("inspector").hidden ? "" : by("inspector").innerText;
+};
+async function clickThrough() {
+  report.opened = by("where").textContent;
+  report.previous = click("previous");
+  report.later = document.querySelectorAll(".round.later").length;
+  report.next = click("next");
+  press("Home");
+  report.rejections = [];
+  for (let last = ""; last !== by("where").textContent;) {
+    last = by("where").textContent;
+    const now = click("next-rejection");
+    if (now !== last) report.rejections.push(Number(now.split("/")[0]));
+  }
+  press("[");
+  report.bracket = by("where").textContent;
+  by("scrub").value = 2;
+  by("scrub").dispatchEvent(new Event("input"));
+  report.scrubbed = by("where").textContent;
+  report.card = by("card").innerText;
+  report.tree = [...document.querySelectorAll("#tree li:not(.heads):not(.lines)")]
+    .map((row) => [row.className, row.querySelector(".label").textContent]);
+  report.edges = document.querySelectorAll("#tree path").length;
+  report.strip = document.querySelectorAll("#strip rect").length;
+  press("End");
+  report.inks = {};
+  for (const ink of document.querySelectorAll("[name=ink]")) {
+    ink.click();
+    const legend = [...document.querySelectorAll(".legend")].filter((l) => l.offsetHeight > 0);
+    report.inks[ink.value] = {
+      corrected: looks(".token.provenance-corrected"),
+      accepted: looks(".token.provenance-accepted"),
+      band: getComputedStyle(document.querySelector(".round.band-a")).backgroundColor,
+      legends: legend.map((l) => l.className),
+    };
+  }
+  report.themes = {};
+  for (const theme of ["light", "dark"]) {
+    click(`theme-${theme}`);
+    report.themes[theme] = getComputedStyle(document.body).backgroundColor;
+  }
+  const corrected = document.querySelector('.token.provenance-corrected:not([data-place="0"])');
+  report.pointed = point(corrected);
+  corrected.click();
+  report.clicked = [by("where").textContent,
+    corrected.closest(".round").classList.contains("now")];
+  press("Escape");
+  const first = document.querySelector("[data-round] .token");
+  first.focus();
+  report.focused = by("inspector").innerText;
+  press("ArrowRight", first);
+  report.walked = document.activeElement === document.querySelectorAll("[data-round] .token")[1];
+  document.activeElement.blur();
+  by("speed").value = "4";
+  press("Home");
+  const clock = performance.now();
+  press(" ");
+  report.playing = by("play").getAttribute("aria-label");
+  await new Promise((done) => setTimeout(done, 150));
+  report.played = Number(by("where").textContent.split("/")[0]);
+  report.seconds = (performance.now() - clock) / 1000;
+  click("play");
+  report.paused = by("play").getAttribute("aria-label");
+  report.hostile = [document.title, document.querySelectorAll("img").length];
+  report.requests = performance.getEntriesByType("resource").map((entry) => entry.name);
+}
+clickThrough().catch((error) => problems.push(String(error))).finally(() => {
+  report.problems = problems;
+  by("report").textContent = JSON.stringify(report);
+});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def recording():
+    """A drafted tree, and then a reply that tries to break out of the page."""
+    hostile = export_traces.events_saying(export_traces.HOSTILE, "now break it")
+    return Recording.of("mixed", [*make_fake.tree(), *hostile])
+
+
+@pytest.fixture(scope="module")
+def report(recording, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    source = html.render(recording).replace("<title>", WATCH + "<title>", 1)
+    page = folder / "page.html"
+    head, end = source.rsplit("</body>", 1)
+    page.write_text(f"{head}{CLICK_THROUGH}</body>{end}", encoding="utf-8")
+    command = [
+        BROWSER,
+        "--headless",
+        "--disable-gpu",
+        "--no-zygote",
+        "--window-size=1400,900",
+        f"--user-data-dir={folder / 'profile'}",
+        "--virtual-time-budget=4000",
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, timeout=200)
+    found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout.decode(), re.DOTALL)
+    assert found, done.stderr.decode()[-2000:]
+    return json.loads(unescape(found[1]))
+
+
+def rounds_of(recording):
+    return [round_ for reply in recording.replies for round_ in reply.rounds]
+
+
+def rgb(colour):
+    return "rgb({}, {}, {})".format(*(int(colour[at : at + 2], 16) for at in (1, 3, 5)))
+
+
+def test_nothing_fails_and_nothing_is_fetched(report):
+    assert report["problems"] == []
+    assert report["requests"] == []
+
+
+def test_opens_with_everything_shown(report, recording):
+    total = len(rounds_of(recording))
+    assert report["opened"].startswith(f"{total}/{total} ")
+    assert report["strip"] == total
+
+
+def test_steps_by_round(report, recording):
+    total = len(rounds_of(recording))
+    assert report["previous"].startswith(f"{total - 1}/")
+    assert report["later"] == 1
+    assert report["next"] == report["opened"]
+
+
+def test_steps_to_the_rejections_that_the_app_steps_to(report, recording):
+    marks = Timeline(recording.events).rounds
+    wanted = [number for number, mark in enumerate(marks, 1) if mark.is_rejection]
+    assert report["rejections"] == wanted
+    assert report["bracket"].startswith(f"{wanted[-1] - 1}/")
+
+
+def test_draws_the_tree_of_the_round_that_is_scrubbed_to(report, recording):
+    round_ = rounds_of(recording)[1]
+    assert report["scrubbed"].startswith("2/")
+    assert f"{len(round_.nodes)} drafted · kept {round_.accepted} +1" in report["card"]
+    marks = [name for name, _ in report["tree"]]
+    assert marks[0] == "root"
+    assert marks.count("accepted") == round_.accepted
+    assert len(marks) == len(round_.nodes) + 2  # and the root, and the model's own token
+    assert report["edges"] == len(marks) - 1
+    own = round_.verdict.emit[-1]
+    assert report["tree"][-1] == [own.kind, own.text.strip()]
+
+
+def test_every_ink_shows_its_colours_twins_and_legend(report):
+    inks = report["inks"]
+    assert list(inks) == [ink.name for ink in INKS]
+    for ink in INKS:
+        assert inks[ink.name]["legends"] == [f"legend {ink.name}"]
+    assert inks["provenance"]["corrected"].endswith("700 normal underline")
+    assert inks["provenance"]["accepted"] != inks["exceptions"]["accepted"]
+    assert inks["exceptions"]["corrected"] == inks["provenance"]["corrected"]
+    assert inks["off"]["corrected"] == inks["off"]["accepted"]
+    assert inks["off"]["band"] == "rgba(0, 0, 0, 0)" != inks["provenance"]["band"]
+
+
+def test_the_theme_can_be_chosen(report):
+    assert report["themes"] == {
+        "light": rgb(colours(dark=False)["page"]),
+        "dark": rgb(colours(dark=True)["page"]),
+    }
+
+
+def test_a_token_under_the_pointer_is_explained(report, recording):
+    number, round_ = next(
+        (number, round_)
+        for number, round_ in enumerate(rounds_of(recording), 1)
+        if round_.accepted and round_.verdict.emit[-1].kind == "corrected"
+    )
+    said = report["pointed"]
+    assert round_.verdict.emit[-1].text.strip() in said
+    assert "corrected the model's own" in said
+    assert f"{round_.verdict.emit[-1].target_prob:.3f}".lstrip("0") in said
+    assert "in place of" in said
+    assert "eagle" in said
+    assert f"reply 1 · round {round_.verdict.r} · depth {round_.accepted + 1}" in said
+    assert report["clicked"] == [report["clicked"][0], True]
+    assert report["clicked"][0].startswith(f"{number}/")
+
+
+def test_tokens_can_be_walked_with_the_keys(report):
+    assert "round 1" in report["focused"]
+    assert report["walked"]
+
+
+def test_plays_in_recorded_time_and_pauses(report, recording):
+    times = [round_.verdict.ts for round_ in recording.replies[0].rounds]
+    reached = sum(ts <= report["seconds"] * 4 for ts in times)
+    assert report["playing"] == "pause"
+    assert report["paused"] == "play"
+    assert 1 <= report["played"] <= reached
+
+
+def test_hostile_text_does_nothing(report):
+    assert report["hostile"] == ["mixed · mlxspec", 0]

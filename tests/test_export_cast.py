@@ -1,0 +1,108 @@
+"""The film: its format, its times, and what a terminal shows at its end."""
+
+import json
+import re
+import unicodedata
+
+import export_traces
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from traces import make_fake
+
+from mlxspec_app.export import cast
+from mlxspec_app.export.looks import colours, xterm
+from mlxspec_app.export.recording import Recording
+from mlxspec_app.safe_text import safe_text
+from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S
+from mlxspec_app.wrap import WrappedText
+
+SGR = re.compile(r"\x1b\[[\d;]*m")
+
+
+def frames_of(recording, width=80):
+    header, *frames = (json.loads(line) for line in cast.render(recording, width).splitlines())
+    return header, frames
+
+
+def screen_after(frames):
+    """The rows that a terminal of endless height shows: text, line breaks, and a row begun anew."""
+    written = SGR.sub("", "".join(text for _, _, text in frames))
+    rows = [""]
+    for piece in re.split(r"(\r\n|\r\x1b\[K)", written):
+        if piece == "\r\n":
+            rows.append("")
+        elif piece == "\r\x1b[K":
+            rows[-1] = ""
+        else:
+            rows[-1] += piece
+    return rows
+
+
+def test_begins_with_a_header_of_version_2():
+    header, _ = frames_of(export_traces.chat(), width=72)
+    assert (header["version"], header["width"], header["height"]) == (2, 72, cast.HEIGHT)
+    assert header["title"] == "chat"
+    assert len(header["theme"]["palette"].split(":")) == 8
+
+
+def test_every_round_comes_at_its_recorded_time():
+    recording = export_traces.chat()
+    _, frames = frames_of(recording)
+    times = [at for at, _, _ in frames]
+    first, second = recording.replies
+    assert times == sorted(times)
+    assert times[0] == 0
+    assert times[1 : 1 + len(first.rounds)] == [round_.verdict.ts for round_ in first.rounds]
+    start = first.stats.total_s + PAUSE_BETWEEN_REPLIES_S
+    assert times[-2] == pytest.approx(start + second.rounds[-1].verdict.ts, abs=0.01)
+
+
+@pytest.mark.parametrize("width", [20, 41, 80])
+@pytest.mark.parametrize("trace", sorted(make_fake.TRACES))
+def test_at_the_end_the_terminal_shows_every_row_as_the_app_wraps_it(trace, width):
+    recording = Recording.of(trace, make_fake.TRACES[trace]())
+    _, frames = frames_of(recording, width)
+    shown = [row.rstrip() for row in screen_after(frames)]
+    for reply in recording.replies:
+        wrapped = WrappedText(width)
+        wrapped.append(safe_text(reply.text))
+        rows = [wrapped.row_text(row).rstrip() for row in wrapped.rows]
+        assert rows in [shown[at : at + len(rows)] for at in range(len(shown))]
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@given(st.lists(st.text("ab \n世🙂é", min_size=1, max_size=9), min_size=1, max_size=6))
+def test_no_row_is_wider_than_the_terminal(texts):
+    _, frames = frames_of(export_traces.saying(*texts), width=12)
+    assert max(cell_len(row) for row in screen_after(frames)) <= 12
+
+
+def test_a_kind_has_its_colour_and_its_twin():
+    recording = export_traces.saying("kept")
+    written = "".join(text for _, _, text in frames_of(recording)[1])
+    mint = colours(dark=True)
+    assert f"\x1b[0;38;5;{xterm(mint['accepted'])};48;5;234mkept" in written
+    assert f"\x1b[0;3;38;5;{xterm(mint['bonus'])};48;5;234m!" in written
+
+
+@pytest.mark.parametrize(
+    ("colour", "code"),
+    [("#AFFFAF", 157), ("#D7AF00", 178), ("#8787D7", 104), ("#FF5F5F", 203), ("#005F87", 24)],
+)
+def test_the_colours_of_the_palette_are_in_the_256(colour, code):
+    assert xterm(colour) == code
+
+
+def test_hostile_text_moves_no_cursor():
+    recording = export_traces.saying(*export_traces.HOSTILE, asked=export_traces.HOSTILE[2])
+    source = cast.render(recording)
+    written = SGR.sub("", "".join(json.loads(line)[2] for line in source.splitlines()[1:]))
+    left = written.replace("\r\x1b[K", "").replace("\r\n", "")
+    assert {char for char in left if unicodedata.category(char) in ("Cc", "Cs")} == set()
+    assert source.isascii()
+
+
+def test_the_same_trace_gives_the_same_film():
+    assert cast.render(export_traces.chat()) == cast.render(export_traces.chat())

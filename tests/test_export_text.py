@@ -1,0 +1,159 @@
+"""Markdown and CSV, and what all exports share: replies, spans by round, total figures."""
+
+import csv as reader
+import io
+
+import export_traces
+import pytest
+from traces import make_fake
+
+from mlxspec.errors import TraceError
+from mlxspec.events import DraftVerified, GenerationFinished, TurnStarted
+from mlxspec_app.export import csv, markdown
+from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.recording import Recording, total, written_by_round
+
+
+def rows_of(recording):
+    return list(reader.DictReader(io.StringIO(csv.render(recording))))
+
+
+# ---- Markdown ------------------------------------------------------------------------------
+
+
+def test_markdown_holds_every_text_exactly_as_it_was_said():
+    recording = export_traces.chat()
+    made = markdown.render(recording)
+    at = 0
+    for message in recording.messages:
+        at = made.index(message.text, at) + len(message.text)
+
+
+def test_markdown_names_who_speaks():
+    made = markdown.render(export_traces.chat())
+    assert [line for line in made.splitlines() if line.startswith("## ")] == [
+        "## You",
+        "## SmolLM2-135M-Instruct",
+    ] * 2
+
+
+def test_markdown_has_a_table_of_figures_for_each_reply():
+    recording = export_traces.chat()
+    made = markdown.render(recording)
+    assert made.count("| figure | value |") == 2
+    for reply in recording.replies:
+        assert f"| mean acceptance length | {reply.stats.mean_acceptance_length:.2f} " in made
+
+
+@pytest.mark.parametrize(
+    ("text", "left_open"),
+    [
+        ("no code", ""),
+        ("```python\nx = 1\n```", ""),
+        ("```python\nx = 1", "```"),
+        ("````\n```\n", "````"),
+        ("~~~\n```\n~~~\n", ""),
+        ("   ```\ncode\n```   ", ""),
+        ("    ```\nindented, not a fence", ""),
+        ("``` not a `fence` ```", ""),
+        ("```\n``` still code\n", "```"),
+    ],
+)
+def test_an_open_fence_is_found(text, left_open):
+    assert markdown.open_fence(text) == left_open
+
+
+def test_a_fence_that_a_reply_leaves_open_does_not_swallow_the_table():
+    made = markdown.render(export_traces.saying("```python\nx = 1"))
+    assert "x = 1!\n```\n\n| figure" in made
+
+
+# ---- CSV -----------------------------------------------------------------------------------
+
+
+def test_csv_has_a_row_for_every_round_of_every_reply():
+    recording = export_traces.chat()
+    counts = [len(reply.rounds) for reply in recording.replies]
+    assert [int(row["reply"]) for row in rows_of(recording)] == [1] * counts[0] + [2] * counts[1]
+
+
+def test_csv_adds_up_to_the_statistics():
+    recording = export_traces.chat()
+    for number, reply in enumerate(recording.replies, 1):
+        rows = [row for row in rows_of(recording) if int(row["reply"]) == number]
+        assert sum(int(row["accepted_tokens"]) for row in rows) == reply.stats.accepted
+        assert sum(int(row["drafted_nodes"]) for row in rows) == reply.stats.drafted
+        assert sum(int(row["emitted_tokens"]) for row in rows) == reply.stats.generated_tokens
+        assert sum(float(row["draft_ms"]) for row in rows) == pytest.approx(
+            reply.stats.draft_s * 1e3, abs=0.1
+        )
+
+
+def test_csv_names_the_columns_and_their_units():
+    row = rows_of(export_traces.saying("x"))[0]
+    assert row == {
+        "reply": "1",
+        "round": "1",
+        "time_s": "1.500000",
+        "drafted_nodes": "2",
+        "draft_depth_tokens": "1",
+        "accepted_tokens": "1",
+        "emitted_tokens": "2",
+        "ended_by": "bonus",
+        "draft_ms": "1.000",
+        "target_ms": "40.000",
+        "rolled_back_rows": "1",
+        "context_tokens": "12",
+        "sources": "suffix:1",
+    }
+
+
+def test_csv_holds_no_text_of_the_model():
+    assert "=cmd" not in csv.render(export_traces.saying("=cmd()", asked="=cmd()"))
+
+
+# ---- what they share -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_reply_that_is_cut_off_anywhere_can_be_exported(name):
+    events = make_fake.tree()
+    for end in (2, 5, 6, 7, len(events) - 1):
+        assert FORMATS[name].render(Recording.of("cut", events[:end]))
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_trace_that_begins_in_the_middle_can_be_exported(name):
+    verdicts = [event for event in make_fake.tree() if isinstance(event, DraftVerified)]
+    assert FORMATS[name].render(Recording.of("torn", verdicts))
+
+
+def test_a_trace_without_a_reply_is_refused():
+    with pytest.raises(TraceError, match="holds no reply to export"):
+        Recording.of("talk", [TurnStarted("user", "hello?")])
+
+
+def test_text_held_back_to_the_end_belongs_to_the_last_token():
+    events = export_traces.events_saying(["a"], "?")
+    recording = Recording.of("t", [*events[:-1], GenerationFinished(1.0, "stop", text="rest")])
+    written = written_by_round(recording.replies[0])
+    assert [(place, span.text) for place, span in written[-1]] == [(0, "a"), (1, "!"), (1, "rest")]
+
+
+def test_a_token_without_text_keeps_the_places_of_the_others():
+    written = written_by_round(export_traces.saying("", "b").replies[0])
+    assert [[place for place, _ in round_] for round_ in written] == [[1], [0, 1]]
+
+
+def test_totals_are_those_of_all_replies_as_one():
+    replies = export_traces.chat().replies
+    whole = total(replies)
+    first, second = (reply.stats for reply in replies)
+    assert whole.generated_tokens == first.generated_tokens + second.generated_tokens
+    assert whole.accepted_at_depth == [
+        a + b for a, b in zip(first.accepted_at_depth, second.accepted_at_depth, strict=True)
+    ]
+    assert whole.mean_acceptance_length == pytest.approx(
+        1 + (first.accepted + second.accepted) / (first.rounds + second.rounds)
+    )
+    assert sum(whole.kinds.values()) == whole.generated_tokens

@@ -1,0 +1,144 @@
+"""The race screen: two lanes on one clock, and the verdict below them."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+from app_driver import Clock, rows
+from race_runs import decoded_plainly, with_token
+from rich.cells import cell_len
+from traces import make_fake
+
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.race import Race, Track
+from mlxspec_app.screens.race import RaceScreen
+from mlxspec_app.widgets.race_lane import RaceLane
+from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.transcript import Transcript
+
+TREE = make_fake.tree()
+PLAIN = decoded_plainly(TREE)
+NUM_TOKENS = sum(len(getattr(event, "emit", ())) for event in TREE)
+
+
+class RaceDriver:
+    """A running race, and what it shows."""
+
+    def __init__(self, pilot, race, clock):
+        self.pilot, self.race, self.clock = pilot, race, clock
+
+    async def settle(self):
+        for _ in range(2):
+            if isinstance(self.pilot.app.screen, RaceScreen):
+                self.pilot.app.screen.tick()
+                self.pilot.app.screen.update_panels()
+            await self.pilot.pause(0)
+
+    async def wait(self, seconds):
+        self.clock.now += seconds
+        await self.settle()
+
+    async def press(self, *keys):
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    @property
+    def shown(self):
+        return "\n".join(rows(self.pilot.app.screen))
+
+    @property
+    def texts(self):
+        """The text of the last message of each lane, as its widget has it."""
+        lanes = [list(lane.query(TokenMessage)) for lane in self.pilot.app.screen.query(RaceLane)]
+        return ["\n".join(line.text for line in w[-1]._text.lines) if w else "" for w in lanes]
+
+
+@asynccontextmanager
+async def racing(a=TREE, b=PLAIN, size=(100, 30)):
+    clock = Clock()
+    race = Race([Track("A", a), Track("B", b)], clock)
+    app = MlxspecApp(lambda: RaceScreen(race))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        driver = RaceDriver(pilot, race, clock)
+        await driver.settle()
+        yield driver
+
+
+async def test_both_lanes_write_their_text_at_their_own_pace():
+    async with racing() as driver:
+        assert f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens" in driver.shown
+        await driver.wait(0.6)
+        ahead, behind = driver.texts
+        assert ahead.startswith(behind)
+        assert len(ahead) > len(behind) > 0
+        assert "A leads by " in driver.shown
+        await driver.wait(100)
+        assert driver.texts == [make_fake.PROSE] * 2
+        assert "■ end" in driver.shown
+        assert "A was done" in driver.shown
+
+
+async def test_the_figures_of_both_are_in_view():
+    async with racing() as driver:
+        await driver.wait(100)
+        for part in ("EAGLE-3 head, tree", "none", "mean acceptance length", "no drafts"):
+            assert part in driver.shown
+        assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
+
+
+async def test_space_arrows_and_ends_move_both():
+    async with racing() as driver:
+        await driver.press("right", "right")
+        assert "‖ paused" in driver.shown
+        there = driver.texts
+        await driver.wait(5)
+        assert driver.texts == there
+        await driver.press("right", "left")
+        assert driver.texts == there
+        await driver.press("end")
+        assert driver.texts == [make_fake.PROSE] * 2
+        await driver.press("home")
+        assert driver.texts == ["", ""]
+        await driver.press("space")
+        await driver.wait(0.6)
+        assert driver.texts[0] > there[0]
+
+
+@pytest.mark.parametrize(("size", "is_stacked"), [((60, 20), True), ((100, 30), False)])
+async def test_lanes_stand_side_by_side_where_there_is_room(size, is_stacked):
+    async with racing(size=size) as driver:
+        await driver.wait(1.0)
+        first, second = driver.pilot.app.screen.query(RaceLane)
+        assert (first.region.x == second.region.x) == is_stacked
+        assert (first.region.y == second.region.y) != is_stacked
+        assert all(cell_len(row) == size[0] for row in driver.shown.split("\n"))
+        await driver.press("end")
+        assert "A was done" in driver.shown
+        assert "✓ identical" in driver.shown
+
+
+async def test_a_difference_is_shown_from_the_first_moment():
+    async with racing(b=with_token(PLAIN, 4, -1, " boat")) as driver:
+        assert "✗ first difference at token 5: A has" in driver.shown
+
+
+async def test_runs_that_cannot_be_compared_say_why():
+    async with racing(b=make_fake.chat()) as driver:
+        assert "! not compared: different prompts" in driver.shown
+
+
+async def test_the_keys_of_the_race_are_on_its_help_page():
+    async with racing(size=(80, 60)) as driver:
+        await driver.press("f1")
+        assert "the next round of either run; pauses" in driver.shown
+
+
+async def test_inks_change_both_lanes_and_q_quits():
+    async with racing() as driver:
+        await driver.press("f2")
+        transcripts = driver.pilot.app.screen.query(Transcript)
+        assert [transcript._ink.name for transcript in transcripts] == ["exceptions"] * 2
+        await driver.press("plus")
+        assert "▶ 2\u00d7" in driver.shown
+        await driver.pilot.press("q")
+        await driver.pilot.pause()
+        assert driver.pilot.app.return_code == 0
