@@ -21,7 +21,7 @@ from mlxspec_app.replay import ReplaySession
 from mlxspec_app.rounds import Round
 from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionNotice
 from mlxspec_app.state import fold
-from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, timeline
+from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_recording_cannot_be_given_other_settings(clock):
 
 
 def test_replies_follow_each_other_after_a_pause():
-    laid_out = timeline(make_fake.chat())
+    laid_out = Timeline(make_fake.chat()).moments
     times = [timed.at for timed in laid_out]
     assert times == sorted(times)
     end = next(i for i, timed in enumerate(laid_out) if isinstance(timed.event, GenerationFinished))

@@ -25,7 +25,7 @@ from mlxspec_app.rewind import Checkpoints
 from mlxspec_app.rounds import Round
 from mlxspec_app.state import fold
 from mlxspec_app.strip import cell_of, cells, rounds_at
-from mlxspec_app.timeline import Timeline, folded_events, timeline
+from mlxspec_app.timeline import Timeline, folded_events
 
 RECORDINGS = {name: make() for name, make in make_fake.TRACES.items()}
 RECORDINGS["cut off"] = make_fake.chat()[:40]
@@ -79,7 +79,6 @@ def round_of(path, *nodes):
 @EVERY
 def test_every_event_is_folded_once_and_in_order(name):
     assert folded_events(LAID_OUT[name].moments) == RECORDINGS[name]
-    assert [moment.event for moment in timeline(RECORDINGS[name])] == RECORDINGS[name]
 
 
 @EVERY

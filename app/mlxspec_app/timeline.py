@@ -194,11 +194,6 @@ def _mark(end: int, reply: int, event: Event, draft: DraftProposed | None) -> Ro
     return RoundMark(end, reply, len(event.path), is_rejection=rejected)
 
 
-def timeline(events: Iterable[Event]) -> list[Moment]:
-    """Return every event once, with its time."""
-    return [moment for moment in _moments(events) if moment.is_folded]
-
-
 def folded_events(moments: Sequence[Moment]) -> list[Event]:
     """Return the events by which the moments change a state."""
     return [moment.event for moment in moments if moment.is_folded]
