@@ -37,6 +37,7 @@ STATE = mx.random.normal((1, 64), key=mx.random.key(8))
 ACCURACIES = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.1], [0.3, 0.1, 0.2]]  # ranks need not fall
 KNOWN_TREES = {
     "dynamic": lambda: DynamicTree(),
+    "dynamic, measured": lambda: DynamicTree(ACCURACIES),
     "accuracies": lambda: StaticTree(accuracies=ACCURACIES),
     "choices": lambda: StaticTree(choices=[[0], [0, 0], [1], [0, 1], [0, 0, 0], [2]]),
 }
@@ -287,12 +288,14 @@ def test_refuses_a_static_tree_deeper_than_the_heads():
         medusa_drafter(Decoder(MODEL), tree=StaticTree(choices=[[0] * n for n in range(1, 5)]))
 
 
-def test_measured_accuracies_make_the_tree_static():
-    heads = MedusaHeads.from_checkpoint(
-        medusa_config(MODEL, accuracies=ACCURACIES), medusa_tensors(MODEL)
-    )
-    assert isinstance(MedusaDrafter(heads, Decoder(MODEL)).tree, StaticTree)
-    assert isinstance(medusa_drafter(Decoder(MODEL)).tree, DynamicTree)
+def test_measured_accuracies_choose_the_tree_too():
+    config = medusa_config(MODEL, accuracies=ACCURACIES)
+    heads = MedusaHeads.from_checkpoint(config, medusa_tensors(MODEL))
+    weighed, plain = MedusaDrafter(heads, Decoder(MODEL)).tree, medusa_drafter(Decoder(MODEL)).tree
+    logits = mx.array(np.random.default_rng(0).normal(size=(3, 24)), mx.float32)
+    expected = DynamicTree(ACCURACIES).nodes(logits, None, 8).probs.tolist()
+    assert weighed.nodes(logits, None, 8).probs.tolist() == expected
+    assert plain.nodes(logits, None, 8).probs.tolist() != expected
 
 
 @pytest.mark.parametrize("tree", KNOWN_TREES)

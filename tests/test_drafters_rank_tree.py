@@ -57,6 +57,28 @@ def test_the_dynamic_tree_is_the_best_one(num_heads, sharpness, budget):
     assert paths_of(nodes) == best_first(log_probs, budget)
 
 
+@pytest.mark.parametrize("budget", [1, 3, 7, 16])
+def test_accuracies_are_weighed_in_as_a_geometric_mean(budget):
+    log_probs = log_softmax(2.0 * np.random.default_rng(budget).normal(size=(3, 12)))
+    shares = [[0.4, 0.1, 0.2, 0.0], [0.3, 0.3, 0.1, 0.05], [0.2, 0.1, 0.1, 0.1]]
+    trusted = [[0.4, 0.1, 0.1, np.exp(-60)], *shares[1:]]  # no rank above the one before it
+    weighed = np.full_like(log_probs, -1e9)
+    for head, row in enumerate(trusted):
+        best = np.argsort(-log_probs[head], kind="stable")[: len(row)]
+        weighed[head, best] = (log_probs[head, best] + np.log(row)) / 2
+    nodes = DynamicTree(shares).nodes(mx.array(log_probs, mx.float32), None, budget)
+    assert paths_of(nodes) == best_first(weighed, budget)
+    ends = [weighed[len(path) - 1, path[-1]] for path in paths_of(nodes)]
+    np.testing.assert_allclose(nodes.probs, np.exp(ends), rtol=1e-4)
+
+
+def test_accuracies_of_fewer_heads_make_a_tree_of_these():
+    logits = mx.array(np.random.default_rng(0).normal(size=(3, 12)), mx.float32)
+    tree = DynamicTree([[0.5, 0.4], [0.3, 0.2]])
+    assert tree.depth == 2
+    assert max(map(len, paths_of(tree.nodes(logits, None, 20)))) == 2
+
+
 @pytest.mark.parametrize("budget", range(1, 20))
 @pytest.mark.parametrize("chances", [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25] * 4])
 def test_ties_leave_the_dynamic_tree_whole(chances, budget):
@@ -66,11 +88,17 @@ def test_ties_leave_the_dynamic_tree_whole(chances, budget):
     assert len(paths_of(nodes)) == budget  # each child behind a parent in the tree, none twice
 
 
-def test_a_head_that_overflows_leaves_the_tree_whole():
+@pytest.mark.parametrize("accuracies", [None, [[0.5, 0.2, 0.1]] * 3])
+def test_a_head_that_overflows_leaves_the_tree_whole(accuracies):
     logits = mx.array([[1.0, 2.0, 3.0], [mx.nan] * 3, [mx.inf, 1.0, 0.0]])
-    nodes = DynamicTree().nodes(logits, None, 9)
+    nodes = DynamicTree(accuracies).nodes(logits, None, 9)
     assert len(paths_of(nodes)) == 9
     assert all(0 < prob <= 1 for prob in nodes.probs.tolist())
+
+
+def test_the_dynamic_tree_refuses_accuracies_that_are_none():
+    with pytest.raises(ValueError, match="shares from 0 to 1"):
+        DynamicTree([[1.5]])
 
 
 def test_the_dynamic_tree_ends_where_the_paths_do():

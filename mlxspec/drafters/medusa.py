@@ -20,7 +20,7 @@ from mlxspec import backend
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.medusa_heads import MedusaHeads
-from mlxspec.drafters.rank_tree import DynamicTree, RankTree, StaticTree, best_guesses
+from mlxspec.drafters.rank_tree import DynamicTree, RankTree, best_guesses
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
@@ -56,21 +56,19 @@ class MedusaDrafter:
         Args:
             heads: Trained for `target`; converted to its dtype, in place.
             target: Whose text is drafted.
-            tree: By default the static tree of the accuracies in the heads' config, or a dynamic
-                one where they were not measured.
+            tree: By default a dynamic one, by the accuracies in the heads' config too where they
+                were measured.
 
         Raises:
             UnsupportedModelError: The heads read states of another width.
             VocabularyMismatchError: They name a token that the target does not have.
-            ValueError: A static tree is deeper than there are heads.
+            ValueError: The tree is deeper than there are heads.
         """
         _check_fit(heads, target)
-        accuracies = heads.config.get("accuracies")
-        if tree is None:
-            tree = StaticTree(accuracies=accuracies) if accuracies else DynamicTree()
+        tree = DynamicTree(heads.config.get("accuracies")) if tree is None else tree
         if tree.depth > len(heads.heads):
             raise ValueError(
-                f"the static tree is {tree.depth} deep, but there are {len(heads.heads)} heads: "
+                f"the tree is {tree.depth} deep, but there are {len(heads.heads)} heads: "
                 "take choices or accuracies that were made for these"
             )
         self.heads, self.tree = heads, tree

@@ -10,6 +10,8 @@ Wang et al. 2024, https://arxiv.org/abs/2406.17276).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
+from math import log
 from typing import Protocol
 
 import mlx.core as mx
@@ -64,15 +66,32 @@ class RankTree(Protocol):
 
 
 class DynamicTree:
-    """The most probable paths by the heads' own probabilities, chosen anew in every round.
+    """The most probable paths, chosen anew in every round.
 
     Nodes stand in order of falling path probability: the first n are the best tree of n nodes.
+    A head's probabilities tell sure places from unsure ones; how often its ranks were right, where
+    that was measured, tells how far it may be trusted. The geometric mean of both does better than
+    either.
     """
 
-    depth = 0
+    def __init__(self, accuracies: Sequence[Sequence[float]] | None = None) -> None:
+        """Go by the heads' own probabilities, or by these and measured accuracies.
+
+        Args:
+            accuracies: Per head, how often its guess of each rank was right.
+
+        Raises:
+            ValueError: An accuracy is not from 0 to 1.
+        """
+        _check_shares(accuracies or ())
+        self._log_shares = [_falling_logs(row) for row in accuracies or ()]
+
+    @property
+    def depth(self) -> int:
+        return len(self._log_shares)
 
     def nodes(self, logits: mx.array, target_ids: mx.array | None, budget: int) -> RankNodes:
-        guesses = best_guesses(logits, target_ids, budget)
+        guesses = self._weighed(best_guesses(logits, target_ids, budget))
         n_heads, width = guesses.tokens.shape
         paths = _layout(possible_paths(n_heads, width, budget), n_heads)
         order = mx.argsort(_sort_keys(_path_logprobs(paths, guesses.log_probs)))
@@ -84,6 +103,14 @@ class DynamicTree:
         return RankNodes(
             guesses.tokens[heads, ranks], parents, exp(guesses.log_probs[heads, ranks])
         )
+
+    def _weighed(self, guesses: NextTokens) -> NextTokens:
+        if not self._log_shares:
+            return guesses
+        depth, width = self.depth, min(guesses.tokens.shape[1], *map(len, self._log_shares))
+        measured = mx.array([row[:width] for row in self._log_shares])
+        log_probs = (guesses.log_probs[:depth, :width] + measured) / 2
+        return NextTokens(guesses.tokens[:depth, :width], log_probs)
 
 
 class StaticTree:
@@ -113,8 +140,7 @@ class StaticTree:
             raise ValueError("a static tree is made of choices or of accuracies: give one of them")
         self._choices = parents_first([tuple(path) for path in choices or ()])
         self._accuracies = tuple(tuple(map(float, row)) for row in accuracies or ())
-        if not all(0 <= share <= 1 for row in self._accuracies for share in row):
-            raise ValueError(f"accuracies are shares from 0 to 1; got {accuracies}")
+        _check_shares(self._accuracies)
 
     @property
     def depth(self) -> int:
@@ -147,6 +173,17 @@ def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> Ne
     is_usual = guesses.log_probs > _LEAST_LOGPROB  # False for a NaN too
     log_probs = mx.where(is_usual, mx.minimum(guesses.log_probs, 0.0), _LEAST_LOGPROB)
     return NextTokens(guesses.tokens, log_probs)
+
+
+def _check_shares(accuracies: Sequence[Sequence[float]]) -> None:
+    if not all(0 <= share <= 1 for row in accuracies for share in row):
+        raise ValueError(f"accuracies are shares from 0 to 1; got {accuracies}")
+
+
+def _falling_logs(shares: Sequence[float]) -> list[float]:
+    """Return the logarithms of shares, none above the one before: ranks must keep their order."""
+    logs = (log(share) if share > 0 else _LEAST_LOGPROB for share in shares)
+    return list(accumulate(logs, min))
 
 
 @dataclass(frozen=True)

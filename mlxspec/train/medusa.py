@@ -104,7 +104,7 @@ class MedusaObjective:
         """Return the acceptance of greedy chains along the target's own text.
 
         Beside the figures of `chain_figures` there are "accuracies": per head, how often its
-        guess of each rank is right, from which a static tree is made.
+        guess of each rank is right, by which trees are chosen.
         """
         ranks = [self._ranks(features) for features in conversations]
         figures = chain_figures([one == 0 for one in ranks])
