@@ -178,3 +178,10 @@ async def test_runs_over_a_session_at_infinite_speed_too():
     async with running(session) as driver:
         await driver.say("one")
         assert driver.screen.state.reply.is_finished
+
+
+async def test_a_recording_that_begins_anew_says_so():
+    async with chat() as driver:
+        for _ in range(3):
+            await driver.say("Explain it.")
+        assert "the recording is over and starts again" in driver.shown

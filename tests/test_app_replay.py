@@ -198,8 +198,9 @@ def test_a_recording_that_is_over_starts_again(clock):
     session.drain()
     session.send("two")
     news = session.drain()
-    assert isinstance(news[0], SessionNotice)
-    assert fold(news).messages[-1].text == make_fake.PROSE
+    state = fold(news)
+    assert state.notices == ["the recording is over and starts again"]
+    assert state.messages[-1].text == make_fake.PROSE
 
 
 def test_an_empty_recording_cannot_answer(clock):

@@ -254,3 +254,9 @@ def test_a_proof_that_could_not_be_is_a_notice():
     state = fold([STARTED, plain("a"), ProofFinished(None, "one draw of many")])
     assert state.notices == ["one draw of many"]
     assert state.reply.proof == ""
+
+
+def test_a_notice_stands_until_something_is_said():
+    state = fold([SessionNotice("measuring")])
+    assert state.notices == ["measuring"]
+    assert fold([TurnStarted("user", "hello")], state).notices == []

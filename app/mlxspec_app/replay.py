@@ -116,12 +116,12 @@ class ReplaySession:
         if not len(self.timeline):
             self._news.append(SessionNotice("the recording is empty: nothing can be answered"))
             return
+        self._news.append(TurnStarted("user", text))
         if self.position >= len(self.timeline):
             self.position = 0
             self._news.append(SessionNotice("the recording is over and starts again"))
         while self.position < len(self.timeline) - 1 and self._is(self.position, TurnStarted):
             self.position += 1
-        self._news.append(TurnStarted("user", text))
         self._play_reply(self.position)
 
     def regenerate(self) -> None:

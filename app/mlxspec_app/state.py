@@ -159,6 +159,7 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase = "busy"
+        state.notices.clear()  # they were read, or are of no use any more
     last = state.messages[-1] if state.messages else None
     if state._repeats_turn and last is not None and last.role == event.role:
         return  # a regenerated turn may say again what is on the screen

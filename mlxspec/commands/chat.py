@@ -47,6 +47,7 @@ def run(args: Namespace) -> int:
     def open_session() -> EngineSession:
         def open_conversation(on_progress: Callable[[int, int], None]) -> Conversation:
             prepared = open_engine(args, on_progress, session.tell)
+            session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
             return Conversation(prepared.engine, args.system)
 
         target, drafter = args.model or DEFAULT_NAME, drafter_name(args)
