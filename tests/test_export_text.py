@@ -9,6 +9,7 @@ from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.events import DraftVerified, GenerationFinished, TurnStarted
+from mlxspec_app.code_blocks import open_fence
 from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording, total, written_by_round
@@ -60,7 +61,7 @@ def test_markdown_has_a_table_of_figures_for_each_reply():
     ],
 )
 def test_an_open_fence_is_found(text, left_open):
-    assert markdown.open_fence(text) == left_open
+    assert open_fence(text) == left_open
 
 
 def test_a_fence_that_a_reply_leaves_open_does_not_swallow_the_table():

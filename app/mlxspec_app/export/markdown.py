@@ -4,14 +4,13 @@ Nothing of the text is changed. A code fence that a cut-off reply left open is c
 or the table would be shown as code.
 """
 
-import re
 from collections.abc import Iterator
 
+from mlxspec_app.code_blocks import closed
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.messages import Message, Reply
 from mlxspec_app.phrases import seconds
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _ROLES = {"user": "You", "system": "System"}
 
 
@@ -24,34 +23,13 @@ def render(recording: Recording) -> str:
 def _message(message: Message) -> Iterator[str]:
     if not isinstance(message, Reply):
         yield f"## {_ROLES.get(message.role, message.role)}"
-        yield _closed(message.text)
+        yield closed(message.text)
         return
     yield f"## {message.started.target if message.started is not None else 'Assistant'}"
-    yield _closed(message.text)
+    yield closed(message.text)
     if message.error:
         yield f"*The reply broke off: {' '.join(message.error.split())}*"
     yield _table(message)
-
-
-def _closed(text: str) -> str:
-    fence = open_fence(text)
-    return f"{text}\n{fence}" if fence else text
-
-
-def open_fence(text: str) -> str:
-    """Return the fence that the text leaves open, such as three backticks, or ""."""
-    fence = ""
-    for line in text.split("\n"):
-        found = _FENCE.fullmatch(line)
-        if found is None:
-            continue
-        mark, rest = found.groups()
-        if not fence:
-            # a backtick after an opening backtick fence makes the line inline code
-            fence = "" if mark[0] == "`" and "`" in rest else mark
-        elif mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip():
-            fence = ""
-    return fence
 
 
 def _table(reply: Reply) -> str:

@@ -1,16 +1,15 @@
 """A chat as text: Markdown to read, JSON to keep all of it. Pure functions over records."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from mlxspec_app.code_blocks import closed
 from mlxspec_app.store.records import Chat, StoredMessage
 
 CHAT_FORMAT = "mlxspec-chat/1"
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
 def chat_markdown(chat: Chat, messages: Sequence[StoredMessage]) -> str:
@@ -22,9 +21,9 @@ def chat_markdown(chat: Chat, messages: Sequence[StoredMessage]) -> str:
     """
     parts = [f"# {_one_line(chat.title) or 'Chat'}", f"*{_day(chat.created)}*"]
     if chat.system:
-        parts += ["## System", _closed(chat.system)]
+        parts += ["## System", closed(chat.system.rstrip())]
     for message in messages:
-        parts += [f"## {_speaker(message)}", _closed(message.text)]
+        parts += [f"## {_speaker(message)}", closed(message.text.rstrip())]
         parts += _notes(message)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -81,22 +80,6 @@ def _notes(message: StoredMessage) -> list[str]:
     if message.state == "partial":
         return ["*The reply ends here: it was stopped or cut off.*"]
     return []
-
-
-def _closed(text: str) -> str:
-    """Return the text with its last code fence closed, so that it cannot swallow what follows."""
-    fence = ""
-    for line in text.splitlines():
-        found = _FENCE.match(line)
-        if not found:
-            continue
-        marks, rest = found.groups()
-        if not fence:
-            is_code_span = marks[0] == "`" and "`" in rest
-            fence = "" if is_code_span else marks
-        elif marks[0] == fence[0] and len(marks) >= len(fence) and not rest.strip():
-            fence = ""
-    return f"{text.rstrip()}\n{fence}" if fence else text.rstrip()
 
 
 def _one_line(text: str) -> str:
