@@ -5,16 +5,16 @@ few times a second: rounds pass faster than eyes can follow, and the trace keeps
 """
 
 from textual.content import Content
-from textual.widget import Widget
 
 from mlxspec_app.rounds import Round
 from mlxspec_app.widgets.lane_rows import MUTED, outcome, timing, token_row
+from mlxspec_app.widgets.round_view import RoundView
 
 PROBS_FROM_WIDTH = 90
 _LABEL_CELLS = 7
 
 
-class DraftLane(Widget):
+class DraftLane(RoundView):
     """Shows one round: wide with q/p below each token, narrow with the figures below."""
 
     DEFAULT_CSS = """
@@ -26,22 +26,6 @@ class DraftLane(Widget):
         text-overflow: ellipsis;
     }
     """
-    ALLOW_SELECT = False
-
-    def __init__(self) -> None:
-        """Make an empty lane."""
-        super().__init__()
-        self._round: Round | None = None
-
-    @property
-    def shown(self) -> Round | None:
-        """The round on display."""
-        return self._round
-
-    def show(self, round_: Round | None) -> None:
-        if round_ is not self._round:
-            self._round = round_
-            self.refresh()
 
     def render(self) -> Content:
         if self._round is None:

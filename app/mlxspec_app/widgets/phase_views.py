@@ -10,6 +10,7 @@ from mlxspec.events import DraftProposed, DraftVerified
 from mlxspec_app.rounds import Round
 from mlxspec_app.widgets.draft_lane import PROBS_FROM_WIDTH, DraftLane
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, token_row
+from mlxspec_app.widgets.round_view import PhaseView
 from mlxspec_app.widgets.tree_panel import TreePanel
 from mlxspec_app.widgets.tree_rows import tree_rows
 
@@ -19,22 +20,8 @@ _REJECTED_SIGN_STYLE = MARK_STYLES["rejected"].replace(" strike", "")
 _LABEL_CELLS = 7
 
 
-class PhaseLane(DraftLane):
+class PhaseLane(DraftLane, PhaseView):
     """A draft lane that can also show a draft before its verdict."""
-
-    def __init__(self) -> None:
-        """Make an empty lane."""
-        super().__init__()
-        self._draft: DraftProposed | None = None
-
-    def show_phase(self, view: Round | DraftProposed | None) -> None:
-        """Show what is not committed yet; None leaves the last finished round."""
-        draft = view if isinstance(view, DraftProposed) else None
-        if draft is not self._draft:
-            self._draft = draft
-            self.refresh()
-        if isinstance(view, Round):
-            self.show(view)
 
     def render(self) -> Content:
         if self._draft is None:
@@ -55,22 +42,8 @@ class PhaseLane(DraftLane):
         )
 
 
-class PhaseTree(TreePanel):
+class PhaseTree(TreePanel, PhaseView):
     """A draft tree that can also be shown before its verdict."""
-
-    def __init__(self) -> None:
-        """Make an empty panel."""
-        super().__init__()
-        self._draft: DraftProposed | None = None
-
-    def show_phase(self, view: Round | DraftProposed | None) -> None:
-        """Show what is not committed yet; None leaves the last finished round."""
-        draft = view if isinstance(view, DraftProposed) else None
-        if draft is not self._draft:
-            self._draft = draft
-            self.refresh()
-        if isinstance(view, Round):
-            self.show(view)
 
     def render(self) -> Content:
         if self._draft is None:

@@ -1,14 +1,13 @@
 """The draft tree panel: the last finished round as a tree, in a fixed number of rows."""
 
 from textual.content import Content
-from textual.widget import Widget
 
-from mlxspec_app.rounds import Round
 from mlxspec_app.widgets.lane_rows import MUTED, outcome
+from mlxspec_app.widgets.round_view import RoundView
 from mlxspec_app.widgets.tree_rows import tree_rows
 
 
-class TreePanel(Widget):
+class TreePanel(RoundView):
     """Shows what was drafted, branch by branch, and how far the target followed."""
 
     DEFAULT_CSS = """
@@ -20,17 +19,6 @@ class TreePanel(Widget):
         text-overflow: ellipsis;
     }
     """
-    ALLOW_SELECT = False
-
-    def __init__(self) -> None:
-        """Make an empty panel."""
-        super().__init__()
-        self._round: Round | None = None
-
-    def show(self, round_: Round | None) -> None:
-        if round_ is not self._round:
-            self._round = round_
-            self.refresh()
 
     def render(self) -> Content:
         if self._round is None:
