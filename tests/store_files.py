@@ -59,3 +59,22 @@ def exchange(text, *pieces, **options):
     """The events of a turn and the reply to it."""
     yield TurnStarted("user", text)
     yield from reply_events(*pieces, **options)
+
+
+def record(recorder, *groups):
+    """Apply events, and groups of them."""
+    for group in groups:
+        for event in [group] if hasattr(group, "__dataclass_fields__") else group:
+            recorder.apply(event)
+
+
+def path(recorder):
+    return recorder.writer.reader.path(recorder.chat)
+
+
+def current(writer, chat):
+    return texts_of(writer.reader.path(chat))
+
+
+def recent_titles(writer):
+    return [chat.title for chat in writer.reader.recent()]

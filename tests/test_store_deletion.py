@@ -1,7 +1,7 @@
 """Forked chats, and chats that are deleted, had back, and removed for good."""
 
 import pytest
-from store_files import open_writer, say, steps, texts_of
+from store_files import current, open_writer, recent_titles, say, steps
 
 from mlxspec_app.store.records import Generation
 
@@ -11,14 +11,6 @@ def writer(tmp_path):
     writer = open_writer(tmp_path / "chats.sqlite3")
     yield writer
     writer.close()
-
-
-def current(writer, chat):
-    return texts_of(writer.reader.path(chat))
-
-
-def recent_titles(writer):
-    return [chat.title for chat in writer.reader.recent()]
 
 
 # ---- forks ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from store_files import exchange, open_writer, reply_events, round_of, say, texts_of
+from store_files import exchange, open_writer, path, record, reply_events, round_of, say, texts_of
 
 from mlxspec.events import (
     EmittedToken,
@@ -30,16 +30,6 @@ def recorder(tmp_path):
     )
     yield recorder
     recorder.close()
-
-
-def record(recorder, *groups):
-    for group in groups:
-        for event in [group] if hasattr(group, "__dataclass_fields__") else group:
-            recorder.apply(event)
-
-
-def path(recorder):
-    return recorder.writer.reader.path(recorder.chat)
 
 
 def reader(recorder):

@@ -1,7 +1,7 @@
 """The traces of replies beside the store."""
 
 import pytest
-from store_files import exchange, open_writer, reply_events, texts_of
+from store_files import exchange, open_writer, path, record, reply_events, texts_of
 
 from mlxspec.events import TurnStarted
 from mlxspec.trace import read_trace
@@ -17,16 +17,6 @@ def recorder(tmp_path):
     )
     yield recorder
     recorder.close()
-
-
-def record(recorder, *groups):
-    for group in groups:
-        for event in [group] if hasattr(group, "__dataclass_fields__") else group:
-            recorder.apply(event)
-
-
-def path(recorder):
-    return recorder.writer.reader.path(recorder.chat)
 
 
 def test_every_reply_has_a_trace_that_can_be_replayed(recorder, tmp_path):

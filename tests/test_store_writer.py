@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from store_files import open_writer, say, texts_of
+from store_files import current, open_writer, recent_titles, say, texts_of
 
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation
@@ -15,14 +15,6 @@ def writer(tmp_path):
     writer = open_writer(tmp_path / "chats.sqlite3")
     yield writer
     writer.close()
-
-
-def current(writer, chat):
-    return texts_of(writer.reader.path(chat))
-
-
-def recent_titles(writer):
-    return [chat.title for chat in writer.reader.recent()]
 
 
 # ---- chats ---------------------------------------------------------------------------------
