@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 
 _LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LOWER_EIGHTHS = "▁▂▃▄▅▆▇█"
@@ -44,7 +45,7 @@ def resample(values: Sequence[float], width: int) -> list[float]:
         return list(values)
     edges = [count * place // width for place in range(width + 1)]
     groups = [values[start:end] for start, end in pairwise(edges)]
-    return [sum(group) / len(group) for group in groups]
+    return [fmean(group) for group in groups]
 
 
 def split_cells(shares: Sequence[float], width: int) -> list[int]:
