@@ -1,6 +1,7 @@
 """The timeline of a recording, the moves in it, and the states that going back hands over."""
 
 from dataclasses import fields
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -43,10 +44,10 @@ UNITS = ("phase", "round", "rejection")
 MOVES = st.one_of(
     st.tuples(st.sampled_from(UNITS), st.sampled_from([1, -1])),
     st.tuples(st.just("number"), st.integers(-3, 99)),
-    st.tuples(st.just("share"), st.floats(-0.5, 1.5)),
+    st.tuples(st.just("share"), st.fractions(-0.5, 1.5)),
     st.tuples(st.just("time"), st.floats(0, 3)),
 )
-STEADY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
+EXAMPLES = settings(max_examples=60)
 
 
 def moved(laid_out, position, move):
@@ -88,7 +89,7 @@ def test_time_never_runs_back(name):
 
 
 @given(NAMES, st.lists(MOVES, max_size=8))
-@STEADY
+@EXAMPLES
 def test_any_moves_lead_to_the_state_that_the_events_up_to_there_give(name, moves):
     rewind._SPACING, spacing = 7, rewind._SPACING
     try:
@@ -103,7 +104,7 @@ def test_any_moves_lead_to_the_state_that_the_events_up_to_there_give(name, move
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
-@STEADY
+@EXAMPLES
 def test_what_becomes_of_a_state_does_not_reach_the_checkpoints(first, second):
     laid_out = LAID_OUT["chat"]
     checkpoints = Checkpoints(laid_out)
@@ -120,7 +121,7 @@ def test_a_finished_message_is_the_same_one_after_going_back_and_an_open_one_is_
 
 
 @given(NAMES, st.lists(MOVES, max_size=8), st.sampled_from(UNITS))
-@STEADY
+@EXAMPLES
 def test_a_move_back_undoes_a_move_on(name, moves, unit):
     laid_out, position = LAID_OUT[name], 0
     for move in moves:
@@ -206,7 +207,7 @@ def test_between_the_phases_there_is_a_draft_and_then_its_verdict():
 
 
 @given(NAMES, st.integers(1, 80))
-@STEADY
+@EXAMPLES
 def test_the_strip_is_full_and_shows_every_round(name, width):
     rounds = LAID_OUT[name].rounds
     strip = cells(rounds, width)
@@ -216,7 +217,7 @@ def test_the_strip_is_full_and_shows_every_round(name, width):
 
 
 @given(st.integers(1, 300), st.integers(1, 120), st.data())
-@STEADY
+@EXAMPLES
 def test_a_click_on_the_mark_leads_to_what_the_mark_stands_for(num_rounds, width, data):
     events = [GenerationStarted("t", "d")]
     events += [PlainDecoded(r, r * 0.1, (), 1.0, 1) for r in range(1, num_rounds + 1)]
@@ -224,7 +225,7 @@ def test_a_click_on_the_mark_leads_to_what_the_mark_stands_for(num_rounds, width
     done = data.draw(st.integers(1, num_rounds))
     cell = cell_of(done, num_rounds, width)
     assert laid_out.rounds[done - 1] in rounds_at(laid_out.rounds, cell, width)
-    picked = laid_out.rounds_done(laid_out.at_share(cell / width))
+    picked = laid_out.rounds_done(laid_out.at_share(Fraction(cell, width)))
     assert laid_out.rounds[picked - 1] in rounds_at(laid_out.rounds, cell, width)
 
 

@@ -9,6 +9,7 @@ numbered from 1 over all replies, target forwards without a draft included.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from mlxspec.events import (
@@ -138,11 +139,14 @@ class Timeline:
             return 0
         return self.rounds[min(len(self.rounds), max(1, number)) - 1].end
 
-    def at_share(self, share: float) -> int:
-        """Return the position after the round that lies at a share of all rounds, 0 to 1."""
+    def at_share(self, share: Fraction) -> int:
+        """Return the position after the round that lies at a share of all rounds, 0 to 1.
+
+        The share is exact: rounded, it could fall into the round before.
+        """
         if share >= 1 or not self.rounds:
             return len(self) if share >= 1 else 0
-        return self.end_of_round(int(max(0.0, share) * len(self.rounds)) + 1)
+        return self.end_of_round(int(max(Fraction(), share) * len(self.rounds)) + 1)
 
     def view(self, position: int) -> Round | DraftProposed | None:
         """Return what a position shows that its state does not hold: a draft, or its verdict."""

@@ -5,6 +5,7 @@ A notch in the line is the beginning of a reply. A click, or a drag, goes there.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import groupby
 
 from textual import events
@@ -30,7 +31,7 @@ class Scrubber(Widget):
     class Picked(Message):
         """A place was chosen, as a share of the recording."""
 
-        share: float
+        share: Fraction
 
     def __init__(self, timeline: Timeline) -> None:
         """Make the scrubber of a recording, at its beginning."""
@@ -67,7 +68,7 @@ class Scrubber(Widget):
     def _pick(self, event: events.MouseEvent) -> None:
         width = max(1, self.size.width)
         x = min(width - 1, max(0, int(event.x) - self.gutter.left))
-        self.post_message(self.Picked(x / width))
+        self.post_message(self.Picked(Fraction(x, width)))
 
     def _line(self, width: int) -> Content:
         timeline = self._timeline
