@@ -1,7 +1,7 @@
 """Pointing at single tokens: where the cursor goes, and what is told of a token."""
 
 from app_driver import chat
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from traces import make_fake
 
@@ -14,8 +14,6 @@ from mlxspec_app.widgets.inspector import Inspector
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.token_message import TokenMessage
 from mlxspec_app.widgets.transcript import Transcript
-
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
 
 
 def a_reply(*rounds):
@@ -48,7 +46,6 @@ def test_the_cursor_goes_to_the_first_token_of_a_reply():
     assert by_reply(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 0)
 
 
-@REPEATABLE
 @given(
     st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=4),
     st.lists(st.tuples(st.sampled_from([by_token, by_round, by_reply]), st.sampled_from([-1, 1]))),

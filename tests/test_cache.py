@@ -20,7 +20,7 @@ from tests.dict_cache import (
     stage,
 )
 
-REPEATABLE = settings(derandomize=True, database=None, deadline=None, max_examples=60)
+EXAMPLES = settings(max_examples=60)
 SHAPES = [(None, 0), (8, 0), (8, 3), (7, 6), (12, 2), (1, 0)]  # max_size, keep
 
 # ---- staging -------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ rounds = st.lists(
 )
 
 
-@REPEATABLE
+@EXAMPLES
 @given(st.sampled_from(SHAPES), rounds)
 def test_any_rounds_leave_what_a_dictionary_holds(shape, rounds):
     cache, truth = filled(*shape)

@@ -3,7 +3,7 @@
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
@@ -11,7 +11,6 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from tests.drafting import KEY, LAW, path_probs, reply, shape_of
 
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
 TEXTS = st.lists(st.integers(0, 2), max_size=24)
 
 
@@ -34,7 +33,6 @@ def state_of(automaton, substring):
     return state
 
 
-@REPEATABLE
 @given(TEXTS, st.integers(0, 24), TEXTS)
 def test_counts_every_substring_of_a_text_and_of_its_branch(text, cut, branch):
     automaton = SuffixAutomaton()
@@ -49,7 +47,6 @@ def test_counts_every_substring_of_a_text_and_of_its_branch(text, cut, branch):
         assert automaton.counts[state_of(automaton, substring)] == expected
 
 
-@REPEATABLE
 @given(TEXTS, TEXTS)
 def test_follows_the_longest_suffix_that_was_read(text, other):
     automaton = SuffixAutomaton()
@@ -64,7 +61,6 @@ def test_follows_the_longest_suffix_that_was_read(text, other):
         assert state == state_of(automaton, other[end - length : end])
 
 
-@REPEATABLE
 @given(TEXTS)
 def test_has_at_most_two_states_a_token(text):
     automaton = SuffixAutomaton()
@@ -85,7 +81,6 @@ def followers(text):
     return {}
 
 
-@REPEATABLE
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30))
 def test_offers_what_followed_the_longest_match_before(text):
     drafter = SuffixDrafter()
@@ -217,7 +212,6 @@ def test_begins_anew_after_an_interrupted_read(monkeypatch):
     assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))
 
 
-@REPEATABLE
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=8), TEXTS), max_size=4),
     st.integers(0, 9),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.draft import RoundOutcome
@@ -20,8 +20,6 @@ from tests.drafting import (
     shape_of,
     stored_rows,
 )
-
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
 
 
 def test_interpolates_contexts_of_three_two_and_one_tokens():
@@ -52,7 +50,6 @@ def test_weighs_later_occurrences_more_unless_told_to_keep_all():
     assert 2 not in latest
 
 
-@REPEATABLE
 @given(st.lists(st.integers(0, 2**21 - 2), min_size=3, max_size=9))
 def test_a_context_packs_the_last_three_tokens(tokens):
     context = extend(0, *tokens)
@@ -175,7 +172,6 @@ def test_refuses_settings_out_of_range(settings, message):
         TableDrafter(**settings)
 
 
-@REPEATABLE
 @given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
     assert_valid_and_repeatable(lambda: TableDrafter(max_rows=5), turns, budget, {"table"})

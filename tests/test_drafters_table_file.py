@@ -15,7 +15,7 @@ from mlxspec.drafters.table_rows import extend
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from tests.drafting import stored_rows
 
-REPEATABLE = settings(derandomize=True, database=None, deadline=None, max_examples=50)
+EXAMPLES = settings(max_examples=50)
 VOCAB = 100
 TOKENS = st.integers(0, VOCAB - 1)
 ENTRIES = st.dictionaries(TOKENS, st.floats(0.01, 0.12), min_size=1, max_size=4)
@@ -26,7 +26,7 @@ TABLE = stored_rows(
 )
 
 
-@REPEATABLE
+@EXAMPLES
 @given(
     st.tuples(
         *(
@@ -107,7 +107,7 @@ def test_refuses_the_table_of_another_tokenizer_of_the_same_size(table_file):
     assert load_table(table_file, VOCAB, tokenizer="abc")[0].get(extend(0, 9))
 
 
-@REPEATABLE
+@EXAMPLES
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_refuses_a_file_with_any_byte_changed(tmp_path_factory, place, change):
     path = tmp_path_factory.mktemp("table") / "rows.safetensors"

@@ -72,7 +72,7 @@ def test_at_the_end_the_terminal_shows_every_row_as_the_app_wraps_it(trace, widt
         assert rows in [shown[at : at + len(rows)] for at in range(len(shown))]
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.text("ab \n世🙂é", min_size=1, max_size=9), min_size=1, max_size=6))
 def test_no_row_is_wider_than_the_terminal(texts):
     _, frames = frames_of(export_traces.saying(*texts), width=12)

@@ -138,7 +138,7 @@ def test_hostile_names_and_titles_stay_text():
     assert "blink" not in {tag for tag, _ in Page(source).tags}
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=4))
 def test_any_text_comes_out_as_the_app_shows_it(texts):
     recording = export_traces.saying(*texts)

@@ -91,7 +91,7 @@ def test_hostile_text_stays_text():
     }
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=4))
 def test_any_text_gives_a_well_formed_picture(texts):
     ElementTree.fromstring(svg.render(export_traces.saying(*texts, asked="".join(texts))))

@@ -22,7 +22,7 @@ CHAT, TREE = make_fake.chat(), make_fake.tree()
 PLAIN = decoded_plainly(TREE)
 NUM_TOKENS = len(replies_of(TREE)[0].tokens)
 SAMPLED = {"lossless": "sampled law", "sampling": {"temperature": 0.7}}
-STEADY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
+EXAMPLES = settings(max_examples=40)
 
 
 def racing(a, b):
@@ -48,7 +48,7 @@ def test_runs_with_the_same_tokens_are_identical(name):
 
 
 @given(st.integers(0, NUM_TOKENS - 1))
-@STEADY
+@EXAMPLES
 def test_the_first_difference_is_found_wherever_it_is(place):
     changed = with_token(PLAIN, place, -1, " boat")
     ours = replies_of(TREE)[0].tokens[place].text.strip(" ").replace("\n", "↵") or "␣"
@@ -70,7 +70,7 @@ def test_a_difference_in_a_later_reply_is_counted_over_all_of_them():
 
 
 @given(st.integers(1, NUM_TOKENS - 1), st.sampled_from(["length", "cancelled", "context", None]))
-@STEADY
+@EXAMPLES
 def test_a_run_that_was_cut_short_is_identical_as_far_as_it_goes(num_tokens, reason):
     kind, line = said(TREE, ended_after(PLAIN, num_tokens, reason))
     assert kind == "identical"
@@ -78,7 +78,7 @@ def test_a_run_that_was_cut_short_is_identical_as_far_as_it_goes(num_tokens, rea
 
 
 @given(st.integers(1, NUM_TOKENS - 1))
-@STEADY
+@EXAMPLES
 def test_a_run_that_ends_by_itself_where_the_other_goes_on_differs(num_tokens):
     kind, line = said(ended_after(PLAIN, num_tokens, "stop"), TREE)
     assert kind == "differs"
@@ -133,7 +133,7 @@ def test_prompts_that_are_not_recorded_are_named_as_a_gap():
 
 
 @given(st.lists(st.integers(0, len(CHAT)), max_size=4), st.randoms(use_true_random=False))
-@STEADY
+@EXAMPLES
 def test_any_two_recordings_get_a_verdict_in_one_line(cuts, rng):
     runs = []
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_any_two_recordings_get_a_verdict_in_one_line(cuts, rng):
 
 
 @given(st.lists(st.floats(0, 6), max_size=6))
-@STEADY
+@EXAMPLES
 def test_both_runs_are_where_their_recording_was_at_that_time(times):
     race, _ = racing(TREE, PLAIN)
     for now in times:

@@ -135,7 +135,7 @@ def is_allowed(name, value):
     return True
 
 
-@configure(derandomize=True, database=None, deadline=None, max_examples=100)
+@configure(max_examples=100)
 @given(
     st.dictionaries(
         st.sampled_from(sorted(rules())),

@@ -8,7 +8,7 @@ from store_files import open_writer, say
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.words import match_expression, snippet_parts, spaced
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+EXAMPLES = settings(max_examples=150)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_an_operator_is_a_word_like_others(writer, operator):
     assert found(writer, f"list {operator} zzz") == []
 
 
-@PROPERTY
+@EXAMPLES
 @given(
     st.text(max_size=30) | st.text(alphabet="\"'*()^-+:{}\x00 aAND世é\u200b\ud800\x02", max_size=40)
 )
@@ -80,7 +80,7 @@ def test_more_words_than_an_expression_can_hold_are_no_error(writer):
     assert found(writer, "list " * 5_000) == ["Korean", "Sorting"]
 
 
-@PROPERTY
+@EXAMPLES
 @given(st.text(max_size=60))
 def test_a_snippet_gives_back_the_text_that_the_index_was_given(text):
     plain = "".join(part.text for part in snippet_parts(spaced(text)))

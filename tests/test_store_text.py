@@ -81,7 +81,7 @@ def test_json_keeps_everything():
     assert answer["generation"]["stats"] == {"rounds": 4}
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.text(max_size=20), max_size=4), st.text(max_size=10))
 def test_json_gives_back_any_text(texts, title):
     messages = [

@@ -187,7 +187,5 @@ class StoreMachine(RuleBasedStateMachine):
             assert found - still_written == there - still_written
 
 
-StoreMachine.TestCase.settings = settings(
-    derandomize=True, database=None, deadline=None, max_examples=20, stateful_step_count=25
-)
+StoreMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=25)
 test_any_sequence_of_changes_keeps_the_store_true = StoreMachine.TestCase

@@ -3,12 +3,10 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.text import TextStream
-
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
 
 
 def stream_of(*pieces, stop=()):
@@ -58,7 +56,6 @@ def test_a_special_token_releases_nothing_and_breaks_no_character():
     assert released(euro[:2], b"", euro[2:]) == ["", "", "€", ""]
 
 
-@REPEATABLE
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40)))
 def test_pieces_joined_are_the_whole_whatever_the_cuts(text, cuts):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
@@ -131,7 +128,6 @@ def test_refuses_an_empty_stop_string():
 letters = st.text(alphabet="ab€", max_size=14)
 
 
-@REPEATABLE
 @given(letters, st.lists(st.text(alphabet="ab€", min_size=1, max_size=4), max_size=3))
 def test_letter_by_letter_the_text_ends_before_the_first_complete_stop_string(text, stop):
     stream = stream_of(*text, stop=stop)
@@ -140,7 +136,6 @@ def test_letter_by_letter_the_text_ends_before_the_first_complete_stop_string(te
     assert ("".join(pieces) + stream.finish(), stream.stopped) == (expected, is_stopped)
 
 
-@REPEATABLE
 @given(
     st.lists(st.text(alphabet="ab€", max_size=4), max_size=6),
     st.text("ab€", min_size=1, max_size=4),
@@ -150,7 +145,6 @@ def test_with_one_stop_string_the_cuts_between_tokens_do_not_matter(pieces, stop
     assert "".join(released(*pieces, stop=[stop])) == expected
 
 
-@REPEATABLE
 @given(
     st.lists(st.text(alphabet="ab€", max_size=4), max_size=6),
     st.text("ab€", min_size=1, max_size=4),

@@ -2,14 +2,13 @@
 
 import mlx.core as mx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.tree import DraftTree
 
 # The drawing in tree.py: The -> (cat -> (sat, ran), dog).
 TOKENS, PARENTS = [10, 11, 12, 13, 14], [-1, 0, 0, 1, 1]
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
 
 
 @st.composite
@@ -50,7 +49,6 @@ def test_tokens_and_parents_are_kept_as_int32():
     assert tree.n_nodes == 5
 
 
-@REPEATABLE
 @given(parent_lists())
 def test_ancestors_are_what_a_walk_up_the_parents_meets(parents):
     ancestors = DraftTree.from_lists(list(range(len(parents))), parents).ancestors.tolist()
@@ -58,7 +56,6 @@ def test_ancestors_are_what_a_walk_up_the_parents_meets(parents):
         assert {i for i, seen in enumerate(row) if seen} == set(walk_up(parents, node))
 
 
-@REPEATABLE
 @given(parent_lists())
 def test_a_depth_is_the_number_of_steps_to_the_root(parents):
     depths = DraftTree.from_lists(list(range(len(parents))), parents).depths.tolist()
