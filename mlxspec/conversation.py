@@ -5,7 +5,7 @@ emitted, and only the text that the chat template adds after it is encoded. So t
 begins with exactly what the cache holds, and a turn costs only its own tokens.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mlxspec.engine import Engine
@@ -24,12 +24,23 @@ from mlxspec.reply import GenerationParams
 
 @dataclass
 class _Exchange:
-    """One user turn and the reply to it, with the tokens they are made of."""
+    """One user turn and the reply to it, with the tokens they are made of, where these are known.
+
+    Attributes:
+        user: What the user said.
+        prompt: Tokens before the reply; none in a turn of an earlier chat.
+        prompt_text: The text they encode.
+        params: Settings of the reply.
+        first: Place of the turn that the prompt begins with.
+        reply: Text of the reply.
+        tokens: Its tokens.
+    """
 
     user: str
-    prompt: list[int]
-    prompt_text: str
-    params: GenerationParams
+    prompt: list[int] = field(default_factory=list)
+    prompt_text: str = ""
+    params: GenerationParams = field(default_factory=GenerationParams)
+    first: int = 0
     reply: str = ""
     tokens: list[int] = field(default_factory=list)
 
@@ -40,6 +51,8 @@ class Conversation:
     Attributes:
         engine: Does the work; one conversation at a time should use it.
         system: System prompt, or None for what the model's chat template does by itself.
+        forgets_oldest: Whether the oldest turns are left out when the chat no longer fits the
+            model's context; else a turn that does not fit is refused.
     """
 
     def __init__(self, engine: Engine, system: str | None = None) -> None:
@@ -55,20 +68,41 @@ class Conversation:
             )
         self.engine = engine
         self.system = system
+        self.forgets_oldest = False
         self._exchanges: list[_Exchange] = []
 
     @property
     def messages(self) -> list[dict[str, str]]:
         """The turns so far, as chat templates take them."""
-        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
-        for exchange in self._exchanges:
-            messages.append({"role": "user", "content": exchange.user})
-            messages.append({"role": "assistant", "content": exchange.reply})
-        return messages
+        return self._messages_from(0)
+
+    @property
+    def turns(self) -> list[tuple[str, str]]:
+        """What the user said and what was answered, oldest first."""
+        return [(exchange.user, exchange.reply) for exchange in self._exchanges]
+
+    @property
+    def num_forgotten(self) -> int:
+        """Turns that were left out of the last prompt, because they no longer fit."""
+        return self._exchanges[-1].first if self._exchanges else 0
 
     def reset(self) -> None:
         """Forget all turns; the system prompt stays."""
         self._exchanges.clear()
+
+    def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
+        """Go on with an earlier chat; its text is encoded anew with the next turn.
+
+        Args:
+            turns: What the user said and what was answered, oldest first.
+            system: Its system prompt.
+        """
+        self.system = system
+        self._exchanges = [_Exchange(user, reply=reply) for user, reply in turns]
+
+    def cut(self, num_turns: int) -> None:
+        """Keep the first turns and forget those after them."""
+        del self._exchanges[num_turns:]
 
     def reply(
         self,
@@ -126,6 +160,11 @@ class Conversation:
         if not self._exchanges:
             raise ValueError("there is no reply to verify: say something first")
         last = self._exchanges[-1]
+        if last.reply and not last.tokens:
+            raise ValueError(
+                "this reply was written by another session, which kept its text alone: have it "
+                "written again to compare"
+            )
         return prove(
             self.engine,
             last.prompt,
@@ -148,13 +187,37 @@ class Conversation:
             yield event
 
     def _next_exchange(self, text: str, params: GenerationParams) -> _Exchange:
+        """Return the exchange that a turn begins, without the turns that no longer fit."""
+        first = self.num_forgotten
+        exchange = self._exchange_from(first, text, params)
+        while self.forgets_oldest and first < len(self._exchanges) and self._is_crowded(exchange):
+            first += 1
+            exchange = self._exchange_from(first, text, params)
+        return exchange
+
+    def _exchange_from(self, first: int, text: str, params: GenerationParams) -> _Exchange:
         tokenizer = self.engine.tokenizer
-        messages = [*self.messages, {"role": "user", "content": text}]
+        messages = [*self._messages_from(first), {"role": "user", "content": text}]
         full = tokenizer.render_chat(messages)
-        if self._exchanges:
-            last = self._exchanges[-1]
+        last = self._exchanges[-1] if self._exchanges else None
+        if last is not None and last.first == first:
             known = last.prompt_text + tokenizer.decode(last.tokens, keep_special=True)
             if full.startswith(known):
                 added = tokenizer.encode(full[len(known) :], add_special_tokens=False)
-                return _Exchange(text, [*last.prompt, *last.tokens, *added], full, params)
-        return _Exchange(text, tokenizer.encode(full, add_special_tokens=False), full, params)
+                return _Exchange(text, [*last.prompt, *last.tokens, *added], full, params, first)
+        prompt = tokenizer.encode(full, add_special_tokens=False)
+        return _Exchange(text, prompt, full, params, first)
+
+    def _is_crowded(self, exchange: _Exchange) -> bool:
+        """Whether a prompt leaves little of the context for the reply."""
+        length = self.engine.context_length
+        if length is None:
+            return False
+        return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
+
+    def _messages_from(self, first: int) -> list[dict[str, str]]:
+        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+        for exchange in self._exchanges[first:]:
+            messages.append({"role": "user", "content": exchange.user})
+            messages.append({"role": "assistant", "content": exchange.reply})
+        return messages
