@@ -153,6 +153,21 @@ class ScriptedSession:
     def prove(self):
         self.orders.append("prove")
 
+    def edit(self, turn, text):
+        self.orders.append(("edit", turn, text))
+
+    def open_chat(self, chat):
+        self.orders.append(("open_chat", chat))
+
+    def set_system(self, text):
+        self.orders.append(("set_system", text))
+
+    def forget_oldest(self, allowed):
+        self.orders.append(("forget_oldest", allowed))
+
+    def load(self, choice):
+        self.orders.append(("load", choice))
+
     def stop(self):
         self.orders.append("stop")
 

@@ -8,6 +8,7 @@ from traces import make_fake
 from mlxspec.events import GenerationFinished
 from mlxspec.proof import Proof
 from mlxspec_app.bridge import EngineSession
+from mlxspec_app.session import ModelChoice
 
 PATIENCE_S = 10
 
@@ -19,6 +20,10 @@ class FakeConversation:
         self.threads = {threading.get_ident()}
         self.gate = threading.Semaphore(1_000_000)
         self.said = []
+        self.turns = []
+        self.system = None
+        self.forgets_oldest = False
+        self.num_forgotten = 0
         self.error = None
         on_progress(49, 98)
 
@@ -41,6 +46,14 @@ class FakeConversation:
 
     def reset(self):
         self.said.clear()
+        self.turns.clear()
+
+    def restore(self, turns, system=None):
+        self.turns = list(turns)
+        self.system = system
+
+    def cut(self, num_turns):
+        del self.turns[num_turns:]
 
     def _events(self, text, should_stop):
         for event in make_fake.FakeEngine().reply(text, make_fake.PROSE):
@@ -56,11 +69,13 @@ class Live:
 
     def __init__(self, trace=None, open_conversation=None):
         self.conversation = None
-        self.session = EngineSession(open_conversation or self._open, "params", trace, target="t")
+        self.session = EngineSession(
+            open_conversation or self._open, "params", trace, choice=ModelChoice("t", "")
+        )
         self.news = []
         self.session.start()
 
-    def _open(self, on_progress):
+    def _open(self, choice, on_progress):
         self.conversation = FakeConversation(on_progress)
         return self.conversation
 

@@ -66,7 +66,7 @@ def test_a_proof_that_cannot_be_says_why(live):
 def test_settings_are_changed_by_name_and_hold_for_the_next_reply():
     conversation = FakeConversation(lambda done, total: None)
     session = EngineSession(
-        lambda on_progress: conversation,
+        lambda choice, on_progress: conversation,
         {"temp": 0.0},
         adjust=lambda params, name, text: {**params, name: float(text)},
     )
@@ -191,7 +191,7 @@ def test_a_message_that_was_refused_is_shown_and_can_be_tried_again(live):
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_session():
-    def refuse(on_progress):
+    def refuse(choice, on_progress):
         raise ModelNotFoundError("no model 'x'; see mlxspec models")
 
     live = Live(open_conversation=refuse)
@@ -212,7 +212,7 @@ def test_closing_waits_for_the_thread():
 def test_closing_breaks_a_download_off():
     entered = threading.Event()
 
-    def download(on_progress):
+    def download(choice, on_progress):
         entered.set()
         while True:
             on_progress(1, 100)
@@ -225,7 +225,7 @@ def test_closing_breaks_a_download_off():
 
 
 def test_a_session_that_never_started_can_be_closed():
-    EngineSession(lambda on_progress: None, None).close()
+    EngineSession(lambda choice, on_progress: None, None).close()
 
 
 def test_the_thread_is_no_daemon(live):
@@ -269,16 +269,19 @@ def test_a_full_disk_ends_the_trace_and_not_the_reply(tmp_path, monkeypatch):
 LEAVES_STREAMS_BEHIND = """
 import time
 from mlxspec_app.bridge import EngineSession
+from mlxspec_app.no_model import NoModel
 from mlxspec_app.session import SessionReady
 
-def open_conversation(on_progress):
+def open_conversation(choice, on_progress):
     import mlx.core as mx
     mx.random.seed(1)
     array = mx.random.normal((256, 256))
     for _ in range(20):
         array = array @ array
         mx.async_eval(array)
-    return array
+    conversation = NoModel()
+    conversation.array = array
+    return conversation
 
 session = EngineSession(open_conversation, None)
 session.start()

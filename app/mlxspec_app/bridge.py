@@ -12,24 +12,22 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from mlxspec.errors import MlxspecError, TraceError
-from mlxspec.events import Event, GenerationFailed, TurnStarted
-from mlxspec.proof import Proof
+from mlxspec.events import Event
 from mlxspec.trace import TraceWriter
+from mlxspec_app.interpreter import ConversationLike, Interpreter, ShouldStop, describe
+from mlxspec_app.no_model import NoModel
 from mlxspec_app.session import (
-    ChatCleared,
+    ChatOpened,
     LoadProgress,
+    ModelChoice,
     ProgressCallback,
-    ProofFinished,
-    ProofProgress,
-    ReplyDiscarded,
-    Session,
     SessionEvent,
     SessionFailed,
     SessionNotice,
@@ -37,89 +35,61 @@ from mlxspec_app.session import (
     SessionReady,
 )
 
-__all__ = ["ConversationLike", "EngineSession", "Session"]
+OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
+"""Loads models, reporting the progress of a download, and returns an empty conversation."""
 
 
-class ConversationLike(Protocol):
-    """The part of a conversation that a session drives."""
-
-    def reply(
-        self, text: str, params: Any, *, should_stop: Callable[[], bool] = lambda: False
-    ) -> Iterator[Event]:
-        """Yield the events of the reply to `text`, `TurnStarted` first."""
-
-    def regenerate(
-        self, params: Any, *, should_stop: Callable[[], bool] = lambda: False
-    ) -> Iterator[Event]:
-        """Yield the events of another reply to the last message."""
-
-    def prove(
-        self,
-        *,
-        should_stop: Callable[[], bool] = lambda: False,
-        on_progress: ProgressCallback = lambda done, total: None,
-    ) -> Proof:
-        """Compare the last reply with plain decoding."""
-
-    def reset(self) -> None:
-        """Forget the conversation."""
+class LoadingStoppedError(MlxspecError):
+    """Unwinds the loader when the user stops it, or closes the session under it."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Order:
-    """One thing to do, and the flag that ends it."""
+    """One thing to do, given whether to stop, and the flag that says so."""
 
-    kind: Literal["send", "regenerate", "new_chat", "prove"]
-    text: str = ""
+    act: Callable[[ShouldStop], None]
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
-class _ClosedWhileLoading(Exception):
-    """Unwinds the loader when the session is closed under it."""
-
-
 class EngineSession:
-    """A session with a model on this machine; see `Session` for its methods.
-
-    Attributes:
-        target: Name of the target model, shown until the first reply states it.
-        drafter: Name of the drafter, likewise.
-    """
+    """A session with a model on this machine; see `Session` for its methods."""
 
     def __init__(
         self,
-        open_conversation: Callable[[ProgressCallback], ConversationLike],
+        open_conversation: OpenConversation,
         params: Any,
         trace_path: str | PathLike[str] | None = None,
         *,
-        target: str = "",
-        drafter: str = "",
+        choice: ModelChoice | None = None,
+        default_name: str = "",
+        system: str | None = None,
         adjust: Callable[[Any, str, str], Any] | None = None,
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
         Args:
-            open_conversation: Loads the model, reporting its progress, and returns a
-                conversation; called in the engine thread.
+            open_conversation: Called in the engine thread.
             params: Passed on to the conversation with every message.
             trace_path: File that every event is appended to, or None.
-            target: Name of the target model, if it is known before loading.
-            drafter: Name of the drafter, likewise.
+            choice: The models to begin with; None for the default ones.
+            default_name: Name of the default model.
+            system: System prompt.
             adjust: Returns `params` with one of them changed, by name and text; None where they
                 are fixed.
         """
-        self.target = target
-        self.drafter = drafter
         self._open_conversation = open_conversation
         self._params = params
         self._adjust = adjust
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
+        self._default_name = default_name
+        self._choice = choice or ModelChoice()
+        self._loaded: ModelChoice | None = None
+        self._interpreter = Interpreter(self._publish, system)
         self._events: deque[Event | SessionEvent] = deque()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._open_orders: list[_Order] = []
         self._lock = threading.Lock()  # guards _open_orders, which both threads change
-        self._unheard = ""  # what the conversation refused to take in, to try it again
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mlxspec-engine", daemon=False)
 
@@ -128,19 +98,35 @@ class EngineSession:
         return bool(self._open_orders)
 
     def start(self) -> None:
+        self.load(self._choice)
         self._thread.start()
 
     def send(self, text: str) -> None:
-        self._give(_Order("send", text))
+        self._give(lambda stop: self._interpreter.reply(text, self._params, stop))
 
     def regenerate(self) -> None:
-        self._give(_Order("regenerate"))
+        self._give(lambda stop: self._interpreter.regenerate(self._params, stop))
+
+    def edit(self, turn: int, text: str) -> None:
+        self._give(lambda stop: self._interpreter.edit(turn, text, self._params, stop))
 
     def prove(self) -> None:
-        self._give(_Order("prove"))
+        self._give(self._interpreter.prove)
 
     def new_chat(self) -> None:
-        self._give(_Order("new_chat"))
+        self._give(lambda stop: self._interpreter.new_chat())
+
+    def open_chat(self, chat: ChatOpened) -> None:
+        self._give(lambda stop: self._interpreter.open_chat(chat))
+
+    def set_system(self, text: str) -> None:
+        self._give(lambda stop: self._interpreter.set_system(text))
+
+    def forget_oldest(self, allowed: bool) -> None:
+        self._give(lambda stop: self._interpreter.forget_oldest(allowed))
+
+    def load(self, choice: ModelChoice) -> None:
+        self._give(lambda stop: self._load(choice, stop))
 
     def adjust(self, name: str, value: str) -> None:
         if self._adjust is None:
@@ -170,7 +156,8 @@ class EngineSession:
                 drained.append(self._events.popleft())
         return drained
 
-    def _give(self, order: _Order) -> None:
+    def _give(self, act: Callable[[ShouldStop], None]) -> None:
+        order = _Order(act)
         with self._lock:
             self._open_orders.append(order)
         self._orders.put(order)
@@ -178,79 +165,65 @@ class EngineSession:
     # Everything below runs in the engine thread.
 
     def _run(self) -> None:
-        self._events.append(SessionOpening(self.target, self.drafter))
         try:
             self._open_trace()
-            self._serve(self._open_conversation(self._on_progress))
-        except _ClosedWhileLoading:
-            pass
+            while (order := self._orders.get()) is not None and not self._closing.is_set():
+                self._carry_out(order)
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
-            self._events.append(SessionFailed(_describe(error), traceback.format_exc()))
+            self._events.append(SessionFailed(describe(error), traceback.format_exc()))
         finally:
+            self._open_orders.clear()
+            self._interpreter.take(NoModel())
             self._close_trace()
             _leave_mlx()
 
-    def _serve(self, conversation: ConversationLike) -> None:
-        gc.collect()
-        gc.freeze()  # what the model holds need not be walked by every later collection
-        self._events.append(SessionReady())
-        while (order := self._orders.get()) is not None and not self._closing.is_set():
-            self._carry_out(conversation, order)
-
-    def _carry_out(self, conversation: ConversationLike, order: _Order) -> None:
-        last: Event | None = None
+    def _carry_out(self, order: _Order) -> None:
         try:
-            for last in self._events_of(conversation, order):
-                self._unheard = ""
-                self._publish(last)
-        except Exception as error:  # the thread's edge
-            if last is None and order.kind == "send":
-                self._unheard = order.text
-                self._publish(TurnStarted("user", order.text))
-            ts = getattr(last, "ts", 0.0)
-            self._publish(GenerationFailed(ts, _describe(error), traceback.format_exc()))
+            order.act(order.cancel.is_set)
         finally:
             with self._lock:
                 self._open_orders.remove(order)
 
-    def _events_of(self, conversation: ConversationLike, order: _Order) -> Iterator[Event]:
-        should_stop = order.cancel.is_set
-        text = order.text
-        if order.kind == "new_chat":
-            conversation.reset()
-            self._unheard = ""
-            self._events.append(ChatCleared())
-            return
-        if order.kind == "prove":
-            self._prove(conversation, order)
-            return
-        if order.kind == "regenerate":
-            self._events.append(ReplyDiscarded())
-            text = self._unheard
-        if text:
-            yield from conversation.reply(text, self._params, should_stop=should_stop)
-        else:
-            yield from conversation.regenerate(self._params, should_stop=should_stop)
-
-    def _prove(self, conversation: ConversationLike, order: _Order) -> None:
-        def show(done: int, total: int) -> None:
-            self._events.append(ProofProgress(done, total))
-
+    def _load(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
+        """Load models in place of those that are there, which return if that fails."""
+        before = self._loaded
         try:
-            proof = conversation.prove(should_stop=order.cancel.is_set, on_progress=show)
-        except (ValueError, MlxspecError) as error:
-            self._events.append(ProofFinished(None, str(error)))
-        else:
-            self._events.append(ProofFinished(proof))
+            self._open(choice, should_stop)
+        except Exception as error:  # the thread's edge: whatever is wrong with a model's files
+            if self._closing.is_set():
+                return
+            if before is None:
+                self._events.append(SessionFailed(describe(error), traceback.format_exc()))
+                return
+            self.tell(describe(error))
+            self._open(before, lambda: False)
 
-    def _publish(self, event: Event) -> None:
+    def _open(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
+        def show(done: int, total: int) -> None:
+            if should_stop():
+                raise LoadingStoppedError(
+                    "the download was stopped; it goes on from there next time"
+                )
+            self._events.append(LoadProgress(done, total))
+
+        self._events.append(SessionOpening(choice.model or self._default_name, choice.drafter))
+        self._interpreter.take(NoModel())  # two targets at once may not fit
+        self._loaded = None
+        _free_unused()
+        self._interpreter.take(self._open_conversation(choice, show))
+        self._loaded = choice
+        gc.collect()
+        gc.freeze()  # what the model holds need not be walked by every later collection
+        self._events.append(SessionReady())
+
+    def _publish(self, event: Event | SessionEvent) -> None:
         self._events.append(event)
-        if self._trace is None:
+        if self._trace is None or not isinstance(event, Event):
             return
         try:
             self._trace.write(event)
         except TraceError as error:
-            self._events.append(SessionNotice(f"{error}; the trace ends here"))
+            self.tell(f"{error}; the trace ends here")
             self._close_trace()
 
     def _open_trace(self) -> None:
@@ -263,10 +236,14 @@ class EngineSession:
             with suppress(TraceError):  # a full disk was reported when the write failed
                 trace.close()
 
-    def _on_progress(self, done: int, total: int) -> None:
-        if self._closing.is_set():
-            raise _ClosedWhileLoading
-        self._events.append(LoadProgress(done, total))
+
+def _free_unused() -> None:
+    """Give back what MLX keeps of a model that is gone."""
+    gc.unfreeze()
+    gc.collect()
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None:
+        mlx.clear_cache()
 
 
 def _leave_mlx() -> None:
@@ -278,10 +255,3 @@ def _leave_mlx() -> None:
     if mlx is not None:
         mlx.synchronize()
         mlx.clear_streams()
-
-
-def _describe(error: Exception) -> str:
-    """Return what to tell the user: our own errors speak for themselves, others are named."""
-    if isinstance(error, MlxspecError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

@@ -1,5 +1,6 @@
 """The messages of a conversation: text in spans, each of which knows its origin."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -83,3 +84,27 @@ class Reply(Message):
     @property
     def is_finished(self) -> bool:
         return self.reason is not None or bool(self.error)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the user said, and what was answered.
+
+    Attributes:
+        user: What the user said.
+        reply: The reply; None where the model was never heard to answer.
+    """
+
+    user: str
+    reply: str | None = None
+
+
+def turns_of(messages: Iterable[Message]) -> list[Turn]:
+    """Return the turns of a conversation; what is neither user's nor model's is left out."""
+    turns: list[Turn] = []
+    for message in messages:
+        if message.role == "user":
+            turns.append(Turn(message.text))
+        elif isinstance(message, Reply) and turns and (message.text or message.reason):
+            turns[-1] = Turn(turns[-1].user, message.text)
+    return turns

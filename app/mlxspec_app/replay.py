@@ -24,6 +24,9 @@ from mlxspec_app.rewind import Checkpoints
 from mlxspec_app.rounds import Round
 from mlxspec_app.session import (
     ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ModelChoice,
     ProofFinished,
     ReplyDiscarded,
     SessionEvent,
@@ -133,6 +136,23 @@ class ReplaySession:
     def new_chat(self) -> None:
         self.position = self._end = 0
         self._news.append(ChatCleared())
+
+    def edit(self, turn: int, text: str) -> None:
+        self._news.append(ChatCut(turn))
+        self.send(text)
+
+    def open_chat(self, chat: ChatOpened) -> None:
+        self._end = self.position
+        self._news.append(chat)
+
+    def set_system(self, text: str) -> None:
+        self._news.append(TurnStarted("system", text))
+
+    def forget_oldest(self, allowed: bool) -> None:
+        """A recording never fills a context."""
+
+    def load(self, choice: ModelChoice) -> None:
+        self._news.append(SessionNotice("this is a recording: no other model can answer in it"))
 
     def prove(self) -> None:
         self._news.append(ProofFinished(None, "this is a recording: no model is here to verify it"))

@@ -10,9 +10,25 @@ from typing import Protocol
 
 from mlxspec.events import Event
 from mlxspec.proof import Proof
+from mlxspec_app.messages import Message
 
 ProgressCallback = Callable[[int, int], None]
 """Called while a model is downloaded, with bytes done and bytes in all."""
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which models to load, and how the target keeps what it read.
+
+    Attributes:
+        model: Folder, file or hub id of the target; "" for the default model.
+        drafter: What `--drafter` would name.
+        max_kv_size: Rows of a rotating cache; None for a cache that grows.
+    """
+
+    model: str = ""
+    drafter: str = "auto"
+    max_kv_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,46 @@ class ChatCleared:
 
 
 @dataclass(frozen=True)
+class ChatOpened:
+    """An earlier chat goes on: the conversation is what was said in it.
+
+    Attributes:
+        messages: What was said, oldest first.
+        system: Its system prompt, or None.
+        chat: Its number in the store, or None.
+        leaf: Number of the message after which it goes on, or None at its beginning.
+    """
+
+    messages: tuple[Message, ...]
+    system: str | None = None
+    chat: int | None = None
+    leaf: int | None = None
+
+
+@dataclass(frozen=True)
+class ChatCut:
+    """The conversation was cut to its first user turns, to go on differently from there."""
+
+    num_turns: int
+
+
+@dataclass(frozen=True)
+class ContextFull:
+    """The last turn no longer fits the model's context, so it was not answered."""
+
+
+@dataclass(frozen=True)
+class TurnsForgotten:
+    """The oldest turns no longer fit the context and are left out of it.
+
+    Attributes:
+        num_turns: How many they are in all.
+    """
+
+    num_turns: int
+
+
+@dataclass(frozen=True)
 class ProofProgress:
     """How far the last reply has been compared with plain decoding.
 
@@ -105,6 +161,10 @@ SessionEvent = (
     | SessionNotice
     | ReplyDiscarded
     | ChatCleared
+    | ChatOpened
+    | ChatCut
+    | ContextFull
+    | TurnsForgotten
     | ProofProgress
     | ProofFinished
 )
@@ -131,6 +191,35 @@ class Session(Protocol):
 
     def new_chat(self) -> None:
         """Forget the conversation; `ChatCleared` follows."""
+
+    def edit(self, turn: int, text: str) -> None:
+        """Say something else in place of a user turn and all that followed; `ChatCut` comes first.
+
+        Args:
+            turn: Place of the turn among all user turns of the conversation, from 0.
+            text: What is said instead.
+        """
+
+    def open_chat(self, chat: ChatOpened) -> None:
+        """Go on with an earlier chat; the same record follows as an event."""
+
+    def set_system(self, text: str) -> None:
+        """Have another system prompt from the next reply on, "" for the model's own.
+
+        `TurnStarted` with the role "system" follows.
+        """
+
+    def forget_oldest(self, allowed: bool) -> None:
+        """Say whether the oldest turns may be left out when the context is full.
+
+        Where they may not, `ContextFull` follows a turn that does not fit; else `TurnsForgotten`.
+        """
+
+    def load(self, choice: ModelChoice) -> None:
+        """Load other models and go on with the conversation; `SessionOpening` comes first.
+
+        `stop` ends a download; then, and where they cannot be loaded, the models before return.
+        """
 
     def prove(self) -> None:
         """Decode the last reply once more without drafts; `ProofFinished` comes last."""

@@ -25,6 +25,9 @@ from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.rounds import Round
 from mlxspec_app.session import (
     ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ContextFull,
     LoadProgress,
     ProofFinished,
     ProofProgress,
@@ -34,6 +37,7 @@ from mlxspec_app.session import (
     SessionNotice,
     SessionOpening,
     SessionReady,
+    TurnsForgotten,
 )
 
 Phase = Literal["loading", "ready", "busy", "failed"]
@@ -56,6 +60,8 @@ class ChatState:
         queue: Messages typed while the session could not take them.
         context: Tokens in the cache.
         context_length: Tokens the model can hold, or 0 while that is not known.
+        is_full: Whether the last turn was not answered because the context is full.
+        system: The system prompt that was set, or "".
     """
 
     phase: Phase = "loading"
@@ -68,6 +74,8 @@ class ChatState:
     queue: list[str] = field(default_factory=list)
     context: int = 0
     context_length: int = 0
+    is_full: bool = False
+    system: str = ""
     _draft: DraftProposed | None = field(default=None, repr=False)
     _repeats_turn: bool = field(default=False, repr=False)
 
@@ -132,11 +140,38 @@ def _discard(state: ChatState, event: ReplyDiscarded) -> None:
 
 
 def _clear(state: ChatState, event: ChatCleared) -> None:
-    state.messages.clear()
+    _begin_chat(state, [])
+
+
+def _open_chat(state: ChatState, event: ChatOpened) -> None:
+    _begin_chat(state, list(event.messages))
+    state.system = event.system or ""
+
+
+def _begin_chat(state: ChatState, messages: list[Message]) -> None:
+    state.messages[:] = messages
     state.notices.clear()
     state.context = 0
-    state.phase = "ready"
+    state.phase, state.is_full = "ready", False
     state._draft, state._repeats_turn = None, False
+
+
+def _cut(state: ChatState, event: ChatCut) -> None:
+    turns = [place for place, m in enumerate(state.messages) if m.role == "user"]
+    if event.num_turns < len(turns):
+        del state.messages[turns[event.num_turns] :]
+    state._draft, state._repeats_turn = None, False
+
+
+def _full(state: ChatState, event: ContextFull) -> None:
+    state.is_full = True
+
+
+def _forgotten(state: ChatState, event: TurnsForgotten) -> None:
+    turns = "turn no longer fits" if event.num_turns == 1 else "turns no longer fit"
+    state.notices.append(
+        f"the oldest {event.num_turns} {turns} the context: the model does not see them any more"
+    )
 
 
 def _proving(state: ChatState, event: ProofProgress) -> None:
@@ -158,8 +193,10 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
-        state.phase = "busy"
+        state.phase, state.is_full = "busy", False
         state.notices.clear()  # they were read, or are of no use any more
+    if event.role == "system":
+        state.system = event.text
     last = state.messages[-1] if state.messages else None
     if state._repeats_turn and last is not None and last.role == event.role:
         return  # a regenerated turn may say again what is on the screen
@@ -235,6 +272,10 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     SessionNotice: _notice,
     ReplyDiscarded: _discard,
     ChatCleared: _clear,
+    ChatOpened: _open_chat,
+    ChatCut: _cut,
+    ContextFull: _full,
+    TurnsForgotten: _forgotten,
     ProofProgress: _proving,
     ProofFinished: _proven,
     TurnStarted: _turn,

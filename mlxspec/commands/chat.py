@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from functools import partial
 from types import FrameType
 
@@ -43,16 +44,25 @@ def run(args: Namespace) -> int:
         return _run_plain(args, params)
     from mlxspec_app.app import run_chat
     from mlxspec_app.bridge import EngineSession
+    from mlxspec_app.session import ModelChoice
 
     def open_session() -> EngineSession:
-        def open_conversation(on_progress: Callable[[int, int], None]) -> Conversation:
-            prepared = open_engine(args, on_progress, session.tell)
+        def open_conversation(
+            choice: ModelChoice, on_progress: Callable[[int, int], None]
+        ) -> Conversation:
+            chosen = {**vars(args), **asdict(choice)}
+            prepared = open_engine(Namespace(**chosen), on_progress, session.tell)
             session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
-            return Conversation(prepared.engine, args.system)
+            return Conversation(prepared.engine)
 
-        target, drafter = args.model or DEFAULT_NAME, drafter_name(args)
         session = EngineSession(
-            open_conversation, params, args.trace, target=target, drafter=drafter, adjust=adjusted
+            open_conversation,
+            params,
+            args.trace,
+            choice=ModelChoice(args.model or "", drafter_name(args), args.max_kv_size),
+            default_name=DEFAULT_NAME,
+            system=args.system,
+            adjust=adjusted,
         )
         return session
 

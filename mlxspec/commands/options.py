@@ -29,7 +29,7 @@ def open_engine(
         keep=args.keep,
         kv_bits=args.kv_bits,
     )
-    return api.prepare(args.model, options, on_progress=on_progress, say=say or _print)
+    return api.prepare(args.model or None, options, on_progress=on_progress, say=say or _print)
 
 
 def _print(line: str) -> None:

@@ -17,7 +17,13 @@ from mlxspec.events import (
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionEvent
+from mlxspec_app.session import (
+    ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ReplyDiscarded,
+    SessionEvent,
+)
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation, MessageState, Role, StoredMessage
 from mlxspec_app.store.traces import TraceKeeper
@@ -78,6 +84,11 @@ class Recorder:
                 self._discard()
             case ChatCleared():
                 self.new_chat()
+            case ChatOpened():
+                self._point_to(event.chat, event.leaf)
+                self.system = event.system
+            case ChatCut():
+                self._cut(event.num_turns)
         self._trace(event)
 
     def new_chat(self) -> None:
@@ -216,6 +227,13 @@ class Recorder:
         if self.leaf is not None and self._leaf_role() == "assistant":
             self.leaf = self.writer.reader.message(self.leaf).parent
         self._repeats_turn = True
+
+    def _cut(self, num_turns: int) -> None:
+        self._settle()
+        path = self.writer.reader.path_to(self.leaf) if self.leaf is not None else []
+        turns = [message for message in path if message.role == "user"]
+        if num_turns < len(turns):
+            self._point_to(self.chat, turns[num_turns].parent)
 
     def _leaf_role(self) -> Role | None:
         return None if self.leaf is None else self.writer.reader.message(self.leaf).role

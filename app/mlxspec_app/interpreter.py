@@ -1,0 +1,181 @@
+"""Carries out what is asked of a conversation and tells what comes of it, turn by turn.
+
+It knows which turns of the screen the model has heard: a turn that was refused stands on the
+screen with the reason below it, but is no part of the conversation until it is tried again.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from mlxspec.errors import ContextLengthError, MlxspecError
+from mlxspec.events import Event, GenerationFailed, TurnStarted
+from mlxspec.proof import Proof
+from mlxspec_app.messages import turns_of
+from mlxspec_app.no_model import NoModel
+from mlxspec_app.session import (
+    ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ContextFull,
+    ProgressCallback,
+    ProofFinished,
+    ProofProgress,
+    ReplyDiscarded,
+    SessionEvent,
+    TurnsForgotten,
+)
+
+ShouldStop = Callable[[], bool]
+
+
+class ConversationLike(Protocol):
+    """The part of `mlxspec.conversation.Conversation` that is used here."""
+
+    system: str | None
+    forgets_oldest: bool
+
+    @property
+    def turns(self) -> list[tuple[str, str]]:
+        """What the user said and what was answered."""
+
+    @property
+    def num_forgotten(self) -> int:
+        """Turns that were left out of the last prompt."""
+
+    def reply(
+        self, text: str, params: Any, *, should_stop: ShouldStop = lambda: False
+    ) -> Iterator[Event]:
+        """Yield the events of the reply to `text`, `TurnStarted` first."""
+
+    def regenerate(
+        self, params: Any, *, should_stop: ShouldStop = lambda: False
+    ) -> Iterator[Event]:
+        """Yield the events of another reply to the last message."""
+
+    def prove(
+        self,
+        *,
+        should_stop: ShouldStop = lambda: False,
+        on_progress: ProgressCallback = lambda done, total: None,
+    ) -> Proof:
+        """Compare the last reply with plain decoding."""
+
+    def reset(self) -> None:
+        """Forget the conversation."""
+
+    def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
+        """Go on with an earlier conversation."""
+
+    def cut(self, num_turns: int) -> None:
+        """Keep the first turns."""
+
+
+class Interpreter:
+    """Drives one conversation; every method may take long, and tells what happens meanwhile."""
+
+    def __init__(
+        self, publish: Callable[[Event | SessionEvent], None], system: str | None = None
+    ) -> None:
+        """Begin with an empty conversation and no model.
+
+        Args:
+            publish: Told what happens.
+            system: System prompt.
+        """
+        self._conversation: ConversationLike = NoModel(system)
+        self._publish = publish
+        self._heard: list[bool] = []  # of each turn on the screen: whether the model knows it
+        self._refused = ""  # the last turn, if it was not heard
+
+    def take(self, conversation: ConversationLike) -> None:
+        """Go on in another conversation with what was said in the last one, which is let go."""
+        before, self._conversation = self._conversation, conversation
+        conversation.restore(before.turns, before.system)
+        conversation.forgets_oldest = before.forgets_oldest
+
+    def reply(self, text: str, params: Any, should_stop: ShouldStop) -> None:
+        self._heard.append(False)
+        self._answer(text, partial(self._conversation.reply, text, params, should_stop=should_stop))
+
+    def regenerate(self, params: Any, should_stop: ShouldStop) -> None:
+        self._publish(ReplyDiscarded())
+        text = self._refused
+        ask = partial(self._conversation.reply, text) if text else self._conversation.regenerate
+        self._answer(text, partial(ask, params, should_stop=should_stop))
+
+    def edit(self, turn: int, text: str, params: Any, should_stop: ShouldStop) -> None:
+        self._conversation.cut(sum(self._heard[:turn]))
+        del self._heard[turn:]
+        self._refused = ""
+        self._publish(ChatCut(turn))
+        self.reply(text, params, should_stop)
+
+    def new_chat(self) -> None:
+        self._conversation.reset()
+        self._heard, self._refused = [], ""
+        self._publish(ChatCleared())
+
+    def open_chat(self, chat: ChatOpened) -> None:
+        turns = turns_of(chat.messages)
+        self._heard = [turn.reply is not None for turn in turns]
+        self._refused = turns[-1].user if turns and turns[-1].reply is None else ""
+        heard = [(turn.user, turn.reply) for turn in turns if turn.reply is not None]
+        self._conversation.restore(heard, chat.system)
+        self._publish(chat)
+
+    def set_system(self, text: str) -> None:
+        self._conversation.system = text or None
+        self._publish(TurnStarted("system", text))
+
+    def forget_oldest(self, allowed: bool) -> None:
+        self._conversation.forgets_oldest = allowed
+
+    def prove(self, should_stop: ShouldStop) -> None:
+        def show(done: int, total: int) -> None:
+            self._publish(ProofProgress(done, total))
+
+        try:
+            proof = self._conversation.prove(should_stop=should_stop, on_progress=show)
+        except (ValueError, MlxspecError) as error:
+            self._publish(ProofFinished(None, str(error)))
+        else:
+            self._publish(ProofFinished(proof))
+
+    def _answer(self, text: str, ask: Callable[[], Iterator[Event]]) -> None:
+        """Publish a reply; what goes wrong costs this reply, not the chat.
+
+        Args:
+            text: The turn that is answered, "" where the model has heard it before.
+            ask: Begins the reply.
+        """
+        last: Event | None = None
+        num_forgotten = self._conversation.num_forgotten
+        try:
+            for last in ask():
+                self._publish(last)
+                if isinstance(last, TurnStarted):
+                    self._note_heard(num_forgotten)
+        except Exception as error:  # the thread's edge: an error becomes a row on the screen
+            if last is None and text:
+                self._refused = text
+                self._publish(TurnStarted("user", text))
+            ts = getattr(last, "ts", 0.0)
+            self._publish(GenerationFailed(ts, describe(error), traceback.format_exc()))
+            if last is None and isinstance(error, ContextLengthError):
+                self._publish(ContextFull())
+
+    def _note_heard(self, num_forgotten: int) -> None:
+        self._refused = ""
+        if self._heard:
+            self._heard[-1] = True
+        if self._conversation.num_forgotten > num_forgotten:
+            self._publish(TurnsForgotten(self._conversation.num_forgotten))
+
+
+def describe(error: Exception) -> str:
+    """Return what to tell the user: our own errors speak for themselves, others are named."""
+    if isinstance(error, MlxspecError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,52 @@
+"""Keeps a conversation while no model is there to answer: none could be loaded, or one is."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+from mlxspec.errors import MlxspecError
+from mlxspec.events import Event
+from mlxspec.proof import Proof
+from mlxspec_app.session import ProgressCallback
+
+
+class NoModel:
+    """A conversation that goes on when a model takes it over; see `ConversationLike`."""
+
+    def __init__(self, system: str | None = None) -> None:
+        """Begin with an empty conversation."""
+        self.system = system
+        self.forgets_oldest = False
+        self.turns: list[tuple[str, str]] = []
+        self.num_forgotten = 0
+
+    def reply(
+        self, text: str, params: Any, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Event]:
+        _refuse()
+
+    def regenerate(
+        self, params: Any, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Event]:
+        _refuse()
+
+    def prove(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: ProgressCallback = lambda done, total: None,
+    ) -> Proof:
+        _refuse()
+
+    def reset(self) -> None:
+        self.turns = []
+
+    def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
+        self.turns = list(turns)
+        self.system = system
+
+    def cut(self, num_turns: int) -> None:
+        del self.turns[num_turns:]
+
+
+def _refuse() -> NoReturn:
+    raise MlxspecError("no model is loaded: /model chooses one")
