@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     chat = add("chat", "Chat with a model in the terminal.")
     _add_model_options(chat)
     _add_sampling_options(chat)
+    chat.add_argument("--data-dir", metavar="FOLDER", help="where chats and settings are kept")
     chat.add_argument("--plain", action="store_true", help="bare lines, for pipes and readers")
     generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
     _add_prompt_options(generate)

@@ -11,11 +11,12 @@ from traces import make_fake
 
 from mlxspec.events import Event
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.desk import Desk
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.session import Session
+from mlxspec_app.session import Session, SessionNotice
 from mlxspec_app.widgets.prompt import Prompt
 
 TRACES = Path(__file__).parent / "traces"
@@ -92,12 +93,13 @@ async def chat(
     speed: float = math.inf,
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
+    desk: Desk | None = None,
 ) -> AsyncIterator[Driver]:
     """Run the chat over a recording that answers each message with its next reply."""
     clock = Clock()
     recorded = make_fake.chat() if events is None else events
     session = ReplaySession(recorded, speed=speed, clock=clock)
-    async with running(session, clock, size, theme) as driver:
+    async with running(session, clock, size, theme, desk) as driver:
         yield driver
 
 
@@ -107,9 +109,10 @@ async def running(
     clock: Clock | None = None,
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
+    desk: Desk | None = None,
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
-    app = MlxspecApp(lambda: ChatScreen(session), theme)
+    app = MlxspecApp(lambda: ChatScreen(session, desk), theme)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock or Clock())
         await driver.settle()
@@ -167,6 +170,9 @@ class ScriptedSession:
 
     def load(self, choice):
         self.orders.append(("load", choice))
+
+    def tell(self, message):
+        self.news.append(SessionNotice(message))
 
     def stop(self):
         self.orders.append("stop")

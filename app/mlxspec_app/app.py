@@ -12,6 +12,7 @@ from typing import Any
 from textual.app import App
 from textual.screen import Screen
 
+from mlxspec_app.desk import Desk
 from mlxspec_app.race import Race
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
@@ -56,15 +57,24 @@ class MlxspecApp(App[None]):
         return fallback_colours(dark=self.current_theme.dark)
 
 
-def run_chat(make_session: Callable[[], Session], *, theme: str | None = None) -> int:
+def run_chat(
+    make_session: Callable[[], Session], *, desk: Desk | None = None, theme: str | None = None
+) -> int:
     """Run the chat until the user quits and return the exit code.
 
     Args:
         make_session: Returns a session that has not been started.
+        desk: Where the chats are kept; None keeps none.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
     """
     session = make_session()
-    return _run(session, lambda: ChatScreen(session), theme)
+    if desk is None:
+        return _run(session, lambda: ChatScreen(session), theme)
+    desk.keep_chats_of(session)
+    try:
+        return _run(session, lambda: ChatScreen(session, desk), theme)
+    finally:
+        desk.close()
 
 
 def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | None = None) -> int:

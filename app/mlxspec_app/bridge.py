@@ -139,7 +139,6 @@ class EngineSession:
                 order.cancel.set()
 
     def tell(self, message: str) -> None:
-        """Show a notice; may be called from any thread."""
         self._events.append(SessionNotice(message))
 
     def close(self) -> None:

@@ -160,6 +160,9 @@ class ReplaySession:
     def adjust(self, name: str, value: str) -> None:
         raise ValueError(f"{name} cannot be set to {value}: this is a recording")
 
+    def tell(self, message: str) -> None:
+        self._news.append(SessionNotice(message))
+
     def stop(self) -> None:
         if not self.busy:
             return

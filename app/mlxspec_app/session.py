@@ -231,6 +231,9 @@ class Session(Protocol):
             ValueError: There is no such setting, or it cannot have this value.
         """
 
+    def tell(self, message: str) -> None:
+        """Show a notice; may be called from any thread."""
+
     def stop(self) -> None:
         """End the reply being written at the end of its round, and those that wait at once."""
 

@@ -44,6 +44,7 @@ def run(args: Namespace) -> int:
         return _run_plain(args, params)
     from mlxspec_app.app import run_chat
     from mlxspec_app.bridge import EngineSession
+    from mlxspec_app.desk import find_desk
     from mlxspec_app.session import ModelChoice
 
     def open_session() -> EngineSession:
@@ -66,7 +67,7 @@ def run(args: Namespace) -> int:
         )
         return session
 
-    return run_chat(open_session)
+    return run_chat(open_session, desk=find_desk(args.data_dir))
 
 
 def _run_plain(args: Namespace, params: GenerationParams) -> int:

@@ -6,12 +6,15 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from mlxspec.events import Event
+from mlxspec_app.desk import Desk
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.messages import Reply
 from mlxspec_app.retell import events_of
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import LiveReplayScreen
+from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
@@ -23,6 +26,16 @@ class ChatScreen(ConversationScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
+
+    def __init__(self, session: Session, desk: Desk | None = None) -> None:
+        """Make a screen for a session that has not been started; a desk keeps what is said."""
+        super().__init__(session)
+        self.desk = desk
+
+    def take_in(self, event: Event | SessionEvent) -> None:
+        super().take_in(event)
+        if self.desk is not None and self.desk.store is not None:
+            self.desk.store.record(event)
 
     def on_mount(self) -> None:
         self.query_one(Transcript).can_focus = True

@@ -13,10 +13,11 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widgets import Footer, Static
 
+from mlxspec.events import Event
 from mlxspec_app.inks import INKS, Ink, next_ink
 from mlxspec_app.screens.commanded import CommandedScreen
 from mlxspec_app.screens.help import HelpScreen, Key
-from mlxspec_app.session import Session
+from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.inspector import Inspector
@@ -100,7 +101,7 @@ class ConversationScreen(CommandedScreen):
         news = self.session.drain()
         phase, was_empty = self.state.phase, not self.state.messages
         for event in news:
-            self.state.apply(event)
+            self.take_in(event)
         if news:
             self.query_one(Transcript).sync(self.state.messages)
         if self.state.phase != phase:
@@ -110,6 +111,10 @@ class ConversationScreen(CommandedScreen):
             self.update_views()
         if was_idle and not news and self.state.phase != "loading" and self._frames is not None:
             self._frames.pause()
+
+    def take_in(self, event: Event | SessionEvent) -> None:
+        """Change the state as an event says."""
+        self.state.apply(event)
 
     def wake(self) -> None:
         """Look for news again: an order was given."""

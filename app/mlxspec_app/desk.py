@@ -1,0 +1,47 @@
+"""What outlives a session of the app: where things lie, what the user chose, and the chats."""
+
+from dataclasses import dataclass, field
+from os import PathLike
+
+from mlxspec_app.places import Places, find_places
+from mlxspec_app.session import Session
+from mlxspec_app.settings import Settings, read_settings
+from mlxspec_app.store.thread import StoreThread
+
+
+@dataclass
+class Desk:
+    """The user's own things, shared by the screens.
+
+    Attributes:
+        places: Where they lie.
+        settings: What the user chose.
+        notices: What the user should know about the settings file.
+        store: The chats, while a session keeps them; None before, and where none are kept.
+    """
+
+    places: Places
+    settings: Settings = field(default_factory=Settings)
+    notices: tuple[str, ...] = ()
+    store: StoreThread | None = None
+
+    def keep_chats_of(self, session: Session) -> None:
+        """Open the store; what goes wrong there is told by the session."""
+        self.store = StoreThread(self.places.store, session.tell, self.places.traces)
+        self.store.start()
+
+    def close(self) -> None:
+        """Write what is left, and wait for it."""
+        if self.store is not None:
+            self.store.close()
+
+
+def find_desk(data_dir: str | PathLike[str] | None = None) -> Desk:
+    """Return the desk of the user, or the one in a folder; reads the settings, makes no file.
+
+    Args:
+        data_dir: What `--data-dir` names.
+    """
+    places = find_places(data_dir)
+    read = read_settings(places.settings)
+    return Desk(places, read.settings, read.notices)
