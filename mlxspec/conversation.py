@@ -199,8 +199,8 @@ class Conversation:
         tokenizer = self.engine.tokenizer
         messages = [*self._messages_from(first), {"role": "user", "content": text}]
         full = tokenizer.render_chat(messages)
-        last = self._exchanges[-1] if self._exchanges else None
-        if last is not None and last.first == first:
+        if self._exchanges:
+            last = self._exchanges[-1]
             known = last.prompt_text + tokenizer.decode(last.tokens, keep_special=True)
             if full.startswith(known):
                 added = tokenizer.encode(full[len(known) :], add_special_tokens=False)

@@ -10,7 +10,7 @@ import pytest
 from app_live import PATIENCE_S, FakeConversation, Live
 from traces import make_fake
 
-from mlxspec.errors import ModelNotFoundError
+from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.events import (
     GenerationFailed,
     GenerationFinished,
@@ -23,7 +23,9 @@ from mlxspec.trace import TraceWriter, read_trace
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.session import (
     ChatCleared,
+    ChatCut,
     LoadProgress,
+    ModelChoice,
     ProofFinished,
     ProofProgress,
     ReplyDiscarded,
@@ -198,6 +200,84 @@ def test_a_model_that_cannot_be_loaded_ends_the_session():
     failed = live.until_a(SessionFailed)
     assert failed.message == "no model 'x'; see mlxspec models"
     live.session.close()
+
+
+def test_another_model_can_be_loaded_after_a_first_one_that_could_not():
+    def open_conversation(choice, on_progress):
+        if choice.model == "t":
+            raise ModelNotFoundError("no model 't'")
+        return FakeConversation(on_progress)
+
+    live = Live(open_conversation=open_conversation)
+    live.until_a(SessionFailed)
+    live.session.send("hi")
+    assert "no model is loaded" in live.until_a(GenerationFailed).message
+    live.session.load(ModelChoice("u", "d"))
+    live.until_a(SessionReady)
+    assert live.news[0] == SessionOpening("u", "d")
+    live.session.regenerate()
+    live.until_a(GenerationFinished)
+    live.session.close()
+
+
+def test_the_model_before_returns_when_another_cannot_be_loaded():
+    opened = []
+
+    def open_conversation(choice, on_progress):
+        opened.append(choice.model)
+        if choice.model == "broken":
+            raise UnsupportedModelError("'broken' is of a kind that cannot be run")
+        return FakeConversation(on_progress)
+
+    live = Live(open_conversation=open_conversation)
+    live.until_a(SessionReady)
+    live.session.load(ModelChoice("broken"))
+    live.until_a(SessionReady)
+    assert opened == ["t", "broken", "t"]
+    assert SessionNotice("'broken' is of a kind that cannot be run") in live.news
+    live.session.send("hi")
+    live.until_a(GenerationFinished)
+    live.session.close()
+
+
+def test_the_conversation_goes_on_in_another_model(live):
+    before = live.conversation
+    before.turns = [("hi", "hello")]
+    live.session.load(ModelChoice("u"))
+    live.until_a(SessionReady)
+    assert live.conversation is not before
+    assert live.conversation.turns == [("hi", "hello")]
+
+
+def test_a_download_is_stopped_and_the_model_before_returns():
+    entered, names = threading.Event(), []
+
+    def open_conversation(choice, on_progress):
+        names.append(choice.model)
+        while choice.model == "large":
+            entered.set()
+            on_progress(1, 100)
+            time.sleep(0.001)
+        return FakeConversation(on_progress)
+
+    live = Live(open_conversation=open_conversation)
+    live.until_a(SessionReady)
+    live.session.load(ModelChoice("large"))
+    assert entered.wait(PATIENCE_S)
+    live.session.stop()
+    live.until_a(SessionReady)
+    assert names == ["t", "large", "t"]
+    assert any("stopped" in e.message for e in live.news if isinstance(e, SessionNotice))
+    live.session.close()
+
+
+def test_an_edited_turn_is_answered_in_the_place_of_the_old_one(live):
+    live.session.send("one")
+    live.until_a(GenerationFinished)
+    live.session.edit(0, "other")
+    live.until_a(GenerationFinished)
+    assert live.news[:2] == [ChatCut(0), TurnStarted("user", "other")]
+    assert live.conversation.said == [("one", "params"), ("other", "params")]
 
 
 def test_closing_waits_for_the_thread():

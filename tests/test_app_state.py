@@ -19,9 +19,12 @@ from mlxspec.events import (
 )
 from mlxspec.proof import Difference, Proof
 from mlxspec.stats import GenerationStats
-from mlxspec_app.messages import Reply
+from mlxspec_app.messages import Message, Reply, Span, Turn, turns_of
 from mlxspec_app.session import (
     ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ContextFull,
     LoadProgress,
     ProofFinished,
     ProofProgress,
@@ -30,6 +33,7 @@ from mlxspec_app.session import (
     SessionNotice,
     SessionOpening,
     SessionReady,
+    TurnsForgotten,
 )
 from mlxspec_app.state import fold
 
@@ -54,6 +58,11 @@ ANY_EVENT = st.sampled_from(
         SessionNotice("note"),
         ReplyDiscarded(),
         ChatCleared(),
+        ChatOpened((Message("user", [Span("hi")]), Reply(reason="stop"))),
+        ChatCut(0),
+        ChatCut(1),
+        ContextFull(),
+        TurnsForgotten(2),
         TurnStarted("user", "hi"),
         TurnStarted("system", "be brief"),
         STARTED,
@@ -260,3 +269,35 @@ def test_a_notice_stands_until_something_is_said():
     state = fold([SessionNotice("measuring")])
     assert state.notices == ["measuring"]
     assert fold([TurnStarted("user", "hello")], state).notices == []
+
+
+def test_an_earlier_chat_takes_the_place_of_the_one_on_the_screen():
+    state = fold([TurnStarted("user", "now"), SessionNotice("note")])
+    earlier = (Message("user", [Span("then")]), Reply(spans=[Span("yes")], reason="stop"))
+    state.apply(ChatOpened(earlier, "be brief", 4, 7))
+    assert state.messages == list(earlier)
+    assert (state.phase, state.system, state.notices) == ("ready", "be brief", [])
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "left"), [(0, []), (1, ["one", ""]), (2, ["one", "", "two"])]
+)
+def test_a_cut_keeps_the_first_turns_and_their_replies(num_turns, left):
+    said = [TurnStarted("user", "one"), STARTED, GenerationFinished(1.0, "stop")]
+    state = fold([*said, TurnStarted("user", "two"), ChatCut(num_turns)])
+    assert [message.text for message in state.messages] == left
+
+
+def test_turns_pair_what_was_said_with_what_was_answered():
+    messages = fold(
+        [
+            TurnStarted("system", "be brief"),
+            TurnStarted("user", "one"),
+            STARTED,
+            plain("yes"),
+            GenerationFinished(1.0, "stop"),
+            TurnStarted("user", "two"),
+            GenerationFailed(0.0, "too long"),
+        ]
+    ).messages
+    assert turns_of(messages) == [Turn("one", "yes"), Turn("two", None)]

@@ -162,3 +162,75 @@ def test_a_refused_regenerate_costs_no_turn(monkeypatch):
     with pytest.raises(ContextLengthError):
         conversation.regenerate(PARAMS)
     assert conversation.messages == before
+
+
+def test_an_earlier_chat_goes_on_from_its_text():
+    earlier = [("abc", "de"), ("fgh", "ij")]
+    conversation = chat()
+    conversation.restore(earlier, "st")
+    assert conversation.turns == earlier
+    prompt = ChatTokenizer().encode("xstv" + "uabcv" + "wdev" + "ufghv" + "wijv" + "uklvw")
+    assert emitted(conversation.reply("kl", PARAMS)) == reply_to(prompt)
+
+
+def test_the_last_turn_of_an_earlier_chat_is_answered_again():
+    conversation = chat()
+    conversation.restore([("abc", "de"), ("fgh", "ij")])
+    prompt = ChatTokenizer().encode("uabcv" + "wdev" + "ufghvw")
+    assert emitted(conversation.regenerate(PARAMS)) == reply_to(prompt)
+
+
+def test_a_reply_of_an_earlier_chat_cannot_be_compared():
+    conversation = chat()
+    conversation.restore([("abc", "de")])
+    with pytest.raises(ValueError, match="kept its text alone"):
+        conversation.prove()
+
+
+def test_a_chat_that_was_cut_goes_on_as_if_the_rest_had_never_been_said():
+    conversation = chat()
+    for text in ("abc", "de", "fgh"):
+        list(conversation.reply(text, PARAMS))
+    conversation.cut(1)
+    assert emitted(conversation.reply("kl", PARAMS)) == expected_dialogue(["abc", "kl"])[-1]
+
+
+@pytest.fixture
+def crowded():
+    """A chat of five turns in a context that holds about three of them."""
+    conversation = chat(model=tiny_model(max_position_embeddings=48))
+    conversation.forgets_oldest = True
+    replies = [emitted(conversation.reply(text, PARAMS)) for text in ("abc", "de", "fgh", "ijk")]
+    return conversation, replies
+
+
+def test_the_oldest_turns_leave_a_context_that_is_full(crowded):
+    conversation, replies = crowded
+    last = emitted(conversation.reply("mn", PARAMS))
+    left_out = conversation.num_forgotten
+    assert 0 < left_out < 4
+    texts = ("abc", "de", "fgh", "ijk")
+    turns = zip(texts[left_out:], replies[left_out:], strict=True)
+    kept = "".join(f"u{text}vw{said(reply)}v" for text, reply in turns)
+    assert last == reply_to(ChatTokenizer().encode(kept + "umnvw"))
+
+
+def test_forgotten_turns_are_still_part_of_the_chat(crowded):
+    conversation, _ = crowded
+    list(conversation.reply("mn", PARAMS))
+    assert [user for user, _ in conversation.turns] == ["abc", "de", "fgh", "ijk", "mn"]
+
+
+def test_turns_that_fit_again_after_a_cut_are_remembered(crowded):
+    conversation, replies = crowded
+    list(conversation.reply("mn", PARAMS))
+    conversation.cut(1)
+    again = emitted(conversation.reply("de", PARAMS))
+    assert conversation.num_forgotten == 0
+    assert again == replies[1]
+
+
+def test_a_single_turn_that_does_not_fit_is_refused_even_so(crowded):
+    conversation, _ = crowded
+    with pytest.raises(ContextLengthError):
+        conversation.reply("a" * 60, PARAMS)

@@ -1,0 +1,183 @@
+"""Orders to a conversation: what the model has heard, and what stands on the screen."""
+
+import pytest
+from app_live import FakeConversation
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxspec.errors import ContextLengthError
+from mlxspec.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec_app.interpreter import Interpreter
+from mlxspec_app.messages import Message, Reply, Span
+from mlxspec_app.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
+from mlxspec_app.state import fold
+
+
+def never():
+    return False
+
+
+class Listener(FakeConversation):
+    """Answers "re: ..." to what it is told, but not to "no" while it is full, and keeps turns."""
+
+    def __init__(self):
+        super().__init__(lambda done, total: None)
+        self.is_full = True
+
+    def reply(self, text, params, *, should_stop=never):
+        if self.is_full and text == "no":
+            raise ContextLengthError("the prompt has 9 tokens; t takes 8")
+        self.turns.append((text, f"re: {text}"))
+        return iter([TurnStarted("user", text), GenerationFinished(1.0, "stop", f"re: {text}")])
+
+    def regenerate(self, params, *, should_stop=never):
+        return self.reply(self.turns.pop()[0], params)
+
+
+class Told:
+    """An interpreter, its conversation, and what it told."""
+
+    def __init__(self):
+        self.news = []
+        self.listener = Listener()
+        self.interpreter = Interpreter(self.news.append, "be kind")
+        self.interpreter.take(self.listener)
+
+    def say(self, text):
+        self.interpreter.reply(text, None, never)
+
+    @property
+    def shown(self):
+        """What is said on the screen."""
+        return [message.text for message in fold(self.news).messages]
+
+    @property
+    def heard(self):
+        return [text for turn in self.listener.turns for text in turn]
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+def test_the_system_prompt_reaches_the_model(told):
+    assert told.listener.system == "be kind"
+
+
+def test_a_turn_that_does_not_fit_says_so(told):
+    told.say("no")
+    assert [type(event) for event in told.news] == [TurnStarted, GenerationFailed, ContextFull]
+    assert fold(told.news).is_full
+
+
+def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):
+    told.say("no")
+    told.listener.is_full = False
+    told.interpreter.regenerate(None, never)
+    assert told.heard == told.shown == ["no", "re: no"]
+    assert not fold(told.news).is_full
+
+
+def test_a_turn_is_edited_where_it_stands_although_one_before_was_refused(told):
+    for text in ("one", "no", "two", "three"):
+        told.say(text)
+    told.interpreter.edit(2, "other", None, never)
+    assert told.shown == ["one", "re: one", "no", "", "other", "re: other"]
+    assert told.heard == ["one", "re: one", "other", "re: other"]
+
+
+def test_editing_tells_the_cut_before_the_turn(told):
+    told.say("one")
+    told.news.clear()
+    told.interpreter.edit(0, "other", None, never)
+    assert told.news[:2] == [ChatCut(0), TurnStarted("user", "other")]
+
+
+def test_an_earlier_chat_goes_on_without_what_the_model_never_heard(told):
+    messages = (
+        Message("user", [Span("one")]),
+        Reply(spans=[Span("re: one")], reason="stop"),
+        Message("user", [Span("two")]),
+        Reply(error="the disk was full"),
+    )
+    opened = ChatOpened(messages, "be brief", 4, 7)
+    told.interpreter.open_chat(opened)
+    assert told.news == [opened]
+    assert told.heard == ["one", "re: one"]
+    assert told.listener.system == "be brief"
+    told.interpreter.regenerate(None, never)
+    assert told.heard == ["one", "re: one", "two", "re: two"]
+
+
+def test_turns_that_left_the_context_are_told_once(told):
+    told.say("one")
+    told.listener.num_forgotten = 0
+    reply = told.listener.reply
+
+    def forgetting(text, params, *, should_stop=never):
+        told.listener.num_forgotten = 1
+        return reply(text, params)
+
+    told.listener.reply = forgetting
+    told.say("two")
+    told.say("three")
+    assert [e for e in told.news if isinstance(e, TurnsForgotten)] == [TurnsForgotten(1)]
+
+
+def test_another_system_prompt_is_told_and_heard(told):
+    told.interpreter.set_system("be brief")
+    assert told.listener.system == "be brief"
+    assert fold(told.news).system == "be brief"
+    told.interpreter.set_system("")
+    assert told.listener.system is None
+
+
+def test_without_a_model_a_turn_is_refused_and_kept_for_the_model_to_come():
+    news = []
+    interpreter = Interpreter(news.append)
+    interpreter.reply("hello", None, never)
+    assert "no model is loaded" in fold(news).reply.error
+    listener = Listener()
+    interpreter.take(listener)
+    interpreter.regenerate(None, never)
+    assert listener.turns == [("hello", "re: hello")]
+
+
+def test_another_model_takes_the_conversation_over(told):
+    told.interpreter.forget_oldest(True)
+    told.say("one")
+    other = Listener()
+    told.interpreter.take(other)
+    assert other.turns == [("one", "re: one")]
+    assert other.system == "be kind"
+    assert other.forgets_oldest
+
+
+ORDERS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.sampled_from(["yes", "no", "well"])),
+        st.tuples(st.just("again"), st.none()),
+        st.tuples(st.just("edit"), st.integers(0, 5)),
+        st.tuples(st.just("new"), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(ORDERS)
+def test_the_model_has_heard_what_was_answered_on_the_screen(orders):
+    told = Told()
+    for kind, value in orders:
+        num_turns = sum(m.role == "user" for m in fold(told.news).messages)
+        if kind == "say":
+            told.say(value)
+        elif kind == "again" and num_turns:
+            told.interpreter.regenerate(None, never)
+        elif kind == "edit" and value < num_turns:
+            told.interpreter.edit(value, "changed", None, never)
+        elif kind == "new":
+            told.interpreter.new_chat()
+    messages = fold(told.news).messages
+    pairs = [(m.text, reply.text) for m, reply in zip(messages[::2], messages[1::2], strict=True)]
+    assert told.listener.turns == [pair for pair in pairs if pair[1]]
