@@ -1,0 +1,12 @@
+"""The chat over a recording that answers slowly, as a program: `slow_chat.py FOLDER SPEED`."""
+
+import sys
+
+from traces import make_fake
+
+from mlxspec_app.app import run_chat
+from mlxspec_app.desk import find_desk
+from mlxspec_app.replay import ReplaySession
+
+folder, speed = sys.argv[1], float(sys.argv[2])
+sys.exit(run_chat(lambda: ReplaySession(make_fake.chat(), speed=speed), desk=find_desk(folder)))

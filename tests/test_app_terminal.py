@@ -1,0 +1,83 @@
+"""The app on a real terminal: it draws, resizes, stops and leaves the terminal as it was."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from pty_terminal import Terminal
+from traces import make_fake
+
+from mlxspec.trace import TraceWriter
+from mlxspec_app.store.reader import open_reader
+
+SLOW_CHAT = str(Path(__file__).parent / "slow_chat.py")
+ENTER, CTRL_C, CTRL_Q = "\r", "\x03", "\x11"
+
+
+@pytest.fixture
+def start():
+    """Start programs on a terminal; those that still run are ended."""
+    started = []
+
+    def start_one(*argv, **options):
+        terminal = Terminal([sys.executable, *argv], **options)
+        started.append(terminal)
+        return terminal
+
+    yield start_one
+    for terminal in started:
+        terminal.close()
+
+
+@pytest.fixture
+def recording(tmp_path):
+    path = tmp_path / "chat.jsonl"
+    with TraceWriter(path) as trace:
+        for event in make_fake.chat():
+            trace.write(event)
+    return str(path)
+
+
+def last_chat(folder):
+    with open_reader(folder / "chats.sqlite3") as reader:
+        (chat,) = reader.recent()
+        return reader.path(chat.id)
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_Q])
+def test_the_terminal_is_left_as_it_was_found(start, recording, key):
+    terminal = start("-m", "mlxspec", "replay", recording, "--speed", "50")
+    terminal.wait_for("mlxspec")
+    terminal.wait_for("Speculative decoding")
+    terminal.press(key)
+    assert terminal.wait_for_end() == 0
+    assert terminal.modes_left_on == set()
+    assert terminal.is_as_before
+
+
+def test_a_new_size_is_drawn_in_full(start, tmp_path):
+    terminal = start(SLOW_CHAT, str(tmp_path), "inf", columns=100, rows=30)
+    terminal.wait_for("Message")
+    for columns, rows in ((60, 20), (140, 45)):
+        terminal.resize(columns, rows)
+        frame = "╭" + "─" * (columns - 2) + "╮"
+        terminal.wait_until(lambda frame=frame: frame in terminal.shown, "the prompt did not grow")
+    terminal.press(CTRL_C)
+    assert terminal.wait_for_end() == 0
+
+
+def test_a_chat_that_is_killed_leaves_what_was_said_in_the_store(start, tmp_path):
+    terminal = start(SLOW_CHAT, str(tmp_path), "1")
+    terminal.wait_for("Message")
+    terminal.press("hello" + ENTER)
+    terminal.wait_for("Speculative decoding lets")
+    terminal.wait_until(
+        lambda: "decoding lets" in last_chat(tmp_path)[-1].text, "the store did not follow"
+    )
+    os.kill(terminal.pid, signal.SIGKILL)
+    assert terminal.wait_for_end() == -signal.SIGKILL
+    turn, reply = last_chat(tmp_path)
+    assert (turn.role, turn.text) == ("user", "hello")
+    assert (reply.role, reply.state) == ("assistant", "partial")
