@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from os import PathLike
 
+from mlxspec.events import Event
+from mlxspec_app.log import AppLog
 from mlxspec_app.places import Places, find_places
-from mlxspec_app.session import Session
+from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.settings import Settings, read_settings
 from mlxspec_app.store.thread import StoreThread
 
@@ -18,22 +20,34 @@ class Desk:
         settings: What the user chose.
         notices: What the user should know about the settings file.
         store: The chats, while a session keeps them; None before, and where none are kept.
+        log: What went wrong.
     """
 
     places: Places
     settings: Settings = field(default_factory=Settings)
     notices: tuple[str, ...] = ()
     store: StoreThread | None = None
+    log: AppLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = AppLog(self.places.logs)
 
     def keep_chats_of(self, session: Session) -> None:
         """Open the store; what goes wrong there is told by the session."""
         self.store = StoreThread(self.places.store, session.tell, self.places.traces)
         self.store.start()
 
+    def take_in(self, event: Event | SessionEvent) -> None:
+        """Keep what happened."""
+        self.log.take_in(event)
+        if self.store is not None:
+            self.store.record(event)
+
     def close(self) -> None:
         """Write what is left, and wait for it."""
         if self.store is not None:
             self.store.close()
+        self.log.close()
 
 
 def find_desk(data_dir: str | PathLike[str] | None = None) -> Desk:

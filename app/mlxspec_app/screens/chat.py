@@ -34,8 +34,12 @@ class ChatScreen(ConversationScreen):
 
     def take_in(self, event: Event | SessionEvent) -> None:
         super().take_in(event)
-        if self.desk is not None and self.desk.store is not None:
-            self.desk.store.record(event)
+        if self.desk is not None:
+            self.desk.take_in(event)
+
+    def on_unmount(self) -> None:
+        if self.desk is not None:
+            self.desk.log.note(self.frame_clock.describe())
 
     def on_mount(self) -> None:
         self.query_one(Transcript).can_focus = True

@@ -14,6 +14,7 @@ from textual.timer import Timer
 from textual.widgets import Footer, Static
 
 from mlxspec.events import Event
+from mlxspec_app.frames import FrameClock
 from mlxspec_app.inks import INKS, Ink, next_ink
 from mlxspec_app.screens.commanded import CommandedScreen
 from mlxspec_app.screens.help import HelpScreen, Key
@@ -48,6 +49,7 @@ class ConversationScreen(CommandedScreen):
         self.ink = INKS[0]
         self._stats_wanted: bool | None = None
         self._frames: Timer | None = None
+        self.frame_clock = FrameClock(1 / FRAMES_PER_S)
 
     def compose(self) -> ComposeResult:
         yield StatusBar(self.NOTE)
@@ -87,6 +89,7 @@ class ConversationScreen(CommandedScreen):
     def on_mount(self) -> None:
         self.begin()
         rate = FRAMES_PER_S_OVER_SSH if "SSH_CONNECTION" in os.environ else FRAMES_PER_S
+        self.frame_clock = FrameClock(1 / rate)
         self._frames = self.set_interval(1 / rate, self.tick)
         self.set_interval(1 / PANELS_PER_S, self.update_panels)
         self.update_views()
@@ -97,6 +100,7 @@ class ConversationScreen(CommandedScreen):
 
     def tick(self) -> None:
         """Take in what happened since the last frame and show it."""
+        self.frame_clock.tick()
         was_idle = not self.session.busy
         news = self.session.drain()
         phase, was_empty = self.state.phase, not self.state.messages
@@ -111,6 +115,7 @@ class ConversationScreen(CommandedScreen):
             self.update_views()
         if was_idle and not news and self.state.phase != "loading" and self._frames is not None:
             self._frames.pause()
+            self.frame_clock.pause()
 
     def take_in(self, event: Event | SessionEvent) -> None:
         """Change the state as an event says."""

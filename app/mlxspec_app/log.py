@@ -1,0 +1,61 @@
+"""The log of the app: errors with their tracebacks, and how well the screen kept up.
+
+It is a file of its own, since the terminal belongs to the screen; two files of at most a megabyte
+are kept. Nothing that was said goes into it.
+"""
+
+import logging
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from mlxspec.events import Event, GenerationFailed
+from mlxspec_app.session import SessionEvent, SessionFailed
+
+NAME = "app.log"
+_MOST_BYTES = 1_000_000
+
+
+class AppLog:
+    """Writes the log; where that is not possible the app does without."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write into a folder, which is made with the first line.
+
+        Args:
+            folder: Where the log lies.
+        """
+        self._path = folder / NAME
+        self._logger: logging.Logger | None = None
+
+    def note(self, message: str) -> None:
+        """Write a line."""
+        self._write(logging.INFO, message)
+
+    def take_in(self, event: Event | SessionEvent) -> None:
+        """Write down what went wrong, if something did."""
+        if isinstance(event, GenerationFailed | SessionFailed):
+            self._write(logging.ERROR, f"{event.message}\n{event.traceback}".rstrip())
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        for handler in list(self._logger.handlers) if self._logger is not None else []:
+            handler.close()
+        self._logger = None
+
+    def _write(self, level: int, message: str) -> None:
+        try:
+            logger = self._logger or self._open()
+        except OSError:  # a chat is worth more than its log
+            return
+        self._logger = logger
+        logger.log(level, message)
+
+    def _open(self) -> logging.Logger:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(
+            self._path, maxBytes=_MOST_BYTES, backupCount=1, encoding="utf-8", errors="replace"
+        )
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger = logging.Logger("mlxspec_app", logging.INFO)
+        logger.addHandler(handler)
+        return logger
