@@ -78,6 +78,27 @@ CHAT = (
     *COMMON,
 )
 
+TREE_VIEWS = (
+    Binding(
+        "M",
+        "screen.toggle_tree('mask')",
+        "Mask",
+        show=False,
+        key_display="M",
+        id="view.mask",
+        tooltip="which drafted node sees which, as a matrix; again: the tree",
+    ),
+    Binding(
+        "K",
+        "screen.toggle_tree('tape')",
+        "KV tape",
+        show=False,
+        key_display="K",
+        id="view.tape",
+        tooltip="the rows of the cache: staged, kept, rolled back; again: the tree",
+    ),
+)
+
 TRANSCRIPT = (
     Binding(
         "left,h",
@@ -129,6 +150,7 @@ TRANSCRIPT = (
         id="transcript.reply_after",
         tooltip="in the transcript: the reply after",
     ),
+    *TREE_VIEWS,
 )
 
 PROMPT_KEYS = (

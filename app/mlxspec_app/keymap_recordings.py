@@ -2,7 +2,7 @@
 
 from textual.binding import Binding
 
-from mlxspec_app.keymap import COMMON
+from mlxspec_app.keymap import COMMON, TREE_VIEWS
 
 _SPEED = (
     Binding(
@@ -112,6 +112,7 @@ REPLAY = (
     ),
     *_ENDS,
     *_SPEED,
+    *TREE_VIEWS,
     Binding("q", "app.quit", "Quit", key_display="q", id="replay.quit", tooltip="quit"),
     *COMMON,
 )

@@ -111,6 +111,19 @@ def places(round_: Round) -> list[Place]:
     return found
 
 
+def node_marks(round_: Round) -> dict[int, Mark]:
+    """Return the verdict on each drafted node, by its index."""
+    path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
+    judged = {0, *path}
+
+    def mark(node: DraftNode) -> Mark:
+        if node.index in path:
+            return "accepted"
+        return "rejected" if node.parent in judged else "skipped"
+
+    return {node.index: mark(node) for node in round_.nodes}
+
+
 def judge_emitted(token: EmittedToken) -> Judged:
     """Return an emitted token under the name of its kind."""
     return Judged(token_label(token.text), token.kind, token.target_prob, token.draft_prob)

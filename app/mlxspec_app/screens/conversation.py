@@ -182,8 +182,8 @@ class ConversationScreen(CommandedScreen):
         self._stats_wanted = not self.query_one(StatsPanel).has_class("-shown")
         self._place_stats()
 
-    def action_toggle_tree(self) -> None:
-        self.query_one(TreePanel).toggle_class("-shown")
+    def action_toggle_tree(self, view: str = "") -> None:
+        self.query_one(TreePanel).toggle(view)
         self.update_panels()
 
     def action_help(self) -> None:

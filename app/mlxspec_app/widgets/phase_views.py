@@ -11,8 +11,8 @@ from mlxspec_app.rounds import Round
 from mlxspec_app.widgets.draft_lane import PROBS_FROM_WIDTH, DraftLane
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, token_row
 from mlxspec_app.widgets.round_view import PhaseView
+from mlxspec_app.widgets.tape_rows import pending_tape
 from mlxspec_app.widgets.tree_panel import TreePanel
-from mlxspec_app.widgets.tree_rows import tree_rows
 
 _PENDING = "$spec-pending"
 _PENDING_SIGN = "·"
@@ -48,13 +48,17 @@ class PhaseTree(TreePanel, PhaseView):
     def render(self) -> Content:
         if self._draft is None:
             return super().render()
-        width, height = self.size
-        rows, hidden = tree_rows(unjudged(self._draft), height - 1)
+        pending = unjudged(self._draft)
+        if self.view == "mask":
+            return self.fitted(self.mask_of(pending))
+        if self.view == "tape":
+            committed = self._round.verdict.context if self._round is not None else 0
+            return self.fitted(self.tape_rows_of(pending, pending_tape(pending, committed)))
+        rows, hidden = self.tree_of(pending)
         title = Content.styled(f"draft tree, round {self._draft.r}  ", MUTED) + size_of(self._draft)
         if hidden:
             title += Content.styled(f"  {hidden} not shown", MUTED)
-        shown = [title, *(as_pending(row) for row in rows)]
-        return Content("\n").join(row.truncate(width, ellipsis=True) for row in shown)
+        return self.fitted([title, *(as_pending(row) for row in rows)])
 
 
 def unjudged(draft: DraftProposed) -> Round:

@@ -1,14 +1,31 @@
-"""The draft tree panel: the last finished round as a tree, in a fixed number of rows."""
+"""The draft tree panel: the last finished round as a tree, as a mask, or as a tape of the cache."""
+
+from typing import Literal, get_args
 
 from textual.content import Content
+from textual.geometry import Size
 
+from mlxspec_app.rounds import Round
+from mlxspec_app.widgets.indented_rows import indented_rows
 from mlxspec_app.widgets.lane_rows import MUTED, outcome
+from mlxspec_app.widgets.mask_rows import mask_rows
 from mlxspec_app.widgets.round_view import RoundView
+from mlxspec_app.widgets.tape_rows import LEGEND, Tape, tape_of, tape_rows
 from mlxspec_app.widgets.tree_rows import tree_rows
+
+TreeView = Literal["tree", "mask", "tape"]
+VIEWS: tuple[TreeView, ...] = get_args(TreeView)
+"""`tree`: what was drafted, branch by branch; `mask`: which node sees which; `tape`: which rows of
+the cache were staged, kept and rolled back."""
+
+_COLUMNS_FROM_WIDTH = 80
 
 
 class TreePanel(RoundView):
-    """Shows what was drafted, branch by branch, and how far the target followed."""
+    """Shows what was drafted, how the target read it at once, and what stays of it.
+
+    Its height is fixed, but for a mask: that grows to the most nodes seen so far.
+    """
 
     DEFAULT_CSS = """
     TreePanel {
@@ -17,16 +34,91 @@ class TreePanel(RoundView):
         border-top: solid $spec-line;
         text-wrap: nowrap;
         text-overflow: ellipsis;
+        &.-mask { height: auto; max-height: 60%; }
     }
     """
+
+    def __init__(self) -> None:
+        """Make an empty panel."""
+        super().__init__()
+        self.view: TreeView = "tree"
+        self._most_nodes = 0
+
+    def toggle(self, view: str = "") -> None:
+        """Show the panel, or a view of it; what is shown already gives way.
+
+        Args:
+            view: One of `VIEWS`: shown again it gives way to the tree; "" for the whole panel.
+        """
+        is_shown = self.has_class("-shown")
+        wanted = next((known for known in VIEWS if known == view), None)
+        if wanted is None:
+            self.set_class(not is_shown, "-shown")
+            return
+        self.view = "tree" if is_shown and self.view == wanted else wanted
+        self.set_class(True, "-shown")
+        self.set_class(self.view == "mask", "-mask")
+        self.refresh(layout=True)
+
+    def show(self, round_: Round | None) -> None:
+        super().show(round_)
+        if round_ is not None and len(round_.nodes) > self._most_nodes:
+            self._most_nodes = len(round_.nodes)
+            self.refresh(layout=self.view == "mask")
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return 1 + (self._most_nodes + 2) // 2
 
     def render(self) -> Content:
         if self._round is None:
             return Content.styled("draft tree  appears with the first round", MUTED)
+        return self.fitted(self.rows_of(self._round))
+
+    def rows_of(self, round_: Round) -> list[Content]:
+        """Return the title and the rows of a finished round in the chosen view."""
+        if self.view == "mask":
+            return self.mask_of(round_)
+        if self.view == "tape":
+            return self.tape_rows_of(round_, tape_of(round_))
+        rows, hidden = self.tree_of(round_)
+        title = Content.styled(f"draft tree, round {round_.verdict.r}  ", MUTED) + outcome(round_)
+        return [title + _not_shown(hidden), *rows]
+
+    def tree_of(self, round_: Round) -> tuple[list[Content], int]:
+        """Return the rows of a tree and how many nodes they leave out."""
         width, height = self.size
-        rows, hidden = tree_rows(self._round, height - 1)
-        title = Content.styled(f"draft tree, round {self._round.verdict.r}  ", MUTED)
-        title += outcome(self._round)
-        if hidden:
-            title += Content.styled(f"  {hidden} not shown", MUTED)
-        return Content("\n").join(row.truncate(width, ellipsis=True) for row in (title, *rows))
+        if width < _COLUMNS_FROM_WIDTH:
+            return indented_rows(round_, height - 1, width)
+        return tree_rows(round_, height - 1)
+
+    def mask_of(self, round_: Round) -> list[Content]:
+        """Return the title and the rows of a mask."""
+        width, height = self.size
+        rows, hidden = mask_rows(round_, width, max(1, height - 1))
+        title = Content.assemble(
+            (f"ancestor mask, round {round_.verdict.r}  ", MUTED),
+            (f"{len(round_.nodes) + 1} nodes, two a row  ", "$foreground"),
+            (
+                "filled: it sees the node of the column, itself or above it; all see the cache",
+                MUTED,
+            ),
+        )
+        return [title + _not_shown(hidden), *rows]
+
+    def tape_rows_of(self, round_: Round, tape: Tape) -> list[Content]:
+        """Return the title and the rows of a tape."""
+        title = Content.assemble(
+            (f"KV tape, round {round_.verdict.r}  ", MUTED),
+            (f"{tape.committed:,} rows + {tape.staged}  ", "$foreground"),
+            (LEGEND, MUTED),
+        )
+        return [title, *tape_rows(tape, self.size.width)]
+
+    def fitted(self, rows: list[Content]) -> Content:
+        """Return rows cut to the width of the panel."""
+        width = self.size.width
+        return Content("\n").join(row.truncate(width, ellipsis=True) for row in rows)
+
+
+def _not_shown(hidden: int) -> Content:
+    return Content.styled(f"  {hidden} not shown" if hidden else "", MUTED)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from textual.content import Content
 
 from mlxspec_app.phrases import prob
-from mlxspec_app.rounds import Judged, Mark, Round, children_by_parent, judge_emitted
+from mlxspec_app.rounds import Judged, Round, children_by_parent, judge_emitted, node_marks
 from mlxspec_app.safe_text import token_label
 from mlxspec_app.widgets.lane_rows import MUTED, marked
 
@@ -63,15 +63,14 @@ def branches(round_: Round) -> list[Branch]:
     kept_tokens = [token for token in verdict.emit if token.kind == "accepted"]
     below = children_by_parent(round_.nodes[:_MOST_NODES])
     probs = dict(zip(path, (token.target_prob for token in kept_tokens), strict=False))
+    marks = node_marks(round_)
 
     def grow(parent: int, weight: float, depth: int) -> list[Branch]:
-        on_path = parent == 0 or parent in path
         grown = []
         for node in below.get(parent, []) if depth < _MOST_DEPTH else []:
-            mark: Mark = "rejected" if on_path else "skipped"
-            mark = "accepted" if node.index in path else mark
             q = 0.5 if node.prob is None else node.prob
-            token = Judged(token_label(node.text), mark, probs.get(node.index), node.prob)
+            label, p = token_label(node.text), probs.get(node.index)
+            token = Judged(label, marks[node.index], p, node.prob)
             grown.append(Branch(token, weight * q, grow(node.index, weight * q, depth + 1)))
         if parent == (path[-1] if path else 0):
             own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
@@ -135,12 +134,15 @@ def _fill(grid: list[list[Content]], siblings: list[Branch], depth: int) -> None
 
 def _cell(branch: Branch, *, first: bool, more: bool) -> Content:
     kept = branch.token.mark not in ("rejected", "skipped")
-    line = _LINES[kept, first, more]
-    shown = marked(branch.token).truncate(_MOST_LABEL_CELLS, ellipsis=True)
-    p = branch.token.draft_prob if branch.token.draft_prob is not None else branch.token.target_prob
-    figure = Content.styled(f" {prob(p)}" if p is not None else "", MUTED)
     style = "$foreground" if kept else MUTED
-    return Content.assemble((line, style), " ", shown, figure, " ")
+    return Content.assemble((_LINES[kept, first, more], style), " ", labelled(branch.token), " ")
+
+
+def labelled(token: Judged) -> Content:
+    """Return a token with its verdict and its probability."""
+    shown = marked(token).truncate(_MOST_LABEL_CELLS, ellipsis=True)
+    p = token.draft_prob if token.draft_prob is not None else token.target_prob
+    return shown + Content.styled(f" {prob(p)}" if p is not None else "", MUTED)
 
 
 def _even(grid: list[list[Content]]) -> list[list[Content]]:

@@ -1,0 +1,96 @@
+"""The key-value cache during one round, as a tape: rows are staged, some stay, the others go.
+
+    staged   1,915 ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░░░  7 staged
+    verdict        ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓x▓xxx  3 kept, 4 rolled back
+    commit         ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓      1,934 committed
+
+The last committed rows stand before those of the round; the number at the left counts what lies
+before them. Committing closes the gaps that a branch leaves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from mlxspec.events import DraftVerified
+from mlxspec_app.rounds import Round
+from mlxspec_app.widgets.lane_rows import MUTED
+
+_LABEL_CELLS = 9
+_NOTE_CELLS = 24
+_NOTES_FROM_WIDTH = 80
+_COMMITTED = ("▓", MUTED)
+_KEPT = ("▓", "$spec-accepted")
+_STAGED = ("░", "$foreground")
+_CROSS = "\u2573"
+_GONE = (_CROSS, "$spec-rejected")
+LEGEND = f"▓ committed  ░ staged, speculative  {_CROSS} rolled back"
+
+
+@dataclass(frozen=True)
+class Tape:
+    """The rows of a round.
+
+    Attributes:
+        committed: Tokens committed before it.
+        staged: Rows staged by its forward, the root first.
+        kept: Which of these stay, in order; None before the verdict.
+    """
+
+    committed: int
+    staged: int
+    kept: tuple[int, ...] | None
+
+    @property
+    def rolled_back(self) -> int:
+        return self.staged - len(self.kept or ())
+
+
+def tape_of(round_: Round) -> Tape:
+    """Return what a finished round did to the cache."""
+    verdict = round_.verdict
+    places = {node.index: place for place, node in enumerate(round_.nodes, 1)}
+    staged = len(places) + 1
+    kept = [0]
+    if isinstance(verdict, DraftVerified):
+        kept += [places[index] for index in verdict.path if index in places]
+        kept = kept[: max(0, staged - verdict.rollback)]  # a reply may end inside the path
+    return Tape(max(0, verdict.context - len(kept)), staged, tuple(kept))
+
+
+def pending_tape(round_: Round, committed: int) -> Tape:
+    """Return the tape of a draft without its verdict, behind so many committed tokens."""
+    return Tape(committed, len(round_.nodes) + 1, None)
+
+
+def tape_rows(tape: Tape, width: int) -> list[Content]:
+    """Return the tape at each step of its round."""
+    has_notes = width >= _NOTES_FROM_WIDTH
+    room = max(1, width - _LABEL_CELLS - (_NOTE_CELLS if has_notes else 0))
+    num_cells = max(1, room - len(f"{tape.committed:,} ") - tape.staged)
+    hidden = max(0, tape.committed - num_cells)
+    before = f"{hidden:,} " if hidden else ""
+    room = min(room, len(before) + tape.committed - hidden + tape.staged)
+    past = [_COMMITTED] * (tape.committed - hidden)
+    staged = [_STAGED] * tape.staged
+    steps = [("staged", before, [*past, *staged], f"{tape.staged} staged")]
+    blank = " " * len(before)
+    if tape.kept is not None:
+        kept = [_KEPT if row in tape.kept else _GONE for row in range(tape.staged)]
+        note = f"{len(tape.kept)} kept, {tape.rolled_back} rolled back"
+        steps.append(("verdict", blank, [*past, *kept], note))
+        total = tape.committed + len(tape.kept)
+        steps.append(("commit", blank, [*past, *[_KEPT] * len(tape.kept)], f"{total:,} committed"))
+    return [
+        _row(label, start, cells, note if has_notes else "", room)
+        for label, start, cells, note in steps
+    ]
+
+
+def _row(label: str, start: str, cells: Sequence[tuple[str, str]], note: str, room: int) -> Content:
+    tape = Content.assemble((start, MUTED), *cells).truncate(room, ellipsis=True)
+    padded = tape.pad_right(max(0, room - tape.cell_length)) if note else tape
+    return Content.assemble(
+        (label.ljust(_LABEL_CELLS), MUTED), padded, (f"  {note}" if note else "", "$foreground")
+    )

@@ -1,0 +1,205 @@
+"""The tree panel's other views: who sees whom, what the cache keeps, and a tree that is narrow."""
+
+import pytest
+from app_driver import chat, replay
+from test_app_rounds import CHAIN, TREE, make_round
+from traces import make_fake
+
+from mlxspec.events import DraftVerified, EmittedToken, PlainDecoded
+from mlxspec_app.rounds import Round, node_marks
+from mlxspec_app.widgets.indented_rows import indented_rows
+from mlxspec_app.widgets.mask_rows import ancestor_mask, half_blocks, mask_rows
+from mlxspec_app.widgets.tape_rows import Tape, pending_tape, tape_of, tape_rows
+from mlxspec_app.widgets.tree_panel import TreePanel
+
+PLAIN = Round(None, PlainDecoded(3, 0.1, (EmittedToken(1, " a", "plain"),), 5.0, 10))
+TREE_MASK = """\
+1......
+11.....
+1.1....
+11.1...
+11..1..
+11.1.1.
+11.1.11"""
+
+
+def drawn(rows):
+    return [row.plain.rstrip() for row in rows]
+
+
+# ---- the mask ----------------------------------------------------------------------------------
+
+
+def test_a_node_sees_itself_and_what_it_hangs_on():
+    rows = ["".join(".1"[seen] for seen in row) for row in ancestor_mask(TREE)]
+    assert rows == TREE_MASK.split("\n")
+
+
+def test_a_round_without_a_draft_has_a_root_that_sees_itself():
+    assert ancestor_mask(PLAIN) == [[True]]
+
+
+def test_two_nodes_share_a_row():
+    assert half_blocks(ancestor_mask(CHAIN)) == ["█▄    ", "███▄  ", "█████▄"]
+    assert half_blocks(ancestor_mask(TREE)) == ["█▄     ", "█▄▀▄   ", "██ ▄▀▄ ", "▀▀ ▀ ▀▀"]
+
+
+def test_an_odd_number_of_nodes_ends_with_upper_halves():
+    assert half_blocks([[True, False, False], [True, True, False], [True, False, True]]) == [
+        "█▄ ",
+        "▀ ▀",
+    ]
+
+
+def test_a_mask_without_room_shows_its_first_nodes_and_counts_the_rest():
+    rows, hidden = mask_rows(TREE, 20, 2)
+    assert (drawn(rows), hidden) == (["█▄", "█▄▀▄"], 3)
+
+
+def test_wide_terminals_name_the_nodes_beside_the_mask():
+    rows, _ = mask_rows(TREE, 80, 9)
+    assert drawn(rows)[0].split() == ["█▄", "0", "●", "root", "1", "✓produced"]
+    assert "written" not in "".join(drawn(mask_rows(TREE, 40, 9)[0]))
+
+
+def test_the_columns_of_kept_nodes_are_coloured():
+    rows, _ = mask_rows(TREE, 20, 9)
+    green = {i for s in rows[3].spans if s.style == "$spec-accepted" for i in range(s.start, s.end)}
+    assert green == {1, 3}
+
+
+# ---- the tape ----------------------------------------------------------------------------------
+
+
+def test_a_tape_keeps_the_root_and_the_path():
+    round_ = Round(TREE.draft, DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit, 20.0, 4, 40))
+    assert tape_of(round_) == Tape(committed=37, staged=7, kept=(0, 1, 3))
+
+
+def test_a_reply_that_ends_inside_the_path_keeps_less_of_it():
+    ended = DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit[:1], 20.0, 6, 38)
+    assert tape_of(Round(TREE.draft, ended)) == Tape(committed=37, staged=7, kept=(0,))
+
+
+def test_a_plain_forward_stages_and_keeps_one_row():
+    assert tape_of(PLAIN) == Tape(committed=9, staged=1, kept=(0,))
+
+
+def test_each_step_of_a_round_is_a_row():
+    assert drawn(tape_rows(Tape(5, 4, (0, 2)), 60)) == [
+        "staged   ▓▓▓▓▓░░░░",
+        "verdict  ▓▓▓▓▓▓\u2573▓\u2573",
+        "commit   ▓▓▓▓▓▓▓",
+    ]
+
+
+def test_only_the_last_rows_of_a_long_cache_are_drawn_and_the_others_counted():
+    rows = drawn(tape_rows(Tape(1931, 4, (0,)), 30))
+    assert rows[0] == "staged   1,920 ▓▓▓▓▓▓▓▓▓▓▓░░░░"
+    assert rows[2] == "commit         ▓▓▓▓▓▓▓▓▓▓▓▓"
+
+
+def test_a_wide_tape_has_its_numbers_beside_it():
+    rows = drawn(tape_rows(Tape(1931, 4, (0,)), 100))
+    notes = [row.rsplit("  ", 1)[1] for row in rows]
+    assert notes == ["4 staged", "1 kept, 3 rolled back", "1,932 committed"]
+
+
+def test_a_draft_without_a_verdict_has_only_staged_rows():
+    assert drawn(tape_rows(pending_tape(CHAIN, 3), 60)) == ["staged   ▓▓▓░░░░░░"]
+
+
+@pytest.mark.parametrize("width", [0, 1, 10, 24])
+def test_a_tape_longer_than_the_screen_is_cut(width):
+    cells = [row.cell_length for row in tape_rows(Tape(9, 64, ()), width)]
+    assert max(cells) <= max(10, width)
+
+
+# ---- the indented tree -------------------------------------------------------------------------
+
+
+def test_a_narrow_tree_is_indented_where_it_branches():
+    rows, hidden = indented_rows(TREE, 9, 60)
+    assert hidden == 0
+    assert drawn(rows) == [
+        "●",
+        "  ✓produced .70",
+        "    ✓on .60",
+        "      →its .88",
+        "      ✗his .30 ·own .50",
+        "    ✗by .20",
+        "  ✗written .10",
+    ]
+
+
+def test_a_run_that_is_too_long_goes_on_below():
+    rows, _ = indented_rows(CHAIN, 9, 30)
+    assert drawn(rows)[:2] == ["● ✓produced .71 ✓on .64", "  →its .50"]
+    rows, _ = indented_rows(make_round([(i, " word", 0.5) for i in range(4)], ()), 9, 24)
+    assert drawn(rows) == ["● ✗word .50 ·word .50", "    ·word .50 ·word .50"]
+
+
+def test_the_least_probable_branch_of_a_narrow_tree_goes_first():
+    rows, hidden = indented_rows(TREE, 6, 60)
+    assert "written" not in "".join(drawn(rows))
+    assert (len(rows), hidden) == (5, 1)  # the root has one child now, on its own row
+
+
+def test_the_kept_path_of_a_narrow_tree_stays():
+    rows, hidden = indented_rows(TREE, 1, 60)
+    assert drawn(rows) == ["● ✓produced .70 ✓on .60 →its .88"]
+    assert hidden == 4
+
+
+# ---- on the screen -----------------------------------------------------------------------------
+
+
+def test_every_node_is_kept_or_rejected_or_was_never_judged():
+    marks = [node_marks(TREE)[index] for index in range(1, 7)]
+    assert marks == ["accepted", "rejected", "accepted", "rejected", "rejected", "skipped"]
+
+
+async def test_commands_change_the_view_of_the_tree():
+    async with chat(make_fake.tree()) as driver:
+        await driver.say("hello")
+        for line, title in [
+            ("/tree mask", "ancestor mask, round"),
+            ("/tree tape", "KV tape, round"),
+            ("/tree tape", "draft tree, round"),
+        ]:
+            await driver.say(line)
+            assert title in driver.shown
+        await driver.say("/tree")
+        assert not driver.screen.query_one(TreePanel).display
+
+
+async def test_letters_change_the_view_where_nothing_is_typed():
+    async with chat(make_fake.tree()) as driver:
+        await driver.say("hello")
+        await driver.press("M")
+        assert not driver.screen.query_one(TreePanel).display
+        await driver.press("backspace", "tab", "M")
+        assert "ancestor mask, round" in driver.shown
+
+
+async def test_a_replay_shows_the_views_of_a_draft_before_its_verdict():
+    async with replay(make_fake.tree()) as driver:
+        await driver.press("space", "M")
+        driver.session.go_to(driver.session.timeline.end_of_round(2) - 2)
+        await driver.settle()
+        assert "ancestor mask, round 2" in driver.shown
+        await driver.press("K")
+        assert "staged   ▓" in driver.shown
+        assert "commit   ▓" not in driver.shown
+        await driver.press("right")
+        assert "commit   ▓" in driver.shown
+
+
+async def test_a_mask_gets_the_rows_it_needs_and_keeps_them():
+    async with replay(make_fake.tree(), size=(100, 40)) as driver:
+        await driver.press("M")
+        driver.session.go_to(len(driver.session.timeline))
+        await driver.settle()
+        panel = driver.screen.query_one(TreePanel)
+        most = max(len(round_.nodes) for round_ in driver.screen.state.reply.rounds[-1:])
+        assert panel.size.height >= 1 + (most + 2) // 2
