@@ -58,6 +58,36 @@ def cost_curve(
     return CostCurve(tuple(widths), tuple(median(timings[width]) for width in widths))
 
 
+class _StoppedMeasuring(Exception):
+    """Unwinds a measurement that has to make way."""
+
+
+def idle_cost_curve(
+    decoder: Decoder, should_stop: Callable[[], bool], widths: Sequence[int] = WIDTHS
+) -> CostCurve | None:
+    """Time forwards over what a decoder holds, which stays as it is.
+
+    Args:
+        decoder: Runs them.
+        should_stop: Asked before each forward.
+        widths: Numbers of rows, ascending from 1.
+
+    Returns:
+        The curve, or None where it was stopped: what is unfinished would mislead.
+    """
+    verify = verify_forward(decoder)
+
+    def forward(width: int) -> None:
+        if should_stop():
+            raise _StoppedMeasuring
+        verify(width)
+
+    try:
+        return cost_curve(forward, widths)
+    except _StoppedMeasuring:
+        return None
+
+
 def verify_forward(decoder: Decoder) -> Callable[[int], None]:
     """Return a function that verifies a chain of so many rows, and forgets them again."""
 

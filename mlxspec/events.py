@@ -5,10 +5,12 @@ a file. Nothing here imports MLX, so a recorded reply can be shown anywhere.
 
 A reply is: one `TurnStarted` when it came from a chat, `GenerationStarted`, some
 `PrefillProgress`, then per target forward either `DraftProposed` + `DraftVerified` or
-`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`.
+`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. What a forward costs is
+measured between replies: `CostMeasured`.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 TRACE_FORMAT = "mlxspec-trace/1"
@@ -210,6 +212,44 @@ class GenerationFailed:
     traceback: str = ""
 
 
+@dataclass(frozen=True)
+class CostMeasured:
+    """What a target forward cost by its number of rows, measured while nothing else ran.
+
+    Attributes:
+        ts: Seconds since the generation before it started.
+        context: Tokens in the cache meanwhile.
+        widths: Numbers of rows, ascending, the first one 1: a plain forward.
+        ms: Median milliseconds of a forward of each.
+    """
+
+    t: ClassVar[str] = "cost"
+    ts: float
+    context: int
+    widths: tuple[int, ...]
+    ms: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        ascends = all(a < b for a, b in pairwise(self.widths))
+        if self.widths[:1] != (1,) or not ascends or len(self.widths) != len(self.ms):
+            raise ValueError(
+                f"a cost needs milliseconds for widths that ascend from 1; got {len(self.ms)} "
+                f"for the widths {list(self.widths)}"
+            )
+        if not all(ms > 0 for ms in self.ms):
+            raise ValueError(f"a forward takes more than 0 milliseconds; got {list(self.ms)}")
+
+    @property
+    def plain_tps(self) -> float:
+        """Tokens per second of forwards of one row, one after the other."""
+        return 1e3 / self.ms[0]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Cost of each width in forwards of one row."""
+        return tuple(ms / self.ms[0] for ms in self.ms)
+
+
 Event = (
     TurnStarted
     | GenerationStarted
@@ -219,4 +259,5 @@ Event = (
     | PlainDecoded
     | GenerationFinished
     | GenerationFailed
+    | CostMeasured
 )

@@ -85,8 +85,9 @@ def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     for name, row_type in _ROW_TYPES.items():
         if name in values:
             values[name] = tuple(_build_row(row_type, row) for row in _as_list(cls, name, values))
-    if "path" in values:
-        values["path"] = tuple(_as_list(cls, "path", values))
+    for name in known & values.keys() - _ROW_TYPES.keys():
+        if get_origin(_HINTS[cls][name]) is tuple:
+            values[name] = tuple(_as_list(cls, name, values))
     for name, value in values.items():
         if name not in _ROW_TYPES and not _fits(value, _HINTS[cls][name]):
             raise TraceError(
@@ -96,6 +97,8 @@ def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
         return cls(**values)
     except TypeError as error:
         raise TraceError(f"a trace event lacks a field: {error}") from error
+    except ValueError as error:
+        raise TraceError(f"a trace event {cls.__name__} is not sound: {error}") from error
 
 
 def _as_list(cls: type[Any], name: str, values: Mapping[str, Any]) -> list[Any]:

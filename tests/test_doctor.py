@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec import backend, doctor
 from mlxspec.blas import STOCK_BLAS
-from mlxspec.cost import CostCurve, cost_curve, verify_forward
+from mlxspec.cost import CostCurve, cost_curve, idle_cost_curve, verify_forward
 from mlxspec.decoder import Decoder
 
 FACTS = backend.DeviceFacts(
@@ -156,3 +156,17 @@ def test_the_default_model_is_measured():
     assert table[1].split() == ["rows", "1", "2", "4", "8", "16", "32"]
     assert all(float(ms) > 0 for ms in table[2].split()[1:])
     assert table[3].split()[1] == "1.00"
+
+
+def test_an_idle_measurement_makes_way_before_the_next_forward():
+    from tiny import tiny_model
+
+    decoder = Decoder(tiny_model())
+    decoder.observe([1, 2, 3])
+    forwards, asked = decoder.num_forwards, iter([False, False, True])
+    assert idle_cost_curve(decoder, lambda: next(asked)) is None
+    assert decoder.num_forwards == forwards + 2
+    assert (decoder.history, decoder.cache.num_staged) == ((1, 2, 3), 0)
+    curve = idle_cost_curve(decoder, lambda: False, (1, 3))
+    assert curve is not None
+    assert curve.widths == (1, 3)

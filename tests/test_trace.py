@@ -9,6 +9,7 @@ from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.events import (
+    CostMeasured,
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -141,3 +142,29 @@ def test_says_which_file_cannot_be_read(tmp_path):
 def test_says_which_file_cannot_be_written(tmp_path):
     with pytest.raises(TraceError, match="cannot write the trace"):
         TraceWriter(tmp_path)
+
+
+COST = CostMeasured(2.5, 300, (1, 2, 16), (20.0, 24.0, 50.0))
+
+
+def test_a_cost_curve_comes_back_and_knows_its_figures(tmp_path):
+    (read,) = read_trace(written(tmp_path / "t.jsonl", COST))
+    assert read == COST
+    assert (read.plain_tps, read.ratios) == (50.0, (1.0, 1.2, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ('"widths":[2,4],"ms":[1,2]', "ascend from 1"),
+        ('"widths":[1,4,4],"ms":[1,2,3]', "ascend from 1"),
+        ('"widths":[1,4],"ms":[1]', "got 1 for the widths"),
+        ('"widths":[],"ms":[]', "ascend from 1"),
+        ('"widths":[1],"ms":[0]', "more than 0"),
+        ('"widths":[1],"ms":["1"]', "ms="),
+        ('"widths":1,"ms":[1]', "not a list"),
+    ],
+)
+def test_refuses_a_cost_curve_that_means_nothing(fields, complaint):
+    with pytest.raises(TraceError, match=complaint):
+        event_from_json('{"t":"cost","ts":1,"context":3,' + fields + "}")
