@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from mlxspec_app.commands import Command
+from mlxspec_app.definitions import DEFINITIONS
 from mlxspec_app.inks import INKS
 from mlxspec_app.widgets.legend import legend
 
@@ -62,12 +63,7 @@ def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Con
         rows += [Content(""), Content.styled("Commands", _HEADING)]
     rows += [_entry(command.usage, command.meaning) for command in commands]
     rows += [Content(""), Content.styled("Figures", _HEADING)]
-    rows += [
-        _entry("acc/round", "drafted tokens kept per round; the target adds one of its own"),
-        _entry("accepted", "kept tokens by drafted depth; siblings in a tree do not count"),
-        _entry("TTFT", "time to the first token; tok/s leaves it out"),
-        _entry("p, q", "probability under the target, and under the drafter"),
-    ]
+    rows += [_entry(figure.name, figure.meaning) for figure in DEFINITIONS]
     return rows
 
 
