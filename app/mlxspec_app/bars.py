@@ -38,6 +38,20 @@ def spark(values: Sequence[float], width: int, top: float) -> str:
     return "".join(_LOWER_EIGHTHS[min(7, max(0, round(height * scale)))] for height in heights)
 
 
+def columns(values: Sequence[float], num_rows: int, top: float) -> list[str]:
+    """Return a chart of one column per value, the highest row first; `top` fills all rows.
+
+    A value above 0 is never drawn as nothing.
+    """
+    scale = 8 * num_rows / top if top > 0 else 0.0
+    heights = [max(1, round(value * scale)) if value > 0 else 0 for value in values]
+    filled = " " + _LOWER_EIGHTHS
+    return [
+        "".join(filled[min(8, max(0, height - 8 * below))] for height in heights)
+        for below in reversed(range(num_rows))
+    ]
+
+
 def resample(values: Sequence[float], width: int) -> list[float]:
     """Return at most `width` values: the values themselves, or means of neighbouring ones."""
     count = len(values)

@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from mlxspec.events import FinishReason, GenerationStarted, PrefillProgress, TokenKind
+from mlxspec.events import (
+    CostMeasured,
+    FinishReason,
+    GenerationStarted,
+    PrefillProgress,
+    TokenKind,
+)
 from mlxspec.stats import GenerationStats
 from mlxspec_app.rounds import Round
 
@@ -67,6 +73,7 @@ class Reply(Message):
         peak_memory: Most memory in use, in GB, where the engine states it.
         proof: What came of comparing it with plain decoding, in words; "" before that.
         is_proven: Whether it is the text of plain decoding; None while that is not known.
+        cost: What forwards cost, measured right after it or else last before it; None before that.
     """
 
     role: str = "assistant"
@@ -80,6 +87,7 @@ class Reply(Message):
     peak_memory: float | None = None
     proof: str = ""
     is_proven: bool | None = None
+    cost: CostMeasured | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from mlxspec_app.baseline import speedup
 from mlxspec_app.messages import Reply
 
 _REASONS = {
@@ -68,6 +69,17 @@ def _cells(parts: Sequence[Part], gap: int) -> int:
     return sum(cell_len(part.text) for part in parts) + gap * (len(parts) - 1)
 
 
+def times_plain(reply: Reply) -> str:
+    """Return a reply's speed in plain ones, such as x2.31 plain, or "" where that is not known."""
+    gain = speedup(reply)
+    return "" if gain is None else f"\u00d7{gain:.2f} plain"
+
+
+def _gain(reply: Reply) -> list[Part]:
+    text = times_plain(reply)
+    return [Part(text, 1)] if text else []
+
+
 def reply_figures(reply: Reply) -> list[Part]:
     """Return the figures below a reply, the most telling ones with the lowest rank."""
     stats = reply.stats
@@ -75,6 +87,7 @@ def reply_figures(reply: Reply) -> list[Part]:
         return []
     parts = [
         Part(f"{stats.generation_tps:.1f} tok/s"),
+        *_gain(reply),
         Part(f"TTFT {seconds(stats.ttft_s)}", 4),
         Part(f"{stats.generated_tokens} tok", 2),
     ]

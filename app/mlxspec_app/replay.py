@@ -8,10 +8,12 @@ message sent plays the next recorded reply, so the chat screen works with neithe
 import time
 from collections.abc import Callable, Iterable
 from os import PathLike
+from types import UnionType
 from typing import Literal
 
 from mlxspec.errors import TraceError
 from mlxspec.events import (
+    CostMeasured,
     DraftProposed,
     Event,
     GenerationFinished,
@@ -123,7 +125,9 @@ class ReplaySession:
         if self.position >= len(self.timeline):
             self.position = 0
             self._news.append(SessionNotice("the recording is over and starts again"))
-        while self.position < len(self.timeline) - 1 and self._is(self.position, TurnStarted):
+        while self.position < len(self.timeline) - 1 and self._is(
+            self.position, TurnStarted | CostMeasured
+        ):
             self.position += 1
         self._play_reply(self.position)
 
@@ -219,8 +223,10 @@ class ReplaySession:
         end = start
         while end < len(self.timeline) - 1 and self.timeline.moments[end].phase != "end":
             end += 1
+        while end < len(self.timeline) - 1 and self._is(end + 1, CostMeasured):
+            end += 1
         self.position, self._end = start, end + 1
         self.playhead.jump(self.timeline.time_of(start + 1))
 
-    def _is(self, index: int, kind: type) -> bool:
+    def _is(self, index: int, kind: type | UnionType) -> bool:
         return isinstance(self.timeline.moments[index].event, kind)

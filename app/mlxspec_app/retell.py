@@ -7,14 +7,21 @@ which a state keeps the last, and a draft that waits for its verdict.
 
 from collections.abc import Iterator
 
-from mlxspec.events import Event, GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec.events import CostMeasured, Event, GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.messages import Message, Reply
 from mlxspec_app.state import ChatState
 
 
 def events_of(state: ChatState) -> list[Event]:
     """Return events that fold to the conversation of a state."""
-    return [event for message in state.messages for event in _told(message)]
+    told: list[Event] = []
+    cost: CostMeasured | None = None
+    for message in state.messages:
+        told += _told(message)
+        if isinstance(message, Reply) and message.cost is not None and message.cost is not cost:
+            cost = message.cost
+            told.append(cost)
+    return told
 
 
 def _told(message: Message) -> Iterator[Event]:

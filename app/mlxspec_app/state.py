@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mlxspec.events import (
+    CostMeasured,
     DraftProposed,
     DraftVerified,
     EmittedToken,
@@ -21,6 +22,7 @@ from mlxspec.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec_app.baseline import Baseline
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.rounds import Round
 from mlxspec_app.session import (
@@ -62,6 +64,7 @@ class ChatState:
         context_length: Tokens the model can hold, or 0 while that is not known.
         is_full: Whether the last turn was not answered because the context is full.
         system: The system prompt that was set, or "".
+        baseline: What plain decoding would give, and whether drafting falls short of it.
     """
 
     phase: Phase = "loading"
@@ -76,6 +79,7 @@ class ChatState:
     context_length: int = 0
     is_full: bool = False
     system: str = ""
+    baseline: Baseline = field(default_factory=Baseline)
     _draft: DraftProposed | None = field(default=None, repr=False)
     _repeats_turn: bool = field(default=False, repr=False)
 
@@ -113,7 +117,7 @@ def fold(events: Iterable[Event | SessionEvent], state: ChatState | None = None)
 
 def _open(state: ChatState, event: SessionOpening) -> None:
     state.phase = "loading"
-    state.target, state.drafter = event.target, event.drafter
+    state.target, state.drafter, state.baseline = event.target, event.drafter, Baseline()
 
 
 def _progress(state: ChatState, event: LoadProgress) -> None:
@@ -213,6 +217,7 @@ def _started(state: ChatState, event: GenerationStarted) -> None:
         state.messages.append(reply)
     reply.started = event
     reply.stats.add(event)
+    state.baseline = state.baseline.before(reply)
 
 
 def _prefill(state: ChatState, event: PrefillProgress) -> None:
@@ -237,6 +242,11 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     pairs = zip(event.emit, round_.sources, strict=True)
     reply.spans.extend(_span(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context
+    state.baseline = state.baseline.after_round(reply)
+
+
+def _measured(state: ChatState, event: CostMeasured) -> None:
+    state.baseline = state.baseline.measured(event, state.reply)
 
 
 def _span(token: EmittedToken, r: int, source: str) -> Span:
@@ -286,4 +296,5 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     PlainDecoded: _verdict,
     GenerationFinished: _finished,
     GenerationFailed: _failed,
+    CostMeasured: _measured,
 }

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from mlxspec.events import (
+    CostMeasured,
     DraftProposed,
     DraftVerified,
     Event,
@@ -27,7 +28,8 @@ PAUSE_BETWEEN_REPLIES_S = 1.0
 
 Phase = Literal["prefill", "draft", "verify", "commit", "end"]
 """`prefill`: from the question to the whole prompt read; `draft`: tokens are proposed; `verify`:
-the target has judged them; `commit`: the text has grown; `end`: the reply is over."""
+the target has judged them; `commit`: the text has grown; `end`: the reply is over, or
+what it could have cost is measured."""
 
 Unit = Literal["phase", "round", "rejection"]
 """What a move counts in; a rejection is a round whose draft the target contradicted."""
@@ -173,6 +175,9 @@ def _moments(events: Iterable[Event]) -> Iterator[Moment]:
                 start = now = now + PAUSE_BETWEEN_REPLIES_S
             fresh = True
             yield Moment(now, "prefill", event)
+            continue
+        if isinstance(event, CostMeasured):  # the time between replies is not played
+            yield Moment(now, "end", event)
             continue
         fresh = False
         before, now = now, max(now, start + event.ts)  # time never runs back

@@ -62,7 +62,7 @@ class ConversationScreen(CommandedScreen):
         yield Inspector()
         yield self.make_tree()
         yield self.make_lane()
-        yield NoticeRows()
+        yield NoticeRows(can_adjust=hasattr(self, "action_adjust"))
         yield from self.compose_controls()
         yield Footer(show_command_palette=False)
 

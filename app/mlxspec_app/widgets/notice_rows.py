@@ -16,17 +16,26 @@ class NoticeRows(Static):
     NoticeRows { height: auto; max-height: 6; padding: 0 1; display: none; }
     """
 
-    def __init__(self) -> None:
-        """Make rows that show nothing."""
+    def __init__(self, *, can_adjust: bool = False) -> None:
+        """Make rows that show nothing; `can_adjust` offers the settings that would help."""
         super().__init__()
         self._rows: list[Content] = []
+        self._can_adjust = can_adjust
 
     def show(self, state: ChatState) -> None:
-        rows = [*_troubles(state), *_queued(state.queue)]
+        rows = [*_troubles(state), *self._advice(state), *_queued(state.queue)]
         if rows != self._rows:
             self._rows = rows
             self.display = bool(rows)
             self.update(Content("\n").join(rows))
+
+    def _advice(self, state: ChatState) -> list[Content]:
+        slowdown = state.baseline.slowdown
+        if slowdown is None or not state.messages:
+            return []
+        cost = f"{slowdown:.0%}".replace("%", " %")
+        way_out = "; /k 0 turns it off" if self._can_adjust else ""
+        return [Content.styled(f"\u00b7 speculation costs {cost} here{way_out}", "$spec-muted")]
 
 
 def _troubles(state: ChatState) -> list[Content]:

@@ -12,42 +12,39 @@ from mlxspec.stats import GenerationStats
 from mlxspec_app.bars import bar, spark, split_cells
 from mlxspec_app.messages import Reply
 from mlxspec_app.rounds import Mark
+from mlxspec_app.widgets.headings import HEADING, MUTED, heading
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
+from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
 
-_MUTED = "$spec-muted"
-_HEADING = "$foreground bold"
 _MOST_POSITIONS = 8
 _KINDS: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
-_TIME_SIGNS = (("draft", "▓", "$foreground"), ("verify", "▒", _MUTED), ("host", "░", _MUTED))
+_TIME_SIGNS = (("draft", "▓", "$foreground"), ("verify", "▒", MUTED), ("host", "░", MUTED))
 
 
 def stats_rows(reply: Reply | None, width: int) -> list[Content]:
     """Return the rows for a reply, each at most `width` cells wide."""
     if reply is None or not reply.stats.target_forwards:
         return [
-            Content.styled("statistics", _HEADING),
-            Content.styled("appear with the first round", _MUTED),
+            Content.styled("statistics", HEADING),
+            Content.styled("appear with the first round", MUTED),
         ]
     blank = [Content("")]
     stats = reply.stats
-    sections = [_kinds(stats, width), _times(stats, width)]
+    sections = [speed_rows(reply, width), _kinds(stats, width)]
     if stats.rounds:
         lengths = [float(round_.accepted) for round_ in reply.rounds if round_.nodes]
-        sections[1:1] = [_positions(stats, width), _lengths(stats, width), _series(lengths, width)]
+        sections += [_positions(stats, width), _lengths(stats, width), _series(lengths, width)]
+    sections += [_times(stats, width), cost_rows(reply, width)]
+    sections.append([Content.styled("F1 says how each figure is counted", MUTED)])
     rows: list[Content] = []
     for section in sections:
         rows += section + blank
     return rows[:-1]
 
 
-def _heading(title: str, note: str, width: int) -> Content:
-    gap = " " * max(1, width - len(title) - len(note))
-    return Content.assemble((title, _HEADING), gap, (note, _MUTED))
-
-
 def _kinds(stats: GenerationStats, width: int) -> list[Content]:
     total = max(1, stats.generated_tokens)
-    rows = [_heading("who wrote the tokens", f"{stats.generated_tokens} tok", width)]
+    rows = [heading("who wrote the tokens", f"{stats.generated_tokens} tok", width)]
     for kind in _KINDS:
         number = stats.kinds.get(kind, 0)
         name = f"{SIGNS[kind] or '·'} {kind}".ljust(12)
@@ -59,27 +56,27 @@ def _kinds(stats: GenerationStats, width: int) -> list[Content]:
 
 
 def _positions(stats: GenerationStats, width: int) -> list[Content]:
-    rows = [_heading("accepted at position", "all │ reached", width)]
+    rows = [heading("accepted at position", "all │ reached", width)]
     cells = width - 4 - 13
     pairs = zip(stats.acceptance_by_depth, stats.acceptance_given_reached, strict=True)
     for position, (of_all, of_reached) in enumerate(pairs, 1):
         if position > _MOST_POSITIONS:
             more = len(stats.acceptance_by_depth) - _MOST_POSITIONS
-            rows.append(Content.styled(f" … {more} more", _MUTED))
+            rows.append(Content.styled(f" … {more} more", MUTED))
             break
         rows.append(
             Content.assemble(
-                (f"{position:>2}  ", _MUTED),
+                (f"{position:>2}  ", MUTED),
                 (bar(of_all, cells), "$spec-accepted"),
                 (f" {of_all:>5.0%}", "$foreground"),
-                (f" │{of_reached:>5.0%}", _MUTED),
+                (f" │{of_reached:>5.0%}", MUTED),
             )
         )
-    return rows if len(rows) > 1 else [*rows, Content.styled("none was accepted yet", _MUTED)]
+    return rows if len(rows) > 1 else [*rows, Content.styled("none was accepted yet", MUTED)]
 
 
 def _lengths(stats: GenerationStats, width: int) -> list[Content]:
-    rows = [_heading("accepted length", "rounds", width)]
+    rows = [heading("accepted length", "rounds", width)]
     counts = _folded(stats.length_counts)
     most = max(counts)
     cells = width - 4 - 7
@@ -87,7 +84,7 @@ def _lengths(stats: GenerationStats, width: int) -> list[Content]:
         sign = "+" if length == _MOST_POSITIONS and len(stats.length_counts) > len(counts) else " "
         rows.append(
             Content.assemble(
-                (f"{length:>2}{sign} ", _MUTED),
+                (f"{length:>2}{sign} ", MUTED),
                 (bar(number / most, cells), "$spec-accepted" if length else "$spec-rejected"),
                 (f"{number:>7}", "$foreground"),
             )
@@ -104,7 +101,7 @@ def _series(lengths: Sequence[float], width: int) -> list[Content]:
     mean = sum(lengths) / len(lengths) if lengths else 0.0
     line = spark(lengths, width, max([*lengths, 1.0]))
     return [
-        _heading("accepted per round", f"mean {mean:.2f} (+1)", width),
+        heading("accepted per round", f"mean {mean:.2f} (+1)", width),
         Content.styled(line, "$spec-accepted"),
     ]
 
@@ -120,10 +117,10 @@ def _times(stats: GenerationStats, width: int) -> list[Content]:
     ]
     legend: list[tuple[str, str]] = []
     for (name, sign, style), share in zip(_TIME_SIGNS, shares, strict=True):
-        legend += [(f"{sign} ", style), (f"{name} {share / whole:.0%}", _MUTED), ("  ", _MUTED)]
+        legend += [(f"{sign} ", style), (f"{name} {share / whole:.0%}", MUTED), ("  ", MUTED)]
     note = f"{1e3 * whole / max(1, stats.target_forwards):.1f} ms/round"
     return [
-        _heading("time", note, width),
+        heading("time", note, width),
         Content.assemble(*pieces),
         Content.assemble(*legend[:-1]),
     ]

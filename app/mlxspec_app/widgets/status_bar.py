@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.bars import meter
-from mlxspec_app.phrases import Part, count, fitting
+from mlxspec_app.phrases import Part, count, fitting, times_plain
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.state import ChatState
 
@@ -54,13 +54,15 @@ def status_parts(state: ChatState) -> list[Part]:
     reply = state.reply
     parts = [_models(state)]
     if reply is not None and reply.started is not None:
-        parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 5))
+        parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
     if state.context_length:
         parts.append(Part(_meter(state.context, state.context_length), 4))
     if reply is not None and reply.stats.generated_tokens:
         parts.append(Part(f"{reply.stats.generation_tps:.1f} tok/s", 1))
+        if gain := times_plain(reply):
+            parts.append(Part(gain, 5))
     if reply is not None and reply.peak_memory is not None:
-        parts.append(Part(f"{reply.peak_memory:.1f} GB", 6))
+        parts.append(Part(f"{reply.peak_memory:.1f} GB", 7))
     return parts
 
 

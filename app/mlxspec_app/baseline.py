@@ -1,0 +1,88 @@
+"""A reply against plain decoding: what it gained, what its rounds cost, and how its speed went.
+
+Plain decoding is a line, not another run: the tokens per second that forwards of one row would
+give, as measured on this machine while it was idle. Without that measurement nothing is compared.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from mlxspec.events import CostMeasured
+from mlxspec_app.messages import Reply
+
+_SLOW_FOR_S = 5.0
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What is known of plain decoding in a session, and whether drafting falls short of it.
+
+    Attributes:
+        cost: What forwards of the target cost, as last measured.
+        slowdown: Share of plain decoding's speed that the running reply lost for seconds on end;
+            None unless it is to be told, which is once in a session.
+        was_told: Whether it was.
+        last_fast_s: When the running reply was last no slower, in seconds since its start.
+    """
+
+    cost: CostMeasured | None = None
+    slowdown: float | None = None
+    was_told: bool = False
+    last_fast_s: float = 0.0
+
+    def measured(self, cost: CostMeasured, reply: Reply | None) -> "Baseline":
+        """Return what is known after a measurement, which holds for the reply before it too."""
+        if reply is not None:
+            reply.cost = cost
+        return replace(self, cost=cost)
+
+    def before(self, reply: Reply) -> "Baseline":
+        """Return what is known before a reply, which is compared with it from now on."""
+        reply.cost = self.cost
+        return replace(self, slowdown=None, last_fast_s=0.0)
+
+    def after_round(self, reply: Reply) -> "Baseline":
+        """Return what is known after another round of a reply."""
+        gain, now = speedup(reply), reply.stats.total_s
+        if gain is None or gain >= 1:
+            return replace(self, last_fast_s=now)
+        slow_s = now - max(self.last_fast_s, reply.stats.prefill_s)
+        if self.was_told or slow_s < _SLOW_FOR_S:
+            return self
+        return replace(self, slowdown=1 - gain, was_told=True)
+
+
+def speedup(reply: Reply) -> float | None:
+    """Return the speed of a reply in plain ones; None without drafts or without a measured line."""
+    if reply.cost is None or not reply.stats.rounds:
+        return None
+    return reply.stats.generation_tps / reply.cost.plain_tps
+
+
+def speeds(reply: Reply, num_slices: int) -> list[float]:
+    """Return the tokens per second in equal slices of the time since the prompt was read.
+
+    A round's tokens are spread over the time it took, so no slice is empty for being short.
+    """
+    start, end = reply.stats.prefill_s, reply.stats.total_s
+    times = [start, *(round_.verdict.ts for round_ in reply.rounds)]
+    if end <= start or num_slices < 1:
+        return []
+    slice_s = (end - start) / num_slices
+    tokens = [0.0] * num_slices
+    for (begin, done), round_ in zip(pairwise(times), reply.rounds, strict=True):
+        share = len(round_.verdict.emit) / (done - begin) if done > begin else 0.0
+        first = int(max(0.0, begin - start) / slice_s)
+        last = int(max(0.0, done - start) / slice_s)
+        for place in range(first, min(last, num_slices - 1) + 1):
+            left = start + place * slice_s
+            overlap = min(done, left + slice_s) - max(begin, left)
+            tokens[place] += share * max(0.0, overlap)
+    return [count / slice_s for count in tokens]
+
+
+def rows_in_use(reply: Reply) -> int | None:
+    """Return how many rows a round of a reply usually verified, root included."""
+    rows = [len(round_.nodes) + 1 for round_ in reply.rounds if round_.nodes]
+    return int(median(rows)) if rows else None

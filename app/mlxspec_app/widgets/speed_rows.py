@@ -1,0 +1,102 @@
+"""A reply's speed over time against the plain line, and what a forward costs by its rows.
+
+Both rest on what was measured on this machine; before that they say so instead of guessing.
+"""
+
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from mlxspec.events import CostMeasured
+from mlxspec_app.bars import bar, columns
+from mlxspec_app.baseline import rows_in_use, speeds
+from mlxspec_app.messages import Reply
+from mlxspec_app.phrases import count, times_plain
+from mlxspec_app.widgets.headings import MUTED, heading
+
+_CHART_ROWS = 3
+_AXIS_CELLS = 7
+_COST_CELLS = 22  # what a row of costs holds beside its bar
+_LINES = "▁─▔"  # low, in the middle or high in a row
+_NOT_YET = "not measured yet"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Where a value lies in the chart: its row, counted from the top, and the sign to draw."""
+
+    row: int
+    sign: str
+
+
+def speed_rows(reply: Reply, width: int) -> list[Content]:
+    """Return tokens/s over the time of a reply, three rows high, and the line to compare with."""
+    plain = reply.cost.plain_tps if reply.cost is not None else 0.0
+    values = speeds(reply, max(1, width - _AXIS_CELLS))
+    top = max([*values, plain])
+    line = _line_at(plain / top) if plain else None
+    styles = [_style(value, plain) for value in values]
+    rows = [heading("tokens/s", _figures(reply), width)]
+    for number, signs in enumerate(columns(values, _CHART_ROWS, top)):
+        cells = list(zip(signs, styles, strict=True))
+        label = f"{top:.1f}" if number == 0 and values else ""
+        if line is not None and line.row == number:
+            cells = [_crossed(sign, style, line.sign) for sign, style in cells]
+            label = f"{plain:.1f}"
+        rows.append(Content.assemble(*cells, (label.rjust(_AXIS_CELLS), MUTED)))
+    return [*rows, Content.styled(_plain_line(reply.cost), MUTED)]
+
+
+def cost_rows(reply: Reply, width: int) -> list[Content]:
+    """Return the cost of each measured width in plain forwards, the one in use marked."""
+    cost, rows_used = reply.cost, rows_in_use(reply)
+    if cost is None:
+        return [heading("cost by rows", _NOT_YET, width)]
+    in_use = next((w for w in cost.widths if w >= (rows_used or 0)), cost.widths[-1])
+    used = f" \u00b7 {rows_used} in use" if rows_used else ""
+    rows = [heading("cost by rows", f"\u00f7 1 row{used}", width)]
+    most, cells = max(cost.ratios), max(1, width - _COST_CELLS)
+    for rows_read, ratio, ms in zip(cost.widths, cost.ratios, cost.ms, strict=True):
+        is_used = rows_used is not None and rows_read == in_use
+        rows.append(
+            Content.assemble(
+                (f"{'▸' if is_used else ' '}{rows_read:>3}  ", "$foreground" if is_used else MUTED),
+                (bar(ratio / most, cells), "$spec-accepted" if is_used else MUTED),
+                (f"{ratio:>6.2f}", "$foreground"),
+                (f"{ms:>7.1f} ms", MUTED),
+            )
+        )
+    return rows
+
+
+def _figures(reply: Reply) -> str:
+    gain = times_plain(reply)
+    speed = f"{reply.stats.generation_tps:.1f}"
+    return f"{speed} \u00b7 {gain}" if gain else speed
+
+
+def _plain_line(cost: CostMeasured | None) -> str:
+    if cost is None:
+        return f"plain forward: {_NOT_YET}"
+    return f"─ plain forward, measured @ctx {count(cost.context)}"
+
+
+def _line_at(share: float) -> _Line:
+    """Return where a share of the chart's height lies."""
+    height = min(1.0, share) * _CHART_ROWS
+    below = min(_CHART_ROWS - 1, int(height))
+    sign = _LINES[min(len(_LINES) - 1, int((height - below) * len(_LINES)))]
+    return _Line(_CHART_ROWS - 1 - below, sign)
+
+
+def _crossed(sign: str, style: str, line: str) -> tuple[str, str]:
+    """Return a cell that the line crosses: before a full one, in place of an empty one."""
+    if sign == "█":
+        return line, f"$background on {style}"
+    return (line, MUTED) if sign == " " else (sign, style)
+
+
+def _style(value: float, plain: float) -> str:
+    if not plain:
+        return "$foreground"
+    return "$spec-accepted" if value >= plain else "$spec-corrected"

@@ -1,0 +1,223 @@
+"""The measured figures: the plain line, the speed-up against it, and the cost by rows."""
+
+import pytest
+from app_driver import ScriptedSession, chat, replay, running
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import make_fake
+
+from mlxspec.events import (
+    CostMeasured,
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    TurnStarted,
+)
+from mlxspec_app.bars import columns
+from mlxspec_app.baseline import rows_in_use, speeds, speedup
+from mlxspec_app.phrases import reply_figures, times_plain
+from mlxspec_app.retell import events_of
+from mlxspec_app.session import ChatCleared, SessionOpening, SessionReady
+from mlxspec_app.state import fold
+from mlxspec_app.widgets.notice_rows import NoticeRows
+from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
+
+COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tok/s
+STARTED = GenerationStarted("t", "d")
+WORD = EmittedToken(1, " a", "accepted")
+
+
+def told(*rounds, prefill=1.0):
+    """A reply of (end in seconds, tokens) whose rounds drafted three nodes each."""
+    yield from (TurnStarted("user", "x"), STARTED, PrefillProgress(prefill, 5, 5))
+    for r, (ts, count) in enumerate(rounds, 1):
+        nodes = tuple(DraftNode(i, i - 1, 1, " a", 0.5, "x") for i in (1, 2, 3))
+        yield DraftProposed(r, ts, 1, nodes, 1.0)
+        yield DraftVerified(r, ts, (1, 2, 3)[: count - 1], (WORD,) * count, 9.0, 4 - count, 9)
+
+
+def reply_of(*rounds, cost=COST):
+    return fold([*told(*rounds), *([cost] if cost else [])]).reply
+
+
+def plain(rows):
+    return [row.plain.rstrip() for row in rows]
+
+
+# ---- the plain line ----------------------------------------------------------------------------
+
+
+def test_a_speed_up_is_against_what_was_measured():
+    assert speedup(reply_of((3.0, 4))) == pytest.approx((4 / 2.0) / 50)
+    assert speedup(reply_of((3.0, 4), cost=None)) is None
+
+
+def test_plain_decoding_is_not_compared_with_itself():
+    events = [STARTED, PlainDecoded(1, 0.1, (WORD,), 9.0, 5), COST]
+    assert speedup(fold(events).reply) is None
+
+
+def test_a_measurement_holds_for_the_reply_before_it_and_those_after():
+    later = CostMeasured(1.0, 4000, (1,), (25.0,))
+    state = fold([*told((2.0, 2)), COST, *told((2.0, 2)), *told((2.0, 2)), later])
+    replies = [message for message in state.messages if message.role == "assistant"]
+    assert [reply.cost for reply in replies] == [COST, COST, later]
+
+
+def test_a_new_chat_keeps_the_line_and_another_model_does_not():
+    state = fold([*told((2.0, 2)), COST, ChatCleared()])
+    assert state.baseline.cost == COST
+    assert fold([SessionOpening("other")], state).baseline.cost is None
+
+
+def test_a_conversation_is_told_again_with_its_measurements():
+    later = CostMeasured(1.0, 4000, (1,), (25.0,))
+    end = GenerationFinished(2.0, "stop")
+    events = [*told((2.0, 2)), end, COST, *told((2.0, 2)), end, later, *told((2.0, 2)), end]
+    assert events_of(fold(events)) == events
+
+
+# ---- speed over time ---------------------------------------------------------------------------
+
+
+def test_a_round_is_spread_over_the_time_it_took():
+    reply = reply_of((2.0, 4), (3.0, 1))  # 4 tokens in the first second, 1 in the second
+    assert speeds(reply, 2) == pytest.approx([4.0, 1.0])
+    assert speeds(reply, 4) == pytest.approx([4.0, 4.0, 1.0, 1.0])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.001, 9), st.integers(1, 4)), min_size=1, max_size=30),
+    st.integers(1, 40),
+)
+def test_no_token_is_lost_between_the_slices(gaps, num_slices):
+    ends, now = [], 1.0
+    for gap, count in gaps:
+        now += gap
+        ends.append((now, count))
+    reply = reply_of(*ends)
+    slice_s = (now - 1.0) / num_slices
+    tokens = sum(count for _, count in gaps)
+    assert sum(speeds(reply, num_slices)) * slice_s == pytest.approx(tokens)
+
+
+def test_a_reply_without_time_has_no_speeds():
+    assert speeds(reply_of(), 10) == []
+    assert speeds(reply_of((1.0, 2)), 10) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [([8, 4, 0, 12], ["▃  █", "█▅ █"]), ([0.001], [" ", "▁"]), ([], ["", ""])],
+)
+def test_columns_are_filled_from_below(values, drawn):
+    assert columns(values, 2, 12) == drawn
+
+
+# ---- what is shown -----------------------------------------------------------------------------
+
+
+def test_an_unmeasured_line_is_said_to_be_so():
+    reply = reply_of((2.0, 4), cost=None)
+    assert plain(speed_rows(reply, 30))[-1] == "plain forward: not measured yet"
+    assert plain(cost_rows(reply, 40)) == ["cost by rows            not measured yet"]
+    assert times_plain(reply) == ""
+
+
+def test_the_line_is_named_with_its_context_and_drawn_at_its_height():
+    slow = reply_of((2.0, 4))  # 4 tok/s against 50
+    rows = plain(speed_rows(slow, 20))
+    assert rows[0] == "tokens/s 4.0 \u00b7 \u00d70.08 plain"
+    assert rows[1] == "▔" * 13 + "   50.0"
+    assert rows[3] == "▂" * 13
+    assert rows[4] == "─ plain forward, measured @ctx 1.9k"
+
+
+def test_the_line_crosses_bars_that_are_higher():
+    fast = reply_of((1.04, 4), cost=COST)  # 100 tok/s against 50: the middle of the middle row
+    rows = speed_rows(fast, 20)
+    assert plain(rows)[2] == "─" * 13 + "   50.0"
+    assert {span.style for span in rows[2].spans} >= {"$background on $spec-accepted"}
+
+
+def test_the_cost_of_the_width_in_use_is_marked():
+    reply = reply_of((2.0, 4), (3.0, 1))
+    assert rows_in_use(reply) == 4
+    assert plain(cost_rows(reply, 30)) == [
+        "cost by rows \u00f7 1 row \u00b7 4 in use",
+        "   1  ████      1.00   20.0 ms",
+        "   2  ████▍     1.10   22.0 ms",
+        "▸  4  █████▎    1.30   26.0 ms",
+        "   8  ████████  2.00   40.0 ms",
+    ]
+
+
+def test_the_footer_says_how_many_times_plain():
+    assert [p.text for p in reply_figures(reply_of((1.04, 4)))][:2] == [
+        "100.0 tok/s",
+        "\u00d72.00 plain",
+    ]
+
+
+async def test_a_replay_shows_the_line_that_its_trace_holds():
+    async with replay([*make_fake.tree(), COST], size=(140, 45)) as driver:
+        assert "plain forward" not in driver.shown
+        await driver.press("end")
+        assert "measured @ctx 1.9k" in driver.shown
+        assert driver.shown.count(f"{times_plain(driver.screen.state.reply)}") == 3
+
+
+async def test_a_chat_over_a_recording_passes_over_measurements():
+    events = [COST, *make_fake.chat(), COST]
+    async with chat(events, size=(140, 45)) as driver:
+        await driver.say("one")
+        await driver.say("two")
+        assert [m.text for m in driver.screen.state.messages] == [
+            "one",
+            make_fake.PROSE,
+            "two",
+            make_fake.CODE,
+        ]
+        assert driver.screen.state.baseline.cost == COST
+
+
+# ---- slower than plain -------------------------------------------------------------------------
+
+
+def slow_rounds(until):
+    return [(float(second), 1) for second in range(2, until)]
+
+
+def test_five_slow_seconds_are_told_once_in_a_session():
+    state = fold([*told((1.01, 1)), COST, *told(*slow_rounds(6))])
+    assert state.baseline.slowdown is None
+    state = fold([COST, *told(*slow_rounds(7))])
+    assert state.baseline.slowdown == pytest.approx(1 - 1 / 50)
+    assert fold(told(*slow_rounds(9)), state).baseline.slowdown is None
+
+
+def test_a_reply_that_catches_up_is_not_called_slow():
+    spurt = CostMeasured(1.0, 10, (1,), (1000.0,))  # plain: 1 tok/s
+    rounds = [(4.0, 1), (4.5, 4), (6.0, 1), (8.5, 1)]
+    state = fold([spurt, *told(*rounds)])
+    assert state.baseline.slowdown is None
+    assert fold([spurt, *told(*rounds, (13.0, 1), (18.0, 1))]).baseline.slowdown is not None
+
+
+async def test_slowness_is_a_quiet_row_with_the_way_out():
+    session = ScriptedSession(SessionReady(), *[COST, *told(*slow_rounds(9))])
+    async with running(session) as driver:
+        assert "speculation costs 98 % here; /k 0 turns it off" in driver.shown
+        assert "!" not in driver.screen.query_one(NoticeRows).render().plain
+
+
+async def test_a_replay_does_not_offer_what_it_cannot_do():
+    async with replay([COST, *told(*slow_rounds(9))]) as driver:
+        await driver.press("end")
+        assert "speculation costs 98 % here" in driver.shown
+        assert "/k 0" not in driver.shown
