@@ -8,6 +8,8 @@ begins with exactly what the cache holds, and a turn costs only its own tokens.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from mlxspec import backend
+from mlxspec.cost import CostCurve, idle_cost_curve
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.events import (
@@ -173,6 +175,19 @@ class Conversation:
             should_stop=should_stop,
             on_progress=on_progress,
         )
+
+    def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> CostCurve | None:
+        """Time forwards over what the cache holds, which stays as it is.
+
+        Args:
+            should_stop: Asked before each forward.
+
+        Returns:
+            What a forward costs by its number of rows, or None where it was stopped.
+        """
+        target = self.engine.target
+        with backend.wired_limit(target.model.nbytes):
+            return idle_cost_curve(target, should_stop)
 
     def _follow(self, exchange: _Exchange, events: Iterator[Event]) -> Iterator[Event]:
         yield TurnStarted("user", exchange.user)

@@ -44,6 +44,9 @@ class FakeConversation:
         on_progress(1, 2)
         return Proof(2, 2)
 
+    def measure_cost(self, *, should_stop):
+        return None
+
     def reset(self):
         self.said.clear()
         self.turns.clear()

@@ -1,5 +1,6 @@
 """A chat: the template, the turns, and what is read again."""
 
+import numpy as np
 import pytest
 
 from mlxspec.conversation import Conversation
@@ -9,6 +10,7 @@ from mlxspec.events import PrefillProgress, TurnStarted
 from mlxspec.reply import GenerationParams
 from mlxspec.sampling import Law
 from tests.adversaries import RandomTrees
+from tests.decoders import rows_of
 from tests.tiny import ToyTokenizer, emitted, make_engine, tiny_model
 from tests.truth import Target
 
@@ -234,3 +236,26 @@ def test_a_single_turn_that_does_not_fit_is_refused_even_so(crowded):
     conversation, _ = crowded
     with pytest.raises(ContextLengthError):
         conversation.reply("a" * 60, PARAMS)
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating", "int8", "rotating-int8"])
+@pytest.mark.parametrize("drafter", [NoDrafter, lambda: RandomTrees(24)])
+def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
+    measured, left_alone = chat(drafter(), kind), chat(drafter(), kind)
+    for text in ("abc", "de", "fgh"):
+        replies = [emitted(each.reply(text, PARAMS)) for each in (measured, left_alone)]
+        assert replies[0] == replies[1]
+        rows = rows_of(left_alone.engine.target)
+        assert measured.measure_cost() is not None
+        assert measured.engine.target.history == left_alone.engine.target.history
+        for position, row in rows_of(measured.engine.target).items():
+            np.testing.assert_array_equal(row, rows[position])
+
+
+def test_a_measurement_that_is_stopped_changes_nothing():
+    conversation = chat()
+    list(conversation.reply("abc", PARAMS))
+    asked = iter([False, False, True])
+    assert conversation.measure_cost(should_stop=lambda: next(asked)) is None
+    turns = ["abc", "de"]
+    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(turns)[1]

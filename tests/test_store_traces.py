@@ -3,7 +3,7 @@
 import pytest
 from store_files import exchange, open_writer, path, record, reply_events, texts_of
 
-from mlxspec.events import TurnStarted
+from mlxspec.events import CostMeasured, TurnStarted
 from mlxspec.trace import read_trace
 from mlxspec_app.session import ChatCleared, ReplyDiscarded
 from mlxspec_app.store.recorder import Recorder
@@ -56,3 +56,11 @@ def test_a_folder_that_takes_no_traces_costs_only_them(tmp_path):
     assert len(notices) == 1
     assert "the trace of this reply ends here" in notices[0]
     recorder.close()
+
+
+def test_what_is_measured_after_a_reply_belongs_to_its_trace(recorder, tmp_path):
+    cost = CostMeasured(9.5, 300, (1, 2), (20.0, 21.0))
+    record(recorder, cost, exchange("Hello", "Hi"), cost, exchange("Bye", "Ciao"))
+    names = [message.generation.trace for message in path(recorder)[1::2]]
+    traces = [list(read_trace(tmp_path / "traces" / name)) for name in names]
+    assert traces == [[*exchange("Hello", "Hi"), cost], list(exchange("Bye", "Ciao"))]

@@ -177,8 +177,12 @@ class EngineSession:
             _leave_mlx()
 
     def _carry_out(self, order: _Order) -> None:
+        def must_make_way() -> bool:
+            return order.cancel.is_set() or len(self._open_orders) > 1
+
         try:
             order.act(order.cancel.is_set)
+            self._interpreter.use_idle_time(must_make_way)
         finally:
             with self._lock:
                 self._open_orders.remove(order)

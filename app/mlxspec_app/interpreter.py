@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.events import Event, GenerationFailed, TurnStarted
 from mlxspec.proof import Proof
+from mlxspec_app.cost_meter import CostCurveLike, CostMeter
 from mlxspec_app.messages import turns_of
 from mlxspec_app.no_model import NoModel
 from mlxspec_app.session import (
@@ -24,6 +25,7 @@ from mlxspec_app.session import (
     ProofProgress,
     ReplyDiscarded,
     SessionEvent,
+    SessionNotice,
     TurnsForgotten,
 )
 
@@ -62,6 +64,9 @@ class ConversationLike(Protocol):
     ) -> Proof:
         """Compare the last reply with plain decoding."""
 
+    def measure_cost(self, *, should_stop: ShouldStop = lambda: False) -> CostCurveLike | None:
+        """Time forwards over what the cache holds; None where it had to stop."""
+
     def reset(self) -> None:
         """Forget the conversation."""
 
@@ -88,10 +93,12 @@ class Interpreter:
         self._publish = publish
         self._heard: list[bool] = []  # of each turn on the screen: whether the model knows it
         self._refused = ""  # the last turn, if it was not heard
+        self._meter = CostMeter()
 
     def take(self, conversation: ConversationLike) -> None:
         """Go on in another conversation with what was said in the last one, which is let go."""
         before, self._conversation = self._conversation, conversation
+        self._meter = CostMeter()
         conversation.restore(before.turns, before.system)
         conversation.forgets_oldest = before.forgets_oldest
 
@@ -143,6 +150,19 @@ class Interpreter:
         else:
             self._publish(ProofFinished(proof))
 
+    def use_idle_time(self, should_stop: ShouldStop) -> None:
+        """Measure what forwards cost, if that is due; gives way as soon as it should."""
+        if not self._meter.is_due or should_stop():
+            return
+        try:
+            curve = self._conversation.measure_cost(should_stop=should_stop)
+        except Exception as error:  # the thread's edge: a chat does without these figures
+            self._meter.give_up()
+            self._publish(SessionNotice(f"a plain forward was not measured: {describe(error)}"))
+            return
+        if curve is not None:
+            self._publish(self._meter.note(curve))
+
     def _answer(self, text: str, ask: Callable[[], Iterator[Event]]) -> None:
         """Publish a reply; what goes wrong costs this reply, not the chat.
 
@@ -155,6 +175,7 @@ class Interpreter:
         try:
             for last in ask():
                 self._publish(last)
+                self._meter.take_in(last)
                 if isinstance(last, TurnStarted):
                     self._note_heard(num_forgotten)
         except Exception as error:  # the thread's edge: an error becomes a row on the screen

@@ -37,6 +37,9 @@ class NoModel:
     ) -> Proof:
         _refuse()
 
+    def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+        return None
+
     def reset(self) -> None:
         self.turns = []
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mlxspec.events import (
+    CostMeasured,
     DraftVerified,
     Event,
     GenerationFailed,
@@ -249,6 +250,9 @@ class Recorder:
 
     def _trace(self, event: Event | SessionEvent) -> None:
         if self._traces is None or isinstance(event, SessionEvent | TurnStarted):
+            return
+        if isinstance(event, CostMeasured):
+            self._traces.add_to_ended(event)
             return
         self._traces.write(event)
         if isinstance(event, GenerationFinished | GenerationFailed):

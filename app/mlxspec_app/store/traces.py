@@ -25,6 +25,7 @@ class TraceKeeper:
         self._file: TraceWriter | None = None
         self._name = ""
         self._before: list[Event] = []
+        self._ended: Path | None = None
         self._has_failed = False
 
     def begin(self, number: int, events: Iterable[Event]) -> str:
@@ -53,9 +54,20 @@ class TraceKeeper:
             self.end()
             self._fail(f"{error}; the trace of this reply ends here")
 
+    def add_to_ended(self, event: Event) -> None:
+        """Append what came after the end of the last trace, if none was begun since."""
+        if self._ended is None:
+            return
+        try:
+            with TraceWriter(self._ended) as file:
+                file.write(event)
+        except TraceError as error:
+            self._fail(str(error))
+
     def end(self) -> None:
         """Close the trace."""
         file, self._file = self._file, None
+        self._ended = file.path if file is not None else None
         self._name, self._before = "", []
         with suppress(TraceError):  # a full disk was reported when the write failed
             if file is not None:

@@ -1,0 +1,63 @@
+"""When to measure what forwards cost: after the first reply, and when the context is another one.
+
+A longer context makes every forward dearer, so a measurement holds for a while and not for good.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from mlxspec.events import CostMeasured, DraftVerified, Event, GenerationFinished, PlainDecoded
+
+_GROWTH = 2  # contexts that differ by less than this factor share a measurement
+
+
+class CostCurveLike(Protocol):
+    """The part of `mlxspec.cost.CostCurve` that is used here."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of rows, ascending from 1."""
+
+    @property
+    def ms(self) -> tuple[float, ...]:
+        """Median milliseconds of each."""
+
+
+class CostMeter:
+    """Follows the replies of one model."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Begin where nothing was measured; `clock` returns the time in seconds."""
+        self._clock = clock
+        self._context = 0
+        self._measured_at: int | None = None  # tokens in the cache
+        self._ended: tuple[float, float] | None = None  # the last reply: its own time, the clock's
+
+    def take_in(self, event: Event) -> None:
+        """Follow a reply."""
+        match event:
+            case DraftVerified() | PlainDecoded():
+                self._context = event.context
+            case GenerationFinished():
+                self._ended = (event.ts, self._clock())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the cache holds a context for which nothing was measured."""
+        before, now = self._measured_at, self._context
+        if self._ended is None or not now:
+            return False
+        return before is None or now >= _GROWTH * before or before >= _GROWTH * now
+
+    def note(self, curve: CostCurveLike) -> CostMeasured:
+        """Return a measurement as an event."""
+        assert self._ended is not None, "nothing is measured before a reply"
+        self._measured_at = self._context
+        ts, ended = self._ended
+        now = ts + self._clock() - ended
+        return CostMeasured(now, self._context, tuple(curve.widths), tuple(curve.ms))
+
+    def give_up(self) -> None:
+        """Measure nothing before the context is another one."""
+        self._measured_at = self._context

@@ -1,0 +1,161 @@
+"""Measuring while nothing is asked: when it is due, and that nobody waits for it."""
+
+import threading
+
+import pytest
+from app_driver import Clock
+from app_live import PATIENCE_S, FakeConversation, Live
+
+from mlxspec.cost import CostCurve
+from mlxspec.events import (
+    CostMeasured,
+    EmittedToken,
+    GenerationFailed,
+    GenerationFinished,
+    PlainDecoded,
+)
+from mlxspec.trace import read_trace
+from mlxspec_app.cost_meter import CostMeter
+from mlxspec_app.session import SessionNotice, SessionReady
+
+CURVE = CostCurve((1, 8), (20.0, 30.0))
+
+
+def reply(context, ts=3.0):
+    word = EmittedToken(1, " a", "plain")
+    return PlainDecoded(1, 1.0, (word,), 5.0, context), GenerationFinished(ts, "stop")
+
+
+def follow(meter, *events):
+    for event in events:
+        meter.take_in(event)
+
+
+def test_the_first_reply_makes_a_measurement_due():
+    meter = CostMeter()
+    assert not meter.is_due
+    first, end = reply(100)
+    follow(meter, first)
+    assert not meter.is_due
+    follow(meter, end)
+    assert meter.is_due
+
+
+@pytest.mark.parametrize(
+    ("context", "is_due"), [(101, False), (199, False), (200, True), (51, False), (50, True)]
+)
+def test_another_context_makes_it_due_again(context, is_due):
+    meter = CostMeter()
+    follow(meter, *reply(100))
+    meter.note(CURVE)
+    assert not meter.is_due
+    follow(meter, *reply(context))
+    assert meter.is_due == is_due
+
+
+def test_a_reply_that_emitted_nothing_measures_nothing():
+    meter = CostMeter()
+    follow(meter, GenerationFinished(1.0, "cancelled"))
+    assert not meter.is_due
+
+
+def test_a_measurement_states_its_context_and_its_time_after_the_reply():
+    clock = Clock()
+    meter = CostMeter(clock)
+    follow(meter, *reply(100, ts=3.0))
+    clock.now += 1.5
+    assert meter.note(CURVE) == CostMeasured(4.5, 100, (1, 8), (20.0, 30.0))
+
+
+def test_a_measurement_that_failed_is_not_tried_again_at_once():
+    meter = CostMeter()
+    follow(meter, *reply(100))
+    meter.give_up()
+    follow(meter, *reply(110))
+    assert not meter.is_due
+    follow(meter, *reply(220))
+    assert meter.is_due
+
+
+class Measured(FakeConversation):
+    """A conversation whose forwards go on until they are stopped, or are quick."""
+
+    def __init__(self, on_progress):
+        super().__init__(on_progress)
+        self.error_of_measuring = None
+        self.is_quick = True
+        self.started = threading.Event()
+        self.num_measured = 0
+
+    def measure_cost(self, *, should_stop):
+        self.num_measured += 1
+        self.started.set()
+        if self.error_of_measuring is not None:
+            raise self.error_of_measuring
+        if self.is_quick:
+            return CURVE
+        waited = threading.Event()
+        while not should_stop():
+            waited.wait(0.001)
+        return None
+
+
+@pytest.fixture
+def live(tmp_path):
+    made = []
+    live = Live(
+        tmp_path / "t.jsonl",
+        lambda choice, on_progress: made.append(Measured(on_progress)) or made[-1],
+    )
+    live.until_a(SessionReady)
+    live.conversation = made[0]
+    yield live
+    live.session.close()
+
+
+def test_a_reply_is_followed_by_a_measurement_and_the_next_one_of_its_length_is_not(live, tmp_path):
+    live.session.send("hi")
+    cost = live.until_a(CostMeasured)
+    assert (cost.widths, cost.ms) == ((1, 8), (20.0, 30.0))
+    live.session.send("and now")
+    live.until_a(GenerationFinished)
+    live.session.close()
+    assert live.conversation.num_measured == 1
+    assert [event for event in read_trace(tmp_path / "t.jsonl") if event == cost] == [cost]
+
+
+def test_a_new_order_ends_a_measurement_at_once_and_it_is_tried_again(live):
+    live.conversation.is_quick = False
+    live.session.send("hi")
+    assert live.conversation.started.wait(PATIENCE_S)
+    live.conversation.is_quick = True
+    live.session.send("and now")
+    live.until_a(CostMeasured)
+    assert live.conversation.num_measured == 2
+    ends = [type(e) for e in live.news if isinstance(e, GenerationFinished | CostMeasured)]
+    assert ends[-2:] == [GenerationFinished, CostMeasured]
+
+
+def test_a_session_counts_as_busy_while_it_measures(live):
+    live.conversation.is_quick = False
+    live.session.send("hi")
+    assert live.conversation.started.wait(PATIENCE_S)
+    assert live.session.busy
+
+
+def test_closing_ends_a_measurement(live):
+    live.conversation.is_quick = False
+    live.session.send("hi")
+    assert live.conversation.started.wait(PATIENCE_S)
+    live.session.close()
+    assert "mlxspec-engine" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_measurement_that_fails_costs_no_reply(live):
+    live.conversation.error_of_measuring = MemoryError("too wide")
+    live.session.send("hi")
+    notice = live.until_a(SessionNotice)
+    assert notice.message == "a plain forward was not measured: MemoryError: too wide"
+    assert not any(isinstance(event, GenerationFailed) for event in live.news)
+    live.session.send("and now")
+    live.until_a(GenerationFinished)
