@@ -87,6 +87,7 @@ COMMANDS = (
         is_optional=True,
     ),
     Command("stats", "show or hide the figures", "toggle_stats"),
+    Command("context", "what fills the context, and the room left", "context"),
     _setting("temp", "NUMBER", "temperature; 0 is greedy"),
     _setting("top_p", "SHARE", "keep the likeliest tokens of this share"),
     _setting("top_k", "COUNT", "keep this many tokens; 0 keeps all"),

@@ -17,6 +17,7 @@ from mlxspec.events import Event
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.inks import INKS, Ink, next_ink
 from mlxspec_app.screens.commanded import CommandedScreen
+from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.state import ChatState
@@ -185,6 +186,9 @@ class ConversationScreen(CommandedScreen):
     def action_toggle_tree(self, view: str = "") -> None:
         self.query_one(TreePanel).toggle(view)
         self.update_panels()
+
+    def action_context(self) -> None:
+        self.app.push_screen(ContextScreen(self.state))
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.active_keys(), self.known_commands()))

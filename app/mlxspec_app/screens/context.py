@@ -1,0 +1,46 @@
+"""What fills the context, over the conversation."""
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.context_rows import context_rows
+
+_WIDTH = 64
+_FRAME_CELLS = 6
+
+
+class ContextScreen(ModalScreen[None]):
+    """Shows the context as it is now; closes on Escape, Enter or q."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q", "dismiss", "Close"),
+        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    ContextScreen {
+        align: center middle;
+        background: $background 60%;
+        & > Static {
+            width: auto;
+            height: auto;
+            padding: 1 2;
+            background: $background;
+            border: round $border;
+        }
+    }
+    """
+
+    def __init__(self, state: ChatState) -> None:
+        """Show the context of a state."""
+        super().__init__()
+        self._state = state
+
+    def compose(self) -> ComposeResult:
+        width = min(_WIDTH, self.app.size.width - _FRAME_CELLS)
+        yield Static(Content("\n").join(context_rows(self._state, width)))

@@ -1,0 +1,61 @@
+"""What fills the model's context, as rows: replies, questions, and the room that is left."""
+
+from textual.content import Content
+
+from mlxspec_app.bars import bar
+from mlxspec_app.messages import Reply
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.headings import MUTED, heading
+
+_NAME_CELLS = 26
+_COUNT_CELLS = 9
+_NOTHING = "nothing was read yet: it fills with the first reply"
+
+
+def context_rows(state: ChatState, width: int) -> list[Content]:
+    """Return the rows, each at most `width` cells wide where there is room for a bar."""
+    reply = state.reply
+    if reply is None or not state.context:
+        return [heading("context", "", width), Content.styled(_NOTHING, MUTED)]
+    length = state.context_length
+    used = f"{state.context:,} of {length:,} tokens" if length else f"{state.context:,} tokens"
+    rows = [heading("context", used, width)]
+    for name, count, style in _parts(state, reply):
+        share = count / (length or state.context)
+        cells = max(1, width - _NAME_CELLS - _COUNT_CELLS)
+        rows.append(
+            Content.assemble(
+                (name.ljust(_NAME_CELLS), MUTED),
+                (bar(share, cells), style),
+                (f"{count:,}".rjust(_COUNT_CELLS), "$foreground"),
+            )
+        )
+    return [*rows, Content(""), *(Content.styled(line, MUTED) for line in _notes(state, reply))]
+
+
+def _parts(state: ChatState, reply: Reply) -> list[tuple[str, int, str]]:
+    """Return what the tokens of the context are, with its size and colour."""
+    written = [m.stats.generated_tokens for m in state.messages if isinstance(m, Reply)]
+    last = min(state.context, reply.stats.generated_tokens)
+    earlier = min(state.context - last, sum(written) - reply.stats.generated_tokens)
+    parts = [
+        ("the last reply", last, "$spec-accepted"),
+        ("replies before it", earlier, "$spec-accepted"),
+        ("questions and the template", state.context - last - earlier, "$foreground"),
+    ]
+    if state.context_length:
+        parts.append(("room left", max(0, state.context_length - state.context), MUTED))
+    return parts
+
+
+def _notes(state: ChatState, reply: Reply) -> list[str]:
+    notes = []
+    if reply.prefill is not None:
+        total, reused = reply.prefill.total, reply.prefill.reused
+        notes.append(f"the last turn read {total - reused:,} tokens; {reused:,} were still cached")
+    if reply.started is not None:
+        notes.append(f"cache: {safe_line(reply.started.cache)}")
+        if not state.context_length:
+            notes.append("it never fills: the oldest rows make way for new ones")
+    return notes
