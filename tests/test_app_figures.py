@@ -20,10 +20,13 @@ from mlxspec.events import (
 )
 from mlxspec_app.bars import columns
 from mlxspec_app.baseline import rows_in_use, speeds, speedup
+from mlxspec_app.export.html import render
+from mlxspec_app.export.recording import Recording
 from mlxspec_app.phrases import reply_figures, times_plain
 from mlxspec_app.retell import events_of
 from mlxspec_app.session import ChatCleared, SessionOpening, SessionReady
 from mlxspec_app.state import fold
+from mlxspec_app.timeline import Timeline
 from mlxspec_app.widgets.notice_rows import NoticeRows
 from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
 
@@ -184,6 +187,19 @@ async def test_a_chat_over_a_recording_passes_over_measurements():
             make_fake.CODE,
         ]
         assert driver.screen.state.baseline.cost == COST
+
+
+def test_the_time_between_replies_is_not_played():
+    before = Timeline(make_fake.tree())
+    after = Timeline([*make_fake.tree(), COST])
+    assert (after.duration, len(after)) == (before.duration, len(before) + 1)
+
+
+def test_the_page_names_the_line_of_its_speed_ups():
+    recording = Recording.of("t", [*told((1.04, 4)), COST])
+    page = render(recording)
+    assert "\u00d72.00 plain" in page
+    assert "<p>plain forward, measured @ctx 1.9k: 50.0 tok/s</p>" in page
 
 
 # ---- slower than plain -------------------------------------------------------------------------

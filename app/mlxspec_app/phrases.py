@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from mlxspec.events import CostMeasured
 from mlxspec_app.baseline import speedup
 from mlxspec_app.messages import Reply
 
@@ -73,6 +74,11 @@ def times_plain(reply: Reply) -> str:
     """Return a reply's speed in plain ones, such as x2.31 plain, or "" where that is not known."""
     gain = speedup(reply)
     return "" if gain is None else f"\u00d7{gain:.2f} plain"
+
+
+def plain_line(cost: CostMeasured) -> str:
+    """Return what a speed-up is measured against, in words."""
+    return f"plain forward, measured @ctx {count(cost.context)}"
 
 
 def _gain(reply: Reply) -> list[Part]:

@@ -12,7 +12,7 @@ from mlxspec_app.export.html_stats import round_table, statistics
 from mlxspec_app.export.recording import Written, written_by_round
 from mlxspec_app.inks import INKS
 from mlxspec_app.messages import Message, Reply, Span
-from mlxspec_app.phrases import reply_figures
+from mlxspec_app.phrases import plain_line, reply_figures
 from mlxspec_app.safe_text import safe_line, safe_text
 
 _ROLES = {"user": "You", "system": "System"}
@@ -82,7 +82,10 @@ def _figures(reply: Reply) -> str:
     if not reply.rounds:
         return ""
     line = " · ".join(part.text for part in reply_figures(reply))
+    against = ""
+    if reply.cost is not None:
+        against = f"<p>{plain_line(reply.cost)}: {reply.cost.plain_tps:.1f} tok/s</p>\n"
     return (
-        f'<details class="figures"><summary>{escape(line)}</summary>\n'
+        f'<details class="figures"><summary>{escape(line)}</summary>\n{against}'
         f"{statistics(reply.stats, 'This reply')}{round_table(reply)}</details>"
     )

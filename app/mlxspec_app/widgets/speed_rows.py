@@ -11,7 +11,7 @@ from mlxspec.events import CostMeasured
 from mlxspec_app.bars import bar, columns
 from mlxspec_app.baseline import rows_in_use, speeds
 from mlxspec_app.messages import Reply
-from mlxspec_app.phrases import count, times_plain
+from mlxspec_app.phrases import plain_line, times_plain
 from mlxspec_app.widgets.headings import MUTED, heading
 
 _CHART_ROWS = 3
@@ -44,7 +44,7 @@ def speed_rows(reply: Reply, width: int) -> list[Content]:
             cells = [_crossed(sign, style, line.sign) for sign, style in cells]
             label = f"{plain:.1f}"
         rows.append(Content.assemble(*cells, (label.rjust(_AXIS_CELLS), MUTED)))
-    return [*rows, Content.styled(_plain_line(reply.cost), MUTED)]
+    return [*rows, Content.styled(_legend(reply.cost), MUTED)]
 
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
@@ -75,10 +75,10 @@ def _figures(reply: Reply) -> str:
     return f"{speed} \u00b7 {gain}" if gain else speed
 
 
-def _plain_line(cost: CostMeasured | None) -> str:
+def _legend(cost: CostMeasured | None) -> str:
     if cost is None:
         return f"plain forward: {_NOT_YET}"
-    return f"─ plain forward, measured @ctx {count(cost.context)}"
+    return f"─ {plain_line(cost)}"
 
 
 def _line_at(share: float) -> _Line:

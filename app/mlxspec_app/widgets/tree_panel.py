@@ -97,11 +97,8 @@ class TreePanel(RoundView):
         rows, hidden = mask_rows(round_, width, max(1, height - 1))
         title = Content.assemble(
             (f"ancestor mask, round {round_.verdict.r}  ", MUTED),
-            (f"{len(round_.nodes) + 1} nodes, two a row  ", "$foreground"),
-            (
-                "filled: it sees the node of the column, itself or above it; all see the cache",
-                MUTED,
-            ),
+            ("filled: row sees column  ", "$foreground"),
+            (f"itself or above it, and the cache; {len(round_.nodes) + 1} nodes, two a row", MUTED),
         )
         return [title + _not_shown(hidden), *rows]
 
