@@ -15,6 +15,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
+_IDLE_REPEATS = 5  # other programs run beside a chat
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def idle_cost_curve(
         verify(width)
 
     try:
-        return cost_curve(forward, widths)
+        return cost_curve(forward, widths, repeats=_IDLE_REPEATS)
     except _StoppedMeasuring:
         return None
 
