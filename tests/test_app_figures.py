@@ -114,6 +114,15 @@ def test_a_reply_without_time_has_no_speeds():
     assert speeds(reply_of((1.0, 2)), 10) == []
 
 
+TIMES = st.floats(0, 2**62)
+
+
+@given(TIMES, st.lists(st.tuples(TIMES, st.integers(1, 4)), max_size=4))
+def test_any_times_that_a_trace_may_hold_are_drawn(prefill, rounds):
+    reply = fold([*told(*rounds, prefill=prefill), COST]).reply
+    assert len(speed_rows(reply, 37)) == 5
+
+
 @pytest.mark.parametrize(
     ("values", "drawn"),
     [([8, 4, 0, 12], ["▃  █", "█▅ █"]), ([0.001], [" ", "▁"]), ([], ["", ""])],

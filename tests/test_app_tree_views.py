@@ -31,17 +31,17 @@ def drawn(rows):
 
 
 def test_a_node_sees_itself_and_what_it_hangs_on():
-    rows = ["".join(".1"[seen] for seen in row) for row in ancestor_mask(TREE)]
+    rows = ["".join(".1"[seen] for seen in row) for row in ancestor_mask(TREE.nodes)]
     assert rows == TREE_MASK.split("\n")
 
 
 def test_a_round_without_a_draft_has_a_root_that_sees_itself():
-    assert ancestor_mask(PLAIN) == [[True]]
+    assert ancestor_mask(PLAIN.nodes) == [[True]]
 
 
 def test_two_nodes_share_a_row():
-    assert half_blocks(ancestor_mask(CHAIN)) == ["█▄    ", "███▄  ", "█████▄"]
-    assert half_blocks(ancestor_mask(TREE)) == ["█▄     ", "█▄▀▄   ", "██ ▄▀▄ ", "▀▀ ▀ ▀▀"]
+    assert half_blocks(ancestor_mask(CHAIN.nodes)) == ["█▄    ", "███▄  ", "█████▄"]
+    assert half_blocks(ancestor_mask(TREE.nodes)) == ["█▄     ", "█▄▀▄   ", "██ ▄▀▄ ", "▀▀ ▀ ▀▀"]
 
 
 def test_an_odd_number_of_nodes_ends_with_upper_halves():
@@ -169,8 +169,17 @@ async def test_commands_change_the_view_of_the_tree():
         ]:
             await driver.say(line)
             assert title in driver.shown
-        await driver.say("/tree")
+        await driver.say("/tree tree")
         assert not driver.screen.query_one(TreePanel).display
+
+
+async def test_the_panel_opens_again_in_its_last_view():
+    async with chat(make_fake.tree()) as driver:
+        await driver.say("hello")
+        await driver.say("/tree tape")
+        for is_shown in (False, True):
+            await driver.press("f3")
+            assert ("KV tape, round" in driver.shown) == is_shown
 
 
 async def test_letters_change_the_view_where_nothing_is_typed():

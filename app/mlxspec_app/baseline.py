@@ -12,6 +12,7 @@ from mlxspec.events import CostMeasured
 from mlxspec_app.messages import Reply
 
 _SLOW_FOR_S = 5.0
+_SHORTEST_S = 1e-6  # a trace may hold times that no clock gives
 
 
 @dataclass(frozen=True)
@@ -66,19 +67,20 @@ def speeds(reply: Reply, num_slices: int) -> list[float]:
     A round's tokens are spread over the time it took, so no slice is empty for being short.
     """
     start, end = reply.stats.prefill_s, reply.stats.total_s
-    times = [start, *(round_.verdict.ts for round_ in reply.rounds)]
-    if end <= start or num_slices < 1:
-        return []
     slice_s = (end - start) / num_slices
+    if slice_s < _SHORTEST_S:
+        return []
     tokens = [0.0] * num_slices
+    times = [start, *(round_.verdict.ts for round_ in reply.rounds)]
     for (begin, done), round_ in zip(pairwise(times), reply.rounds, strict=True):
-        share = len(round_.verdict.emit) / (done - begin) if done > begin else 0.0
-        first = int(max(0.0, begin - start) / slice_s)
-        last = int(max(0.0, done - start) / slice_s)
+        took = done - begin
+        if took < _SHORTEST_S:
+            continue
+        first, last = (int(max(0.0, at - start) / slice_s) for at in (begin, done))
         for place in range(first, min(last, num_slices - 1) + 1):
             left = start + place * slice_s
             overlap = min(done, left + slice_s) - max(begin, left)
-            tokens[place] += share * max(0.0, overlap)
+            tokens[place] += len(round_.verdict.emit) * max(0.0, overlap) / took
     return [count / slice_s for count in tokens]
 
 

@@ -23,6 +23,6 @@ DEFINITIONS = (
     Definition("% accepted", "accepted / drafted depth: siblings in a tree do not count"),
     Definition("tok/s", "tokens of the reply per second; reading the prompt is left out"),
     Definition("TTFT", "time to the first token, the prompt included"),
-    Definition("\u00d7 plain", "tok/s / those of plain forwards alone, measured here while idle"),
+    Definition("\u00d7 plain", "tok/s against those of plain forwards, measured here while idle"),
     Definition("p, q", "probability under the target, and under the drafter"),
 )

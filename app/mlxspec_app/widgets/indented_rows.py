@@ -22,21 +22,22 @@ _INDENT, _CONTINUED = 2, 4
 
 
 @dataclass(frozen=True)
-class _Line:
-    """A row and how many drafted nodes it shows."""
+class _Piece:
+    """A token, or a row of them, and how many drafted nodes it shows."""
 
-    row: Content
+    text: Content
     num_drafted: int
 
 
 def indented_rows(round_: Round, num_rows: int, width: int) -> tuple[list[Content], int]:
     """Return the tree of a round in at most `num_rows` rows, and how many nodes had no room."""
     tree = branches(round_)
-    lines = list(_lines(tree, width))
-    while len(lines) > num_rows and _prune_one(tree):
-        lines = list(_lines(tree, width))
-    shown = lines[:num_rows]
-    return [line.row for line in shown], len(round_.nodes) - sum(line.num_drafted for line in shown)
+    root = _Piece(Content.styled("●", "$foreground"), 0)
+    rows = list(_rows(root, tree, 0, width))
+    while len(rows) > num_rows and _prune_one(tree):
+        rows = list(_rows(root, tree, 0, width))
+    shown = rows[:num_rows]
+    return [row.text for row in shown], len(round_.nodes) - sum(row.num_drafted for row in shown)
 
 
 def _prune_one(tree: list[Branch]) -> bool:
@@ -49,37 +50,29 @@ def _num_leaves(tree: Sequence[Branch]) -> int:
     return sum(branch.num_leaves for branch in tree)
 
 
-def _lines(tree: Sequence[Branch], width: int) -> Iterator[_Line]:
-    yield from _run([], [Content.styled("●", "$foreground")], tree, 0, width)
-
-
-def _run(
-    done: list[Branch], cells: list[Content], children: Sequence[Branch], indent: int, width: int
-) -> Iterator[_Line]:
-    """Yield the rows of tokens without a choice between them, and of what branches off below."""
-    run = [*done]
+def _rows(first: _Piece, children: Sequence[Branch], indent: int, width: int) -> Iterator[_Piece]:
+    """Yield the rows of a token and of what follows it."""
+    run = [first]
     while len(children) == 1:
-        run.append(children[0])
-        cells.append(labelled(children[0].token))
+        run.append(_piece(children[0]))
         children = children[0].children
-    yield from _wrapped(run, cells, indent, width)
+    yield from _wrapped(run, indent, width)
     for child in children:
-        branch_cells = [labelled(child.token)]
-        yield from _run([child], branch_cells, child.children, indent + _INDENT, width)
+        yield from _rows(_piece(child), child.children, indent + _INDENT, width)
 
 
-def _wrapped(
-    run: Sequence[Branch], cells: Sequence[Content], indent: int, width: int
-) -> Iterator[_Line]:
-    drafted = [branch.token.mark in ("accepted", "rejected", "skipped") for branch in run]
-    drafted = [False] * (len(cells) - len(run)) + drafted
-    row, count = Content(" " * indent), 0
-    is_fresh = True
-    for cell, is_drafted in zip(cells, drafted, strict=True):
-        if not is_fresh and row.cell_length + 1 + cell.cell_length > width:
-            yield _Line(row, count)
-            row, count, is_fresh = Content(" " * (indent + _CONTINUED)), 0, True
-        row = row + cell if is_fresh else row + Content(" ") + cell
-        count += is_drafted
-        is_fresh = False
-    yield _Line(row, count)
+def _piece(branch: Branch) -> _Piece:
+    is_drafted = branch.token.mark in ("accepted", "rejected", "skipped")
+    return _Piece(labelled(branch.token), int(is_drafted))
+
+
+def _wrapped(run: Sequence[_Piece], indent: int, width: int) -> Iterator[_Piece]:
+    """Yield tokens that follow each other in rows of at most `width` cells."""
+    row, count = Content(" " * indent) + run[0].text, run[0].num_drafted
+    for piece in run[1:]:
+        if row.cell_length + 1 + piece.text.cell_length > width:
+            yield _Piece(row, count)
+            row, count = Content(" " * (indent + _CONTINUED)) + piece.text, piece.num_drafted
+        else:
+            row, count = row + Content(" ") + piece.text, count + piece.num_drafted
+    yield _Piece(row, count)

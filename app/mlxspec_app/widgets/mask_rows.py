@@ -4,13 +4,16 @@ The forward that verifies a draft tree reads all its nodes at once, so a mask sa
 a node sees the cached text, itself, and what it hangs on up to the root. Two nodes share a row of
 the screen, the upper and the lower half of its cells; every column is one node, the root first.
 
-    █▄▄▄▄▄▄    0 ●    1 ✓produced
+    █▄        0 ● root        1 ✓produced
+    █▄▀▄      2 ✗written      3 ✓on
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from textual.content import Content
 
+from mlxspec.events import DraftNode
 from mlxspec_app.rounds import Judged, Mark, Round, node_marks
 from mlxspec_app.safe_text import token_label
 from mlxspec_app.widgets.lane_rows import MUTED, marked
@@ -18,14 +21,15 @@ from mlxspec_app.widgets.lane_rows import MUTED, marked
 _HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
 _LABEL_CELLS = 20
 _LABELS_FROM_ROOM = 2 * _LABEL_CELLS
+_COLUMN_STYLES: dict[Mark, str] = {"accepted": "$spec-accepted"}
 _ROOT = Content.styled("● root", "$foreground")
 
 
-def ancestor_mask(round_: Round) -> list[list[bool]]:
-    """Return at [i][j] whether staged row i sees staged row j; the root is row 0."""
-    places = {0: 0} | {node.index: place for place, node in enumerate(round_.nodes, 1)}
+def ancestor_mask(nodes: Sequence[DraftNode]) -> list[list[bool]]:
+    """Return at [i][j] whether row i of a forward sees row j; row 0 is the root."""
+    places = {0: 0} | {node.index: place for place, node in enumerate(nodes, 1)}
     seen = [{0}]
-    for place, node in enumerate(round_.nodes, 1):
+    for place, node in enumerate(nodes, 1):
         seen.append(seen[places[node.parent]] | {place})
     return [[column in row for column in range(len(seen))] for row in seen]
 
@@ -43,11 +47,13 @@ def mask_rows(round_: Round, width: int, num_rows: int) -> tuple[list[Content], 
     Columns of kept nodes have the colour of accepted tokens.
     """
     shown = min(len(round_.nodes) + 1, width, 2 * num_rows)
-    mask = [row[:shown] for row in ancestor_mask(round_)[:shown]]
-    styles = _column_styles(round_)[:shown]
-    labels = _labels(round_)[:shown] if width - shown >= _LABELS_FROM_ROOM else []
+    nodes = round_.nodes[: max(0, shown - 1)]
+    verdicts = node_marks(round_)
+    marks = [verdicts[node.index] for node in nodes]
+    styles = ["$foreground", *(_COLUMN_STYLES.get(mark, MUTED) for mark in marks)]
+    labels = _labels(nodes, marks) if width - shown >= _LABELS_FROM_ROOM else []
     rows = []
-    for number, line in enumerate(half_blocks(mask)):
+    for number, line in enumerate(half_blocks(ancestor_mask(nodes))):
         cells = groupby(zip(line, styles, strict=True), lambda cell: cell[1])
         row = Content.assemble(*(("".join(c for c, _ in run), style) for style, run in cells))
         for label in labels[2 * number : 2 * number + 2]:
@@ -56,15 +62,10 @@ def mask_rows(round_: Round, width: int, num_rows: int) -> tuple[list[Content], 
     return rows, len(round_.nodes) + 1 - shown
 
 
-def _column_styles(round_: Round) -> list[str]:
-    colours: dict[Mark, str] = {"accepted": "$spec-accepted"}
-    return ["$foreground", *(colours.get(mark, MUTED) for mark in node_marks(round_).values())]
-
-
-def _labels(round_: Round) -> list[Content]:
-    marks = node_marks(round_)
-    nodes = [marked(Judged(token_label(n.text), marks[n.index])) for n in round_.nodes]
+def _labels(nodes: Sequence[DraftNode], marks: Sequence[Mark]) -> list[Content]:
+    pairs = zip(nodes, marks, strict=True)
+    names = [_ROOT, *(marked(Judged(token_label(node.text), mark)) for node, mark in pairs)]
     return [
         Content.styled(f"{number:>2} ", MUTED) + name.truncate(_LABEL_CELLS - 3, ellipsis=True)
-        for number, name in enumerate([_ROOT, *nodes])
+        for number, name in enumerate(names)
     ]

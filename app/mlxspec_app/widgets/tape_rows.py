@@ -10,6 +10,7 @@ before them. Committing closes the gaps that a branch leaves.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from textual.content import Content
 
@@ -89,7 +90,9 @@ def tape_rows(tape: Tape, width: int) -> list[Content]:
 
 
 def _row(label: str, start: str, cells: Sequence[tuple[str, str]], note: str, room: int) -> Content:
-    tape = Content.assemble((start, MUTED), *cells).truncate(room, ellipsis=True)
+    runs = groupby(cells[: room + 1])  # one more, so that a cut is seen
+    parts = [(sign * len(list(run)), style) for (sign, style), run in runs]
+    tape = Content.assemble((start, MUTED), *parts).truncate(room, ellipsis=True)
     padded = tape.pad_right(max(0, room - tape.cell_length)) if note else tape
     return Content.assemble(
         (label.ljust(_LABEL_CELLS), MUTED), padded, (f"  {note}" if note else "", "$foreground")

@@ -45,18 +45,19 @@ class TreePanel(RoundView):
         self._most_nodes = 0
 
     def toggle(self, view: str = "") -> None:
-        """Show the panel, or a view of it; what is shown already gives way.
+        """Show the panel in a view, one of `VIEWS`, or in its last one.
 
-        Args:
-            view: One of `VIEWS`: shown again it gives way to the tree; "" for the whole panel.
+        What is shown already gives way: the mask and the tape to the tree, the tree to nothing.
+        Without a view, whatever is shown gives way to nothing.
         """
         is_shown = self.has_class("-shown")
-        wanted = next((known for known in VIEWS if known == view), None)
-        if wanted is None:
-            self.set_class(not is_shown, "-shown")
-            return
-        self.view = "tree" if is_shown and self.view == wanted else wanted
-        self.set_class(True, "-shown")
+        wanted = next((known for known in VIEWS if known == view), self.view)
+        if is_shown and wanted == self.view:
+            self.set_class(bool(view) and wanted != "tree", "-shown")
+            wanted = "tree" if view else wanted
+        else:
+            self.set_class(True, "-shown")
+        self.view = wanted
         self.set_class(self.view == "mask", "-mask")
         self.refresh(layout=True)
 
