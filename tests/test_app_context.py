@@ -60,5 +60,6 @@ async def test_the_command_shows_it_until_escape():
         await driver.say("hello")
         await driver.say("/context")
         assert isinstance(driver.app.screen, ContextScreen)
+        assert "Speculative decoding" in driver.shown  # the conversation shines through
         await driver.pilot.press("escape")
         assert not isinstance(driver.app.screen, ContextScreen)

@@ -25,7 +25,6 @@ class ContextScreen(ModalScreen[None]):
     DEFAULT_CSS = """
     ContextScreen {
         align: center middle;
-        background: $background 60%;
         & > Static {
             width: auto;
             height: auto;
