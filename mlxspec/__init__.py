@@ -12,8 +12,8 @@ backend.prepare()
 _PUBLIC = {  # name -> module that holds it, imported when first asked for: the app runs without MLX
     "Conversation": "mlxspec.conversation",
     "Engine": "mlxspec.engine",
-    "GenerationParams": "mlxspec.reply",
-    "Law": "mlxspec.sampling",
+    "GenerationParams": "mlxspec.params",
+    "Law": "mlxspec.law",
     "load": "mlxspec.api",
     "stream_text": "mlxspec.api",
 }

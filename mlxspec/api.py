@@ -19,13 +19,13 @@ from mlxspec.choosing.assembly import HOST_DRAFTERS, Site, build_drafter, check_
 from mlxspec.choosing.auto import Choice, choose_drafter
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.draft_model import DEFAULT_LOOKAHEAD
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.models import ModelConfig
-from mlxspec.reply import GenerationParams
+from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
+from mlxspec.params import GenerationParams
 from mlxspec.rows import Quantization
 
 __all__ = [
@@ -46,26 +46,6 @@ Progress = Callable[[int, int], None]
 
 Say = Callable[[str], None]
 """Called with one line that a user should know."""
-
-DEFAULT_KEEP = 4
-
-
-@dataclass(frozen=True)
-class Options:
-    """The arguments of `load` that shape the engine; see there."""
-
-    drafter: str | PathLike[str] = "auto"
-    draft_model: str | PathLike[str] | None = None
-    lookahead: int = DEFAULT_LOOKAHEAD
-    max_kv_size: int | None = None
-    keep: int = DEFAULT_KEEP
-    kv_bits: int | None = None
-
-    @property
-    def asked(self) -> str:
-        """The drafter in words; a draft model that is given is meant to draft."""
-        given = "model" if self.draft_model is not None else "auto"
-        return given if self.drafter == "auto" else str(self.drafter)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from typing import Any
 from mlxspec import api, backend
 from mlxspec.engine import Engine
 from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.law import Law
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.params import GenerationParams
 from mlxspec.stats import GenerationStats
 
 

@@ -19,9 +19,9 @@ from mlxspec.events import (
     PlainDecoded,
     TurnStarted,
 )
+from mlxspec.params import GenerationParams
 from mlxspec.proof import Proof
 from mlxspec.proving import Progress, prove
-from mlxspec.reply import GenerationParams
 
 
 @dataclass

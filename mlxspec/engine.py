@@ -29,9 +29,10 @@ from mlxspec.events import (
     PrefillProgress,
 )
 from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.params import GenerationParams
 from mlxspec.prefix import common_length
 from mlxspec.readout import read_round
-from mlxspec.reply import GenerationParams, Reply, RoundReport
+from mlxspec.reply import Reply, RoundReport
 from mlxspec.stats import GenerationStats
 from mlxspec.text import TextStream
 from mlxspec.verify import verify

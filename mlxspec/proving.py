@@ -15,8 +15,8 @@ import numpy as np
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DraftVerified, PlainDecoded
+from mlxspec.params import GenerationParams
 from mlxspec.proof import Difference, Proof
-from mlxspec.reply import GenerationParams
 
 Progress = Callable[[int, int], None]
 """Called with the tokens compared and the tokens in all."""

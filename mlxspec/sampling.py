@@ -8,126 +8,14 @@ Penalties depend on what stands before a token. In a tree that is a different te
 so the counts are taken along each node's own path.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import mlx.core as mx
 
 from mlxspec.draws import draw, draw_from_logits
+from mlxspec.law import Law
 from mlxspec.tree import DraftTree
-
-_MIN_TEMPERATURE = 1e-5
-"""Below it, logits divided by the temperature may leave float32."""
-
-
-@dataclass(frozen=True)
-class Law:
-    """What is done to the logits before a token is drawn.
-
-    Attributes:
-        temperature: 0 takes the most probable token, the lowest id where several are.
-        top_k: Keep the k most probable tokens, and those tied with the last; 0 keeps all.
-        top_p: Keep the most probable tokens that together reach this mass; 1 keeps all.
-        min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
-        repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
-            in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
-        presence_penalty: Subtracted from the logits of tokens that stand in the reply.
-        frequency_penalty: Subtracted once per occurrence in the reply.
-        logit_bias: Added to the logits of these token ids.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        temperature = self.temperature
-        is_safe = temperature == 0 or temperature >= _MIN_TEMPERATURE
-        _check("temperature", temperature, f"0, or {_MIN_TEMPERATURE} and more", is_safe)
-        is_count = isinstance(self.top_k, int) and self.top_k >= 0
-        _check("top_k", self.top_k, "a whole number, 0 for all", is_count)
-        _check("top_p", self.top_p, "more than 0 and at most 1", 0 < self.top_p <= 1)
-        _check("min_p", self.min_p, "at least 0 and at most 1", 0 <= self.min_p <= 1)
-        penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, "more than 0, 1 for none", penalty > 0)
-        for name in ("presence_penalty", "frequency_penalty"):
-            _check(name, getattr(self, name), "a finite number, 0 for none", True)
-        for token, bias in self.logit_bias.items():
-            _check(f"logit_bias of token {token}", bias, "a finite number", token >= 0)
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether the law puts all mass on one token."""
-        return self.temperature == 0
-
-    @property
-    def has_penalties(self) -> bool:
-        """Whether the law depends on which tokens stand before."""
-        neutral = (1.0, 0.0, 0.0)
-        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != neutral
-
-    @property
-    def has_filters(self) -> bool:
-        """Whether some tokens are cut off."""
-        return bool(self.top_k or self.top_p < 1 or self.min_p)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the settings that are not neutral, by name."""
-        neutral = Law()
-        names = (item.name for item in fields(self))
-        return {
-            name: getattr(self, name)
-            for name in names
-            if name == "temperature" or getattr(self, name) != getattr(neutral, name)
-        }
-
-    def adjust(self, logits: mx.array, counts: "TokenCounts | None" = None) -> mx.array:
-        """Return (n, V) float32 logits with bias and penalties applied.
-
-        Args:
-            logits: (n, V), any float type.
-            counts: What stands before each row; needed when the law has penalties.
-
-        Raises:
-            ValueError: `logit_bias` names a token outside the vocabulary.
-        """
-        logits = logits.astype(mx.float32)
-        if self.logit_bias:
-            most, width = max(self.logit_bias), logits.shape[-1]
-            if most >= width:  # MLX would write outside the array
-                raise ValueError(f"logit_bias names token {most}; allowed are 0 to {width - 1}")
-            tokens = mx.array(list(self.logit_bias), mx.int32)
-            logits = logits.at[:, tokens].add(mx.array(list(self.logit_bias.values())))
-        if not self.has_penalties:
-            return logits
-        assert counts is not None, "a law with penalties needs the tokens that stand before"
-        divided = mx.where(
-            logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty
-        )
-        logits = mx.where(counts.in_context > 0, divided, logits)
-        reply = counts.in_reply.astype(mx.float32)
-        return logits - self.presence_penalty * (reply > 0) - self.frequency_penalty * reply
-
-    def probs(self, adjusted: mx.array) -> mx.array:
-        """Return (n, V) float32 probabilities of the next token from adjusted logits."""
-        if self.is_greedy:
-            best = mx.argmax(adjusted, axis=-1, keepdims=True)
-            return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
-        probs = mx.softmax(adjusted / self.temperature, axis=-1, precise=True)
-        for keep in (_top_k_floor, _top_p_floor, _min_p_floor):
-            floor = keep(self, probs)
-            if floor is not None:
-                probs = mx.where(probs >= floor, probs, 0.0)
-                probs = probs / probs.sum(axis=-1, keepdims=True)
-        return probs
 
 
 class NodeLaws:
@@ -143,12 +31,12 @@ class NodeLaws:
         """Apply `law` to (n, V) logits; `counts` is needed when the law has penalties."""
         self.law = law
         self.logits = logits.astype(mx.float32)
-        self.adjusted = law.adjust(self.logits, counts)
+        self.adjusted = _adjusted(law, self.logits, counts)
 
     @cached_property
     def probs(self) -> mx.array:
         """(n, V) float32 probabilities."""
-        return self.law.probs(self.adjusted)
+        return _probs(self.law, self.adjusted)
 
     def draw(self, key: mx.array) -> mx.array:
         """Return (n,) int32: one independent draw per node."""
@@ -265,6 +153,47 @@ class TokenCounts:
         return TokenCounts(self.in_context[-1:], self.in_reply[-1:])
 
 
+def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
+    """Return (n, V) float32 logits with bias and penalties applied.
+
+    Args:
+        law: What to do.
+        logits: (n, V), any float type.
+        counts: What stands before each row; needed when the law has penalties.
+
+    Raises:
+        ValueError: `logit_bias` names a token outside the vocabulary.
+    """
+    logits = logits.astype(mx.float32)
+    if law.logit_bias:
+        most, width = max(law.logit_bias), logits.shape[-1]
+        if most >= width:  # MLX would write outside the array
+            raise ValueError(f"logit_bias names token {most}; allowed are 0 to {width - 1}")
+        tokens = mx.array(list(law.logit_bias), mx.int32)
+        logits = logits.at[:, tokens].add(mx.array(list(law.logit_bias.values())))
+    if not law.has_penalties:
+        return logits
+    assert counts is not None, "a law with penalties needs the tokens that stand before"
+    divided = mx.where(logits > 0, logits / law.repetition_penalty, logits * law.repetition_penalty)
+    logits = mx.where(counts.in_context > 0, divided, logits)
+    reply = counts.in_reply.astype(mx.float32)
+    return logits - law.presence_penalty * (reply > 0) - law.frequency_penalty * reply
+
+
+def _probs(law: Law, adjusted: mx.array) -> mx.array:
+    """Return (n, V) float32 probabilities of the next token from adjusted logits."""
+    if law.is_greedy:
+        best = mx.argmax(adjusted, axis=-1, keepdims=True)
+        return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
+    probs = mx.softmax(adjusted / law.temperature, axis=-1, precise=True)
+    for keep in (_top_k_floor, _top_p_floor, _min_p_floor):
+        floor = keep(law, probs)
+        if floor is not None:
+            probs = mx.where(probs >= floor, probs, 0.0)
+            probs = probs / probs.sum(axis=-1, keepdims=True)
+    return probs
+
+
 def _top_k_floor(law: Law, probs: mx.array) -> mx.array | None:
     if not 0 < law.top_k < probs.shape[-1]:
         return None
@@ -281,8 +210,3 @@ def _top_p_floor(law: Law, probs: mx.array) -> mx.array | None:
 
 def _min_p_floor(law: Law, probs: mx.array) -> mx.array | None:
     return law.min_p * probs.max(axis=-1, keepdims=True) if law.min_p else None
-
-
-def _check(name: str, value: float, allowed: str, is_allowed: bool) -> None:
-    if not math.isfinite(value) or not is_allowed:
-        raise ValueError(f"{name} must be {allowed}; got {value}")

@@ -17,16 +17,14 @@ All of it is lazy: nothing is read on the host here.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import mlx.core as mx
 
 from mlxspec.draft import Draft
 from mlxspec.draws import draw
+from mlxspec.params import ChainRule
 from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
-
-ChainRule = Literal["block", "token"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.drafters.table_rows import StoredRows, extend
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 
 LAW, KEY = Law(temperature=0.0), mx.random.key(0)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from mlxspec.commands.adjusting import NAMES, adjusted
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 
 
 @pytest.mark.parametrize(

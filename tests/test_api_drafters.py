@@ -18,7 +18,7 @@ from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.sources import Source
-from mlxspec.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.train.occurrences import Occurrences
 from mlxspec.train.table import build_table
 from tests.drafter_files import medusa_parts, nonsense_parts, save_drafter

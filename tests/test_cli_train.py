@@ -12,9 +12,9 @@ from mlxspec.cli import main
 from mlxspec.commands import train as command
 from mlxspec.commands.train import progress_text
 from mlxspec.commands.train_options import HEADS
+from mlxspec.law import Law
 from mlxspec.loading.shipped import read_drafter_file
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.params import GenerationParams
 from mlxspec.train.corpus import Conversation, save_corpus, shard_path
 from mlxspec.train.data import DataProgress
 from mlxspec.train.data_settings import DataSettings

@@ -7,8 +7,8 @@ from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError
 from mlxspec.events import PrefillProgress, TurnStarted
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.adversaries import RandomTrees
 from tests.decoders import rows_of
 from tests.tiny import ToyTokenizer, emitted, make_engine, tiny_model

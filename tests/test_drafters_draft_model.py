@@ -10,8 +10,8 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.truth import Target
 

@@ -9,7 +9,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle3 import Eagle3Drafter
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 from tests.eagle_reference import ReferenceDrafter, beam, paths_of
 from tests.tiny import make_cache, tiny_model
 from tests.tiny_heads_eagle import (

@@ -9,8 +9,8 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.engine import Engine
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.eagle_reference import paths_of
 from tests.tiny import ToyTokenizer, emitted, tiny_model
 from tests.tiny_heads_eagle import EAGLE_DRAFTERS

@@ -16,8 +16,8 @@ from mlxspec.drafters.table import TableDrafter
 from mlxspec.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.eagle_reference import ReferenceDrafter, paths_of
 from tests.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.tiny_heads_eagle import (

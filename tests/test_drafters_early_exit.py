@@ -13,8 +13,8 @@ from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.row_count import RowCount
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head

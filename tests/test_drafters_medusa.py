@@ -14,8 +14,8 @@ from mlxspec.drafters.rank_tree import DynamicTree, StaticTree
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.drafting import assert_valid, path_probs, shape_of
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_medusa import (

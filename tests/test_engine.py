@@ -9,8 +9,8 @@ from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError
 from mlxspec.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from mlxspec.trace import event_from_json, event_to_json
 from tests.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
 from tests.tiny import emitted, make_engine, tiny_model

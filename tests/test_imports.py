@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors"},
-    {"events", "blas", "text", "prefix", "proof"},
-    {"backend", "stats", "trace"},
+    {"events", "blas", "text", "prefix", "proof", "law", "options"},
+    {"backend", "stats", "trace", "params"},
     {"rows", "tree", "draws"},
     {"cache", "draft", "sampling", "hidden"},
     {"masks", "verify"},

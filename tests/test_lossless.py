@@ -20,8 +20,8 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter

@@ -7,10 +7,10 @@ import pytest
 
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from mlxspec.proof import Difference, Proof
 from mlxspec.proving import prove
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
 from tests.adversaries import RandomTrees
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.toy_chat import ToyChat

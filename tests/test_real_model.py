@@ -26,7 +26,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine import Engine
 from mlxspec.loading import load_model
-from mlxspec.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from tests.tiny import emitted
 
 pytestmark = pytest.mark.slow

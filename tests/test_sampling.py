@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mlxspec.draws import draw, draw_from_logits, gumbel
-from mlxspec.sampling import Law, NodeLaws, TokenCounts, top_tokens
+from mlxspec.law import Law
+from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
 from mlxspec.tree import DraftTree
 
 GOLDENS = json.loads((Path(__file__).parent / "goldens" / "sampling.json").read_text())

@@ -7,7 +7,7 @@ from mlx import nn, optimizers
 
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.early_exit import ExitObjective
 from tests.tiny import tiny_model

@@ -14,7 +14,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.shipped import read_drafter_file
-from mlxspec.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.train.arrays import flat
 from mlxspec.train.features import write_shards
 from mlxspec.train.heads import build_objective, memory_gb, train_head

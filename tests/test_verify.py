@@ -15,7 +15,8 @@ import pytest
 
 from mlxspec.draft import Draft
 from mlxspec.draws import draw
-from mlxspec.sampling import Law, NodeLaws
+from mlxspec.law import Law
+from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 from mlxspec.verify import match_rule, verify
 from tests.exact_law import ContextLaws

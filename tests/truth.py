@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 from tests.reference import ConcatCache, reference_logits
 
 

@@ -18,7 +18,7 @@ from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.draft_model import DEFAULT_LOOKAHEAD, DraftModelDrafter
+from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
@@ -37,6 +37,7 @@ from mlxspec.loading.heads import load_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
 from mlxspec.models.config import FAMILIES
+from mlxspec.options import DEFAULT_LOOKAHEAD
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": lambda rows=(): NoDrafter(),

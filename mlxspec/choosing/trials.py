@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
-from mlxspec.reply import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.stats import GenerationStats
 
 PROMPTS = (

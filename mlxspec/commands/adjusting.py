@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mlxspec.reply import GenerationParams
+from mlxspec.params import GenerationParams
 
 
 class _Setting(NamedTuple):

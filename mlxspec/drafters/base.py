@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.hidden import HiddenStateReader
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 
 __all__ = ["Draft", "Drafter", "RoundOutcome", "SamplingDrafter", "readers_of"]
 

@@ -11,7 +11,8 @@ import mlx.core as mx
 
 from mlxspec.draft import Draft
 from mlxspec.drafters.reduced_head import spread
-from mlxspec.sampling import Law, NodeLaws, TokenCounts
+from mlxspec.law import Law
+from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.tree import DraftTree
 
 

@@ -16,10 +16,9 @@ from mlxspec.backend import values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.chain_law import ChainLaw
+from mlxspec.law import Law
+from mlxspec.options import DEFAULT_LOOKAHEAD
 from mlxspec.prefix import common_length
-from mlxspec.sampling import Law
-
-DEFAULT_LOOKAHEAD = 4
 
 
 class DraftModelDrafter:

@@ -21,8 +21,8 @@ from mlxspec.drafters.eagle_history import Head, PairHistory
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
+from mlxspec.law import Law
 from mlxspec.models import Model
-from mlxspec.sampling import Law
 
 DEFAULT_LOOKAHEAD = 5
 

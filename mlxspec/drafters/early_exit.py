@@ -19,8 +19,9 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.chain_law import ChainLaw
 from mlxspec.drafters.exit_network import ExitHead, check_threshold
 from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.law import Law
 from mlxspec.models.kernels import exp
-from mlxspec.sampling import Law, NodeLaws
+from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 
 __all__ = ["DEFAULT_LOOKAHEAD", "EarlyExitDrafter", "ExitHead"]

@@ -24,8 +24,8 @@ from mlxspec.drafters.rank_tree import DynamicTree, RankTree, best_guesses
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
+from mlxspec.law import Law
 from mlxspec.models.kernels import exp
-from mlxspec.sampling import Law
 from mlxspec.tree import DraftTree
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]

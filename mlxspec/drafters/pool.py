@@ -18,7 +18,7 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import Drafter, SamplingDrafter
 from mlxspec.drafters.calibration import Mixer, log_odds
 from mlxspec.drafters.growth import Cursor, HostDrafter, grow
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 
 _UNSTATED_PROB = 0.5  # of a node whose drafter gives no estimate; the mixer learns the bias
 

@@ -20,8 +20,8 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.calibration import HitRate
 from mlxspec.drafters.growth import grow
+from mlxspec.law import Law
 from mlxspec.prefix import common_length
-from mlxspec.sampling import Law
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
 _MAX_FAN = 128  # a match that so much followed says nothing

@@ -20,8 +20,8 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.growth import grow
 from mlxspec.drafters.table_file import load_table
 from mlxspec.drafters.table_rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
+from mlxspec.law import Law
 from mlxspec.prefix import common_length
-from mlxspec.sampling import Law
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _KEPT = 0.7

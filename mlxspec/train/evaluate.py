@@ -16,8 +16,8 @@ from mlxspec import backend
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
-from mlxspec.reply import GenerationParams
-from mlxspec.sampling import Law
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
 from mlxspec.stats import GenerationStats
 from mlxspec.train.corpus import GREEDY, Conversation
 

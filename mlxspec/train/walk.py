@@ -15,7 +15,7 @@ from mlxspec import backend
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.hidden import Audience, HiddenStates
-from mlxspec.sampling import Law
+from mlxspec.law import Law
 from mlxspec.train.corpus import GREEDY, Conversation
 from mlxspec.train.evaluate import Acceptance
 from mlxspec.train.features import Features

@@ -1,0 +1,85 @@
+"""The settings of the target's law: what is done to its logits before a token is drawn.
+
+Plain numbers, checked; `sampling` computes with them. They can be read and changed before MLX is
+loaded, which takes longer than opening a screen.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+_MIN_TEMPERATURE = 1e-5
+"""Below it, logits divided by the temperature may leave float32."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """What is done to the logits before a token is drawn.
+
+    Attributes:
+        temperature: 0 takes the most probable token, the lowest id where several are.
+        top_k: Keep the k most probable tokens, and those tied with the last; 0 keeps all.
+        top_p: Keep the most probable tokens that together reach this mass; 1 keeps all.
+        min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
+            in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
+        presence_penalty: Subtracted from the logits of tokens that stand in the reply.
+        frequency_penalty: Subtracted once per occurrence in the reply.
+        logit_bias: Added to the logits of these token ids.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        temperature = self.temperature
+        is_safe = temperature == 0 or temperature >= _MIN_TEMPERATURE
+        _check("temperature", temperature, f"0, or {_MIN_TEMPERATURE} and more", is_safe)
+        is_count = isinstance(self.top_k, int) and self.top_k >= 0
+        _check("top_k", self.top_k, "a whole number, 0 for all", is_count)
+        _check("top_p", self.top_p, "more than 0 and at most 1", 0 < self.top_p <= 1)
+        _check("min_p", self.min_p, "at least 0 and at most 1", 0 <= self.min_p <= 1)
+        penalty = self.repetition_penalty
+        _check("repetition_penalty", penalty, "more than 0, 1 for none", penalty > 0)
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(name, getattr(self, name), "a finite number, 0 for none", True)
+        for token, bias in self.logit_bias.items():
+            _check(f"logit_bias of token {token}", bias, "a finite number", token >= 0)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the law puts all mass on one token."""
+        return self.temperature == 0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the law depends on which tokens stand before."""
+        neutral = (1.0, 0.0, 0.0)
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != neutral
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether some tokens are cut off."""
+        return bool(self.top_k or self.top_p < 1 or self.min_p)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that are not neutral, by name."""
+        neutral = Law()
+        names = (item.name for item in fields(self))
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name == "temperature" or getattr(self, name) != getattr(neutral, name)
+        }
+
+
+def _check(name: str, value: float, allowed: str, is_allowed: bool) -> None:
+    if not math.isfinite(value) or not is_allowed:
+        raise ValueError(f"{name} must be {allowed}; got {value}")

@@ -1,0 +1,28 @@
+"""What to load: plain values that can be read without MLX."""
+
+from dataclasses import dataclass
+from os import PathLike
+
+DEFAULT_MODEL = "SmolLM2-135M-Instruct"
+DEFAULT_LOOKAHEAD = 4
+"""Tokens in the longest chain of a draft model."""
+DEFAULT_KEEP = 4
+"""First tokens that a rotating cache never evicts."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `mlxspec.api.load` that shape the engine; see there."""
+
+    drafter: str | PathLike[str] = "auto"
+    draft_model: str | PathLike[str] | None = None
+    lookahead: int = DEFAULT_LOOKAHEAD
+    max_kv_size: int | None = None
+    keep: int = DEFAULT_KEEP
+    kv_bits: int | None = None
+
+    @property
+    def asked(self) -> str:
+        """The drafter in words; a draft model that is given is meant to draft."""
+        given = "model" if self.draft_model is not None else "auto"
+        return given if self.drafter == "auto" else str(self.drafter)
