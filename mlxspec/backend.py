@@ -85,6 +85,19 @@ def prepare() -> None:
         _state.problem = load_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
 
 
+def check_early() -> None:
+    """Raise what can be seen to be wrong without importing MLX, which takes a while.
+
+    Raises:
+        BlasChoiceError: `MLXSPEC_BLAS` names a library that cannot be used.
+        MlxspecError: MLX is not installed.
+    """
+    if _state.problem:
+        raise BlasChoiceError(_state.problem)
+    if not _is_mlx_installed():
+        raise MlxspecError(_missing("it is not installed"))
+
+
 def check() -> None:
     """Raise what `prepare` found wrong.
 
@@ -97,10 +110,14 @@ def check() -> None:
     try:
         import mlx.core  # noqa: F401
     except ImportError as error:
-        raise MlxspecError(
-            f"MLX cannot be imported, so no model can run ({error}); recorded replies can: "
-            "pip install 'mlx[cpu]' on Linux, mlx on macOS"
-        ) from error
+        raise MlxspecError(_missing(str(error))) from error
+
+
+def _missing(reason: str) -> str:
+    return (
+        f"MLX cannot be imported, so no model can run ({reason}); recorded replies can: "
+        "pip install 'mlx[cpu]' on Linux, mlx on macOS"
+    )
 
 
 def _is_mlx_installed() -> bool:

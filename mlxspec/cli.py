@@ -15,6 +15,7 @@ from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
 
 _WITHOUT_MLX = ("replay", "race", "export", "doctor")
+_CHECKS_ITSELF = ("chat",)  # its app opens before MLX is there
 _DRAFTER_HELP = (
     "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; or "
     "several with commas between, as one pool; left out, auto: whatever is fastest here"
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     args = _parser().parse_args(argv)
     try:
-        if args.command not in _WITHOUT_MLX:
+        if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
             backend.check()
         # Imported late, for the same reason.
         code: int = import_module(f"mlxspec.commands.{args.command}").run(args)

@@ -50,6 +50,10 @@ SHARED_BY_DRAFTERS = {
     "eagle_history",
     "eagle_network",
 }
+BEFORE_THE_FIRST_FRAME = [
+    "mlxspec.cli",
+    *(f"mlxspec.commands.{name}" for name in ("chat", "replay", "race", "options", "adjusting")),
+]
 SEEN_BY_THE_APP = {"errors", "events", "proof", "stats", "trace"}
 
 
@@ -255,6 +259,7 @@ def test_events_and_their_readers_import_no_mlx_even_when_asked(name):
         "mlxspec",
         *(f"mlxspec.{name}" for name in sorted(SEEN_BY_THE_APP)),
         *(name for name in modules() if name.startswith("mlxspec_app")),
+        *BEFORE_THE_FIRST_FRAME,
     ],
 )
 def test_loads_without_mlx(name):

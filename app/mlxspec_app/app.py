@@ -1,25 +1,25 @@
 """The app: themes, the first screen, and the ways to run it.
 
 `run_chat` talks to a session that the caller makes; `run_replay` plays a recorded trace and
-`run_race` two of them, which needs no MLX. All return a process exit code.
+`run_race` two of them, which needs no MLX. All return a process exit code. Each imports its own
+screen alone, as the time to the first frame is mostly imports.
 """
 
 import os
 from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.screen import Screen
 
-from mlxspec_app.desk import Desk
-from mlxspec_app.race import Race
 from mlxspec_app.replay import ReplaySession
-from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.race import RaceScreen
-from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.session import Session
 from mlxspec_app.themes import THEMES, fallback_colours
+
+if TYPE_CHECKING:
+    from mlxspec_app.desk import Desk
+    from mlxspec_app.race import Race
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
 
@@ -58,7 +58,7 @@ class MlxspecApp(App[None]):
 
 
 def run_chat(
-    make_session: Callable[[], Session], *, desk: Desk | None = None, theme: str | None = None
+    make_session: Callable[[], Session], *, desk: "Desk | None" = None, theme: str | None = None
 ) -> int:
     """Run the chat until the user quits and return the exit code.
 
@@ -67,6 +67,8 @@ def run_chat(
         desk: Where the chats are kept; None keeps none.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
     """
+    from mlxspec_app.screens.chat import ChatScreen
+
     session = make_session()
     if desk is None:
         return _run(session, lambda: ChatScreen(session), theme)
@@ -89,19 +91,23 @@ def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | No
         TraceError: The trace cannot be read.
         ValueError: The speed is not above 0.
     """
+    from mlxspec_app.screens.replay import ReplayScreen
+
     if not speed > 0:
         raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
     session = ReplaySession.from_file(path, speed)
     return _run(session, lambda: ReplayScreen(session), theme)
 
 
-def run_race(race: Race, *, theme: str | None = None) -> int:
+def run_race(race: "Race", *, theme: str | None = None) -> int:
     """Play a race until the user quits and return the exit code.
 
     Args:
         race: Two recorded runs.
         theme: Name of the theme.
     """
+    from mlxspec_app.screens.race import RaceScreen
+
     app = MlxspecApp(lambda: RaceScreen(race), theme)
     app.run()
     return app.return_code or 0

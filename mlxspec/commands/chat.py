@@ -1,166 +1,60 @@
 """`mlxspec chat`: the terminal app, or with `--plain` a chat of bare lines.
 
-The plain chat suits pipes, screen readers and terminals that cannot draw: one line in, the reply
-out as it is made, no colour and no cursor movement.
+The app is painted before MLX is imported: its engine thread does that, and loads the model.
 """
 
-import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from functools import partial
-from types import FrameType
 
-from mlxspec.commands.adjusting import NAMES, adjusted
-from mlxspec.commands.options import drafter_name, generation_params, open_engine
-from mlxspec.commands.summary import summary_line
-from mlxspec.conversation import Conversation
-from mlxspec.errors import MlxspecError
-from mlxspec.events import (
-    DraftVerified,
-    Event,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-)
-from mlxspec.loading.default_model import NAME as DEFAULT_NAME
-from mlxspec.reply import GenerationParams
-from mlxspec.trace import TraceWriter
-
-_HELP = """\
-Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
-/retry  answer the last message again      /new   forget the conversation
-/help   this list                          /quit  end the chat
-/verify decode the last reply again without drafts and compare
-/temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on"""
+from mlxspec import backend
+from mlxspec.commands.adjusting import adjusted
+from mlxspec.commands.options import generation_params, options
+from mlxspec.options import DEFAULT_MODEL
+from mlxspec.params import GenerationParams
+from mlxspec_app.bridge import ConversationLike, EngineSession
+from mlxspec_app.session import ModelChoice, ProgressCallback
 
 
 def run(args: Namespace) -> int:
-    """Open the app, or chat in lines where `--plain` asks for it or there is no terminal."""
+    """Open the app, or chat in lines where `--plain` asks for it or there is no terminal.
+
+    Raises:
+        ValueError: A setting is out of range.
+        MlxspecError: MLX is not here, so no model can run.
+    """
     params = generation_params(args)
     if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return _run_plain(args, params)
+        backend.check()
+        from mlxspec.commands.plain_chat import run_plain
+
+        return run_plain(args, params)
+    backend.check_early()
     from mlxspec_app.app import run_chat
-    from mlxspec_app.bridge import EngineSession
+
     from mlxspec_app.desk import find_desk
-    from mlxspec_app.session import ModelChoice
 
-    def open_session() -> EngineSession:
-        def open_conversation(
-            choice: ModelChoice, on_progress: Callable[[int, int], None]
-        ) -> Conversation:
-            chosen = {**vars(args), **asdict(choice)}
-            prepared = open_engine(Namespace(**chosen), on_progress, session.tell)
-            session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
-            return Conversation(prepared.engine)
-
-        session = EngineSession(
-            open_conversation,
-            params,
-            args.trace,
-            choice=ModelChoice(args.model or "", drafter_name(args), args.max_kv_size),
-            default_name=DEFAULT_NAME,
-            system=args.system,
-            adjust=adjusted,
-        )
-        return session
-
-    return run_chat(open_session, desk=find_desk(args.data_dir))
+    return run_chat(lambda: _session(args, params), desk=find_desk(args.data_dir))
 
 
-def _run_plain(args: Namespace, params: GenerationParams) -> int:
-    prepared = open_engine(args)
-    chat = _PlainChat(Conversation(prepared.engine, args.system), params)
-    choice = prepared.choice
-    print(f"{prepared.engine.name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
-    with ExitStack() as stack:
-        if args.trace:
-            chat.trace = stack.enter_context(TraceWriter(args.trace))
-        while chat.turn():
-            pass
-    return 0
+def _session(args: Namespace, params: GenerationParams) -> EngineSession:
+    def open_conversation(choice: ModelChoice, on_progress: ProgressCallback) -> ConversationLike:
+        backend.check()
+        from mlxspec.commands.opening import open_engine
+        from mlxspec.conversation import Conversation
 
+        chosen = {**vars(args), **asdict(choice)}
+        prepared = open_engine(Namespace(**chosen), on_progress, session.tell)
+        session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
+        return Conversation(prepared.engine)
 
-class _PlainChat:
-    """The loop of the plain chat."""
-
-    def __init__(self, conversation: Conversation, params: GenerationParams) -> None:
-        self.trace: TraceWriter | None = None
-        self._conversation = conversation
-        self._params = params
-        self._stop = False
-
-    def turn(self) -> bool:
-        """Take one line and answer it; False ends the chat."""
-        try:
-            line = input("\nyou> ").strip()
-        except (EOFError, KeyboardInterrupt):
-            print()
-            return False
-        match line:
-            case "":
-                pass
-            case "/quit" | "/exit":
-                return False
-            case "/help":
-                print(_HELP)
-            case "/new":
-                self._conversation.reset()
-                print("The conversation is forgotten.")
-            case "/verify":
-                self._verify()
-            case "/retry":
-                self._answer(self._conversation.regenerate)
-            case _ if line.startswith("/") and line[1:].partition(" ")[0] in NAMES:
-                self._adjust(line)
-            case _ if line.startswith("/") and " " not in line:
-                print(f"{line} is not a command; /help lists them.")
-            case _:
-                self._answer(partial(self._conversation.reply, line))
-        return True
-
-    def _adjust(self, line: str) -> None:
-        name, _, text = line[1:].partition(" ")
-        try:
-            self._params = adjusted(self._params, name, text.strip())
-        except ValueError as error:
-            print(f"mlxspec: {error}", file=sys.stderr)
-
-    def _verify(self) -> None:
-        with self._stoppable():
-            print(self._conversation.prove(should_stop=lambda: self._stop).describe())
-
-    def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
-        """Print a reply; what goes wrong costs this reply, not the chat."""
-        with self._stoppable():
-            for event in ask(self._params, should_stop=lambda: self._stop):
-                self._show(event)
-
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """Let Ctrl-C stop what runs here, and say in a line what goes wrong."""
-        self._stop = False
-        before = signal.signal(signal.SIGINT, self._interrupt)
-        try:
-            yield
-        except (MlxspecError, ValueError) as error:
-            print(f"mlxspec: {error}", file=sys.stderr)
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._stop = True  # the engine looks once a round, when it is at rest
-
-    def _show(self, event: Event) -> None:
-        if self.trace:
-            self.trace.write(event)
-        match event:
-            case GenerationStarted():
-                self._drafter = event.drafter
-            case DraftVerified() | PlainDecoded():
-                print("".join(token.text for token in event.emit), end="", flush=True)
-            case GenerationFinished():
-                print(event.text)
-                print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)
+    session = EngineSession(
+        open_conversation,
+        params,
+        args.trace,
+        choice=ModelChoice(args.model or "", options(args).asked, args.max_kv_size),
+        default_name=DEFAULT_MODEL,
+        system=args.system,
+        adjust=adjusted,
+    )
+    return session

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mlxspec.choosing.auto import Choice
-from mlxspec.commands.options import PrefillBar, generation_params, open_engine
+from mlxspec.commands.opening import PrefillBar, open_engine
+from mlxspec.commands.options import generation_params
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.engine import Engine
@@ -21,7 +22,7 @@ from mlxspec.events import (
     PlainDecoded,
     PrefillProgress,
 )
-from mlxspec.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.trace import TraceWriter
 
 

@@ -44,6 +44,9 @@ class ChatScreen(ConversationScreen):
     def on_mount(self) -> None:
         self.query_one(Transcript).can_focus = True
 
+    def begin(self) -> None:
+        self.call_after_refresh(super().begin)  # loading takes the processor: paint a frame first
+
     def compose_controls(self) -> ComposeResult:
         yield CommandHints()
         yield Prompt()

@@ -1,0 +1,48 @@
+"""From parsed arguments to an engine; shared by `chat` and `generate`."""
+
+import sys
+from argparse import Namespace
+
+from tqdm import tqdm
+
+from mlxspec import api
+from mlxspec.commands.options import options
+
+
+def open_engine(
+    args: Namespace, on_progress: api.Progress | None = None, say: api.Say | None = None
+) -> api.Prepared:
+    """Load what the arguments name.
+
+    Args:
+        args: Parsed arguments.
+        on_progress: Told about a download; without it a download draws its own bar.
+        say: Told what a user should know; without it that is printed to standard error.
+    """
+    return api.prepare(
+        args.model or None, options(args), on_progress=on_progress, say=say or _print
+    )
+
+
+def _print(line: str) -> None:
+    print(f"mlxspec: {line}", file=sys.stderr, flush=True)
+
+
+class PrefillBar:
+    """A progress bar on standard error while a long prompt is read; nothing in a pipe."""
+
+    SHORT_PROMPT = 1024
+
+    def __init__(self) -> None:
+        self._bar: tqdm[None] | None = None
+
+    def update(self, done: int, total: int) -> None:
+        """Show that `done` of `total` prompt tokens are read."""
+        if total < self.SHORT_PROMPT or not sys.stderr.isatty():
+            return
+        if self._bar is None:
+            self._bar = tqdm(total=total, desc="reading the prompt", unit="tok", leave=False)
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self._bar.close()
+            self._bar = None

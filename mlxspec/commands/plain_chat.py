@@ -1,0 +1,131 @@
+"""The plain chat of `mlxspec chat --plain`: one line in, the reply out as it is made.
+
+It suits pipes, screen readers and terminals that cannot draw: no colour, no cursor movement.
+"""
+
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FrameType
+
+from mlxspec.commands.adjusting import NAMES, adjusted
+from mlxspec.commands.opening import open_engine
+from mlxspec.commands.summary import summary_line
+from mlxspec.conversation import Conversation
+from mlxspec.errors import MlxspecError
+from mlxspec.events import (
+    DraftVerified,
+    Event,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+)
+from mlxspec.params import GenerationParams
+from mlxspec.trace import TraceWriter
+
+_HELP = """\
+Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
+/retry  answer the last message again      /new   forget the conversation
+/help   this list                          /quit  end the chat
+/verify decode the last reply again without drafts and compare
+/temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on"""
+
+
+def run_plain(args: Namespace, params: GenerationParams) -> int:
+    """Chat until the input ends."""
+    prepared = open_engine(args)
+    chat = _PlainChat(Conversation(prepared.engine, args.system), params)
+    choice = prepared.choice
+    print(f"{prepared.engine.name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
+    with ExitStack() as stack:
+        if args.trace:
+            chat.trace = stack.enter_context(TraceWriter(args.trace))
+        while chat.turn():
+            pass
+    return 0
+
+
+class _PlainChat:
+    """The loop of the plain chat."""
+
+    def __init__(self, conversation: Conversation, params: GenerationParams) -> None:
+        self.trace: TraceWriter | None = None
+        self._conversation = conversation
+        self._params = params
+        self._stop = False
+
+    def turn(self) -> bool:
+        """Take one line and answer it; False ends the chat."""
+        try:
+            line = input("\nyou> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return False
+        match line:
+            case "":
+                pass
+            case "/quit" | "/exit":
+                return False
+            case "/help":
+                print(_HELP)
+            case "/new":
+                self._conversation.reset()
+                print("The conversation is forgotten.")
+            case "/verify":
+                self._verify()
+            case "/retry":
+                self._answer(self._conversation.regenerate)
+            case _ if line.startswith("/") and line[1:].partition(" ")[0] in NAMES:
+                self._adjust(line)
+            case _ if line.startswith("/") and " " not in line:
+                print(f"{line} is not a command; /help lists them.")
+            case _:
+                self._answer(partial(self._conversation.reply, line))
+        return True
+
+    def _adjust(self, line: str) -> None:
+        name, _, text = line[1:].partition(" ")
+        try:
+            self._params = adjusted(self._params, name, text.strip())
+        except ValueError as error:
+            print(f"mlxspec: {error}", file=sys.stderr)
+
+    def _verify(self) -> None:
+        with self._stoppable():
+            print(self._conversation.prove(should_stop=lambda: self._stop).describe())
+
+    def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
+        """Print a reply; what goes wrong costs this reply, not the chat."""
+        with self._stoppable():
+            for event in ask(self._params, should_stop=lambda: self._stop):
+                self._show(event)
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Let Ctrl-C stop what runs here, and say in a line what goes wrong."""
+        self._stop = False
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        except (MlxspecError, ValueError) as error:
+            print(f"mlxspec: {error}", file=sys.stderr)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._stop = True  # the engine looks once a round, when it is at rest
+
+    def _show(self, event: Event) -> None:
+        if self.trace:
+            self.trace.write(event)
+        match event:
+            case GenerationStarted():
+                self._drafter = event.drafter
+            case DraftVerified() | PlainDecoded():
+                print("".join(token.text for token in event.emit), end="", flush=True)
+            case GenerationFinished():
+                print(event.text)
+                print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)
