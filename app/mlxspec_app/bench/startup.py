@@ -1,0 +1,72 @@
+"""How long a command takes to its first painted frame: `python -m mlxspec_app.bench.startup`.
+
+Each run is a new process on a terminal of its own, as a user would start it. The clock stops at
+the first bytes that paint the app's name after the command has taken the screen, and the process
+is killed then: nothing that comes later, such as loading a model, is waited for. Arguments are
+those of mlxspec; left out, `chat`.
+"""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import statistics
+import struct
+import sys
+import termios
+import time
+from collections.abc import Sequence
+
+RUNS = 9
+TIMEOUT_S = 30.0
+COLUMNS, ROWS = 100, 30
+_SCREEN_TAKEN = b"\x1b[?1049h"
+_NAME = b" mlxspec "
+
+
+def first_frame_s(arguments: Sequence[str]) -> float:
+    """Return the seconds from the start of a process to its first painted frame.
+
+    Raises:
+        RuntimeError: The process ended, or painted nothing in time; with what it wrote.
+    """
+    began = time.monotonic()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "mlxspec", *arguments])
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        return _wait_for_frame(terminal, began)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _wait_for_frame(terminal: int, began: float) -> float:
+    written = b""
+    while select.select([terminal], [], [], TIMEOUT_S)[0]:
+        try:
+            written += os.read(terminal, 65536)
+        except OSError:  # the process has gone, and its side of the terminal with it
+            break
+        if _NAME in written.partition(_SCREEN_TAKEN)[2]:
+            return time.monotonic() - began
+    raise RuntimeError(f"no frame was painted; got {written[-2000:].decode(errors='replace')!r}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the median, the best and the worst of several runs; a first one only warms files up."""
+    arguments = arguments or ["chat"]
+    first_frame_s(arguments)
+    times = sorted(first_frame_s(arguments) for _ in range(RUNS))
+    print(
+        f"mlxspec {' '.join(arguments)}: first frame after {statistics.median(times):.3f} s "
+        f"(median of {RUNS}; {times[0]:.3f} to {times[-1]:.3f})"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

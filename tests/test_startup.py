@@ -1,0 +1,78 @@
+"""The app is painted before MLX is imported, and what stops a model is told clearly."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from app_driver import ScriptedSession, rows, running
+
+from mlxspec_app.bench.startup import first_frame_s
+from mlxspec_app.session import SessionReady
+
+TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
+WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "
+ON_A_TERMINAL = "sys.stdin.isatty = sys.stdout.isatty = lambda: True; "
+
+
+class NotingSession(ScriptedSession):
+    """Notes what is on the screen when it is started."""
+
+    def __init__(self):
+        super().__init__(SessionReady())
+        self.app = None
+        self.seen = ""
+
+    def start(self):
+        super().start()
+        self.seen = "\n".join(rows(self.app.screen))
+
+
+async def test_the_session_begins_once_a_frame_is_there(monkeypatch):
+    session = NotingSession()
+    monkeypatch.setattr("mlxspec_app.app.MlxspecApp.on_load", note_app(session), raising=False)
+    async with running(session):
+        assert session.orders == ["start"]
+        assert "mlxspec" in session.seen
+
+
+def note_app(session):
+    def on_load(app):
+        session.app = app
+
+    return on_load
+
+
+def test_a_frame_is_painted_on_a_terminal():
+    assert 0 < first_frame_s(["replay", TRACE]) < 30
+
+
+def test_a_command_that_paints_nothing_is_said_to():
+    with pytest.raises(RuntimeError, match=r"no frame was painted.*cannot read"):
+        first_frame_s(["replay", "no-such-file.jsonl"])
+
+
+def test_a_chat_without_mlx_says_so_before_the_screen_opens():
+    program = "import sys; from mlxspec import cli; sys.exit(cli.main(['chat']))"
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MLX + ON_A_TERMINAL + program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "MLX cannot be imported, so no model can run" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("option", ["--temp=-1", "--top-p=2", "--max-tokens=0"])
+def test_a_bad_setting_is_told_before_the_screen_opens(option):
+    program = f"from mlxspec import cli; sys.exit(cli.main(['chat', {option!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; " + ON_A_TERMINAL + program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "must be" in done.stderr
