@@ -61,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_model_options(chat)
     _add_sampling_options(chat)
     chat.add_argument("--data-dir", metavar="FOLDER", help="where chats and settings are kept")
+    chat.add_argument(
+        "--inline", action="store_true", help="below the prompt, not on the whole terminal"
+    )
     chat.add_argument("--plain", action="store_true", help="bare lines, for pipes and readers")
     generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
     _add_prompt_options(generate)

@@ -6,6 +6,7 @@ screen alone, as the time to the first frame is mostly imports.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,10 @@ from textual.app import App
 from textual.screen import Screen
 
 from mlxspec_app.replay import ReplaySession
+from mlxspec_app.safe_text import safe_text
+from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.session import Session
+from mlxspec_app.state import ChatState
 from mlxspec_app.themes import THEMES, fallback_colours
 
 if TYPE_CHECKING:
@@ -58,25 +62,37 @@ class MlxspecApp(App[None]):
 
 
 def run_chat(
-    make_session: Callable[[], Session], *, desk: "Desk | None" = None, theme: str | None = None
+    make_session: Callable[[], Session],
+    *,
+    desk: "Desk | None" = None,
+    theme: str | None = None,
+    inline: bool = False,
 ) -> int:
-    """Run the chat until the user quits and return the exit code.
+    """Run the chat until the user quits, leave its text in the scrollback, return the exit code.
 
     Args:
         make_session: Returns a session that has not been started.
         desk: Where the chats are kept; None keeps none.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
+        inline: Whether to stand below the shell's prompt instead of taking the whole terminal.
     """
     from mlxspec_app.screens.chat import ChatScreen
 
     session = make_session()
-    if desk is None:
-        return _run(session, lambda: ChatScreen(session), theme)
-    desk.keep_chats_of(session)
+    screens: list[ChatScreen] = []
+
+    def make_screen() -> ChatScreen:
+        screens.append(ChatScreen(session, desk))
+        return screens[-1]
+
+    if desk is not None:
+        desk.keep_chats_of(session)
     try:
-        return _run(session, lambda: ChatScreen(session, desk), theme)
+        code = _run(session, make_screen, theme, inline=inline)
     finally:
-        desk.close()
+        if desk is not None:
+            desk.close()
+    return _leave(screens[-1].state, code) if screens else code
 
 
 def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | None = None) -> int:
@@ -113,10 +129,27 @@ def run_race(race: "Race", *, theme: str | None = None) -> int:
     return app.return_code or 0
 
 
-def _run(session: Session, make_screen: Callable[[], Screen[None]], theme: str | None) -> int:
+def _run(
+    session: Session,
+    make_screen: Callable[[], Screen[None]],
+    theme: str | None,
+    *,
+    inline: bool = False,
+) -> int:
     app = MlxspecApp(make_screen, theme)
     try:
-        app.run()
+        app.run(inline=inline)
     finally:
         session.close()
     return app.return_code or 0
+
+
+def _leave(state: ChatState, code: int) -> int:
+    """Print what was said, and why it could not go on where that is so; return the exit code."""
+    text = as_plain_text(state.messages)
+    if text:
+        print(text)
+    if state.phase == "failed":
+        print(f"mlxspec: {safe_text(state.error)}", file=sys.stderr)
+        return code or 1
+    return code

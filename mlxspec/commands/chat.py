@@ -31,10 +31,10 @@ def run(args: Namespace) -> int:
         return run_plain(args, params)
     backend.check_early()
     from mlxspec_app.app import run_chat
-
     from mlxspec_app.desk import find_desk
 
-    return run_chat(lambda: _session(args, params), desk=find_desk(args.data_dir))
+    desk = find_desk(args.data_dir)
+    return run_chat(lambda: _session(args, params), desk=desk, inline=args.inline)
 
 
 def _session(args: Namespace, params: GenerationParams) -> EngineSession:

@@ -1,0 +1,61 @@
+"""What the chat leaves behind: its text in the scrollback, its reason to end on standard error."""
+
+from app_driver import ScriptedSession, chat
+from traces import make_fake
+
+from mlxspec.events import GenerationFailed, TurnStarted
+from mlxspec_app import app as apps
+from mlxspec_app.scrollback import as_plain_text
+from mlxspec_app.session import SessionFailed
+from mlxspec_app.state import fold
+
+
+def test_says_who_said_what():
+    state = fold(make_fake.chat())
+    text = as_plain_text(state.messages)
+    for message in state.messages:
+        name = "you" if message.role == "user" else message.role
+        assert f"{name}> {message.text.rstrip()}" in text
+
+
+def test_an_empty_conversation_leaves_nothing():
+    assert as_plain_text([]) == ""
+
+
+def test_nothing_that_was_said_can_move_the_cursor():
+    state = fold([TurnStarted("user", "a\x1b[2Jb"), GenerationFailed(0.0, "no \x1b[1m\nroom")])
+    assert as_plain_text(state.messages) == (
+        "you> a␛[2Jb\n\nassistant>\n[the reply broke off: no ␛[1m room]"
+    )
+
+
+def test_says_of_a_reply_that_it_is_not_whole():
+    events = make_fake.chat()
+    end = next(i for i, event in enumerate(events) if event.t == "end")
+    assert as_plain_text(fold(events[:end]).messages).endswith("[unfinished]")
+    assert "[" not in as_plain_text(fold(events[: end + 1]).messages)
+
+
+async def test_the_screen_of_the_chat_is_the_one_whose_text_is_left(monkeypatch, capsys):
+    async with chat() as driver:
+        await driver.say("hello")
+        state = driver.screen.state
+    left = leave(monkeypatch, state)
+    out, err = capsys.readouterr()
+    assert (left, err) == (0, "")
+    assert out.startswith("you> hello\n\nassistant> ")
+
+
+def test_a_model_that_could_not_be_loaded_is_told_once_more_and_fails(monkeypatch, capsys):
+    assert leave(monkeypatch, fold([SessionFailed("no model lies in 'x'")])) == 1
+    assert capsys.readouterr() == ("", "mlxspec: no model lies in 'x'\n")
+
+
+def leave(monkeypatch, state):
+    """Run the chat with an app that shows its screen and ends at once."""
+
+    def run(app, *, inline):
+        app.get_default_screen().state = state
+
+    monkeypatch.setattr(apps.MlxspecApp, "run", run)
+    return apps.run_chat(ScriptedSession)
