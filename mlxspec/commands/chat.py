@@ -12,7 +12,8 @@ from mlxspec.commands.adjusting import adjusted
 from mlxspec.commands.options import generation_params, options
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.params import GenerationParams
-from mlxspec_app.bridge import ConversationLike, EngineSession
+from mlxspec_app.bridge import EngineSession
+from mlxspec_app.interpreter import ConversationLike
 from mlxspec_app.session import ModelChoice, ProgressCallback
 
 
