@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.inks import INKS
 from mlxspec_app.themes import THEMES
 
@@ -25,6 +26,7 @@ class Command:
         action: The screen's action, without its argument.
         argument: What follows the name, in a word; "" where nothing does.
         choices: Arguments that are allowed; empty where any text is.
+        rest: What may follow the argument, in a word; "" where nothing does.
         is_optional: Whether the argument may be left out.
         aliases: Other names.
     """
@@ -34,6 +36,7 @@ class Command:
     action: str
     argument: str = ""
     choices: tuple[str, ...] = ()
+    rest: str = ""
     is_optional: bool = False
     aliases: tuple[str, ...] = ()
 
@@ -42,11 +45,8 @@ class Command:
         """The command as it is typed."""
         if not self.argument:
             return f"/{self.name}"
-        return (
-            f"/{self.name} [{self.argument}]"
-            if self.is_optional
-            else f"/{self.name} {self.argument}"
-        )
+        argument = f"[{self.argument}]" if self.is_optional else self.argument
+        return f"/{self.name} {argument}" + (f" [{self.rest}]" if self.rest else "")
 
 
 def _setting(name: str, argument: str, meaning: str) -> Command:
@@ -62,6 +62,14 @@ COMMANDS = (
     Command("replay", "step through the conversation round by round", "replay"),
     Command("copy", "copy the last reply", "copy_reply"),
     Command("code", "copy the last block of code", "copy_code"),
+    Command(
+        "export",
+        "write the conversation to a file; --force replaces one",
+        "export",
+        "FORMAT",
+        tuple(FORMATS),
+        rest="FILE",
+    ),
     Command(
         "ink",
         "colour the text by another property",
@@ -144,6 +152,7 @@ def _check(command: Command, argument: str) -> None:
         raise UnknownCommandError(f"/{command.name} stands alone; got {argument!r} after it")
     if command.argument and not argument and not command.is_optional:
         raise UnknownCommandError(f"{command.usage}: {command.argument} is missing")
-    if argument and command.choices and argument not in command.choices:
+    chosen = argument.partition(" ")[0] if command.rest else argument
+    if argument and command.choices and chosen not in command.choices:
         allowed = ", ".join(command.choices)
-        raise UnknownCommandError(f"{command.argument} is one of {allowed}; got {argument!r}")
+        raise UnknownCommandError(f"{command.argument} is one of {allowed}; got {chosen!r}")

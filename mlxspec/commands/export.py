@@ -34,8 +34,9 @@ def run(args: Namespace) -> int:
 
 
 def _write(out: str, text: str) -> None:
-    # a lone surrogate, which a trace can hold, has no place in UTF-8
-    data = text.encode("utf-8", errors="backslashreplace")
+    from mlxspec_app.export.filing import encoded
+
+    data = encoded(text)
     if out == _STDOUT:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

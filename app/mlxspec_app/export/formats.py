@@ -1,14 +1,12 @@
-"""The table of exports: what each is called, how its files end, and what makes it."""
+"""The table of exports: what each is called, how its files end, and which module makes it.
 
-from collections.abc import Callable
+The modules are imported when they are first needed, as the table is read when the app opens.
+"""
+
 from dataclasses import dataclass
+from importlib import import_module
 
-from mlxspec_app.export.cast import render as cast
-from mlxspec_app.export.csv import render as csv
-from mlxspec_app.export.html import render as html
-from mlxspec_app.export.markdown import render as markdown
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.export.svg import render as svg
 
 
 @dataclass(frozen=True)
@@ -19,22 +17,27 @@ class Format:
         name: The word for it, which is also its option on the command line.
         suffix: How its files end, with the dot.
         meaning: What it is good for, in a few words.
-        render: Makes the text of the file.
+        module: The module of this package that renders it.
     """
 
     name: str
     suffix: str
     meaning: str
-    render: Callable[[Recording], str]
+    module: str
+
+    def render(self, recording: Recording) -> str:
+        """Return the text of the file."""
+        text: str = import_module(f"mlxspec_app.export.{self.module}").render(recording)
+        return text
 
 
 FORMATS = {
     made.name: made
     for made in (
-        Format("html", ".html", "one page that plays it, works offline", html),
-        Format("svg", ".svg", "a picture of the coloured text", svg),
-        Format("cast", ".cast", "a film for the terminal, asciicast v2", cast),
-        Format("md", ".md", "the conversation as Markdown", markdown),
-        Format("csv", ".csv", "a row for every round", csv),
+        Format("html", ".html", "one page that plays it, works offline", "html"),
+        Format("svg", ".svg", "a picture of the coloured text", "svg"),
+        Format("cast", ".cast", "a film for the terminal, asciicast v2", "cast"),
+        Format("md", ".md", "the conversation as Markdown", "markdown"),
+        Format("csv", ".csv", "a row for every round", "csv"),
     )
 }

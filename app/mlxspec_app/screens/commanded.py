@@ -1,12 +1,18 @@
 """A screen that takes commands, typed after a slash or chosen from the palette."""
 
+from functools import partial
+
 from textual.screen import Screen
 
+from mlxspec.errors import TraceError
+from mlxspec.events import Event
 from mlxspec_app.clipboard import copy_text
 from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
+from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.messages import Reply
 from mlxspec_app.palette import CommandProvider
+from mlxspec_app.retell import events_of
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
 from mlxspec_app.themes import THEMES
@@ -73,6 +79,15 @@ class CommandedScreen(Screen[None]):
         blocks = [block for text in replies for block in code_blocks(text)]
         self.copy(blocks[-1] if blocks else "", "no reply holds a block of code yet")
 
+    def action_export(self, text: str) -> None:
+        try:
+            order = read_order(text)
+        except ValueError as error:
+            self.notify(str(error), severity="warning", timeout=4)
+            return
+        events = events_of(self.state)  # before more is said
+        self.run_worker(partial(self._export, order, events), thread=True, exit_on_error=False)
+
     def action_quit(self) -> None:
         self.app.exit()
 
@@ -87,3 +102,21 @@ class CommandedScreen(Screen[None]):
             action(order.argument)
         else:
             action()
+
+    def _export(self, order: FilingOrder, events: list[Event]) -> None:
+        """Write a file and say where it is; runs in a thread of its own."""
+        try:
+            filed = file_away(order, events)
+        except FileExistsError as error:
+            problem = f"{error.filename} is there already: name another file, or add {FORCE}"
+        except TraceError:
+            problem = "there is no reply to export yet"
+        except OSError as error:
+            problem = f"{error.filename} cannot be written: {error.strerror}"
+        else:
+            size = f"{filed.size / 1000:.0f} kB"
+            self.app.call_from_thread(
+                self.notify, f"{filed.path.resolve()} ({size})", title="Exported", timeout=6
+            )
+            return
+        self.app.call_from_thread(self.notify, problem, severity="warning", timeout=6)

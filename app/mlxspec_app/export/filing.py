@@ -1,0 +1,83 @@
+"""Where an export goes: the file that was named, or a free name in the current folder.
+
+A file that is there stays, unless the order ends in `--force`, as on the command line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from os.path import expanduser
+from pathlib import Path
+
+from mlxspec.events import Event
+from mlxspec_app.export.formats import FORMATS, Format
+from mlxspec_app.export.recording import Recording
+
+FORCE = "--force"
+DEFAULT_STEM = "chat"
+
+
+@dataclass(frozen=True)
+class FilingOrder:
+    """What to export, and where to.
+
+    Attributes:
+        format: How.
+        path: The file; None for a free name in the current folder.
+        replaces: Whether a file that is there may be replaced.
+    """
+
+    format: Format
+    path: Path | None = None
+    replaces: bool = False
+
+
+@dataclass(frozen=True)
+class Filed:
+    """A file that was written, and its size in bytes."""
+
+    path: Path
+    size: int
+
+
+def read_order(text: str) -> FilingOrder:
+    """Return what `FORMAT [FILE] [--force]` asks for; a file's name may hold spaces.
+
+    Raises:
+        ValueError: There is no such format.
+    """
+    name, _, rest = text.strip().partition(" ")
+    if name not in FORMATS:
+        raise ValueError(f"cannot export as {name!r}; choose from {', '.join(FORMATS)}")
+    rest = rest.strip()
+    replaces = rest == FORCE or rest.endswith(f" {FORCE}")
+    rest = rest.removesuffix(FORCE).strip() if replaces else rest
+    return FilingOrder(FORMATS[name], Path(rest) if rest else None, replaces)
+
+
+def file_away(order: FilingOrder, events: Sequence[Event]) -> Filed:
+    """Export events to a file.
+
+    Raises:
+        TraceError: There is no reply among the events.
+        FileExistsError: The file is there, and may not be replaced.
+        OSError: The file cannot be written.
+    """
+    stem = order.path.stem if order.path is not None else DEFAULT_STEM
+    data = encoded(order.format.render(Recording.of(stem, events)))
+    path = Path(expanduser(order.path or free_path(Path(), order.format.suffix)))
+    with path.open("wb" if order.replaces else "xb") as file:
+        file.write(data)
+    return Filed(path, len(data))
+
+
+def free_path(folder: Path, suffix: str) -> Path:
+    """Return a name in the folder that no file has: chat.html, chat-2.html, chat-3.html ..."""
+    names = (f"{DEFAULT_STEM}-{n}" if n > 1 else DEFAULT_STEM for n in count(1))
+    paths = (folder / f"{name}{suffix}" for name in names)
+    return next(path for path in paths if not path.exists())
+
+
+def encoded(text: str) -> bytes:
+    """Return the bytes of an export: a lone surrogate, which a trace can hold, is written out."""
+    return text.encode("utf-8", errors="backslashreplace")

@@ -1,0 +1,133 @@
+"""`/export` in the app: the file it makes, the name it takes, and how it says no."""
+
+import pytest
+from app_driver import chat, replay
+from traces import make_fake
+
+from mlxspec.errors import TraceError
+from mlxspec.events import TurnStarted
+from mlxspec_app.commands import UnknownCommandError, parse
+from mlxspec_app.export.filing import encoded, file_away, read_order
+from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.recording import Recording
+from mlxspec_app.state import fold
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "path", "replaces"),
+    [
+        ("html", "html", None, False),
+        ("svg my picture.svg", "svg", "my picture.svg", False),
+        ("md a.md --force", "md", "a.md", True),
+        ("csv a--force", "csv", "a--force", False),
+        ("csv --force", "csv", None, True),
+    ],
+)
+def test_reads_an_order(text, name, path, replaces):
+    order = read_order(text)
+    assert order.format is FORMATS[name]
+    assert (order.path and str(order.path), order.replaces) == (path, replaces)
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(ValueError, match="cannot export as 'pdf'; choose from html, svg"):
+        read_order("pdf a.pdf")
+
+
+def test_a_name_that_is_taken_is_not_taken_again(folder):
+    for expected in ("chat.md", "chat-2.md", "chat-3.md"):
+        assert str(file_away(read_order("md"), make_fake.chat()).path) == expected
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_a_file_that_is_there_stays_unless_the_order_says_otherwise(folder):
+    mine = folder / "mine.md"
+    mine.write_text("mine")
+    with pytest.raises(FileExistsError):
+        file_away(read_order("md mine.md"), make_fake.chat())
+    assert mine.read_text() == "mine"
+    filed = file_away(read_order("md mine.md --force"), make_fake.chat())
+    assert mine.read_text().startswith("## You")
+    assert filed.size == mine.stat().st_size
+
+
+def test_a_file_in_the_home_folder_can_be_named(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    assert file_away(read_order("md ~/a.md"), make_fake.chat()).path == folder / "a.md"
+
+
+def test_a_chat_without_a_reply_makes_no_file(folder):
+    with pytest.raises(TraceError, match="holds no reply"):
+        file_away(read_order("html"), [TurnStarted("user", "hello")])
+    assert list(folder.iterdir()) == []
+
+
+def test_a_lone_surrogate_is_written_out():
+    assert encoded("a\ud800") == b"a\\ud800"
+
+
+def test_the_command_takes_a_format_and_perhaps_a_file():
+    assert parse("/export html").argument == "html"
+    assert parse("/export html a b.html").argument == "html a b.html"
+    for line, message in (("/export", "FORMAT is missing"), ("/export pdf x", "got 'pdf'")):
+        with pytest.raises(UnknownCommandError, match=message):
+            parse(line)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+async def test_a_chat_is_written_and_the_place_named(name, folder):
+    async with chat() as driver:
+        await driver.say("hello")
+        await order(driver, f"/export {name}")
+        assert f"chat{FORMATS[name].suffix}" in notices(driver)
+        state = driver.screen.state
+    made = folder / f"chat{FORMATS[name].suffix}"
+    assert made.stat().st_size > 300
+    if name == "md":
+        assert state.reply.text.strip() in made.read_text()
+
+
+async def test_a_replay_is_written_as_far_as_it_was_shown(folder):
+    events = make_fake.chat()
+    async with replay(events) as driver:
+        await driver.wait(1000)
+        await order(driver, "/export md")
+    expected = FORMATS["md"].render(Recording("", (), tuple(fold(events).messages)))
+    assert (folder / "chat.md").read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/export md taken.md", "taken.md is there already: name another file, or add --force"),
+        ("/export md no/such/folder.md", "cannot be written: No such file or directory"),
+    ],
+)
+async def test_what_cannot_be_written_is_told(line, message, folder):
+    (folder / "taken.md").touch()
+    async with chat() as driver:
+        await driver.say("hello")
+        await order(driver, line)
+        assert message in notices(driver)
+
+
+async def test_an_empty_chat_is_said_to_be(folder):
+    async with chat() as driver:
+        await order(driver, "/export html")
+        assert "there is no reply to export yet" in notices(driver)
+
+
+async def order(driver, line):
+    driver.screen.enter(line)
+    await driver.app.workers.wait_for_complete()
+    await driver.settle()
+
+
+def notices(driver):
+    return " ".join(notice.message for notice in driver.app._notifications)
