@@ -94,6 +94,11 @@ class Track:
         """Its drafter, as the trace states it."""
         return safe_line(self._outcome.drafter) or "no drafter"
 
+    @property
+    def replies(self) -> list[Reply]:
+        """What it says in the end."""
+        return _replies(self._outcome)
+
     def show(self, now: float) -> None:
         """Bring the state to a recorded time, forwards or backwards."""
         position = self.timeline.reached_at(now)

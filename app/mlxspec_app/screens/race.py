@@ -19,6 +19,7 @@ from mlxspec_app.verdict import compare
 from mlxspec_app.widgets.race_bar import RaceBar
 from mlxspec_app.widgets.race_lane import RaceLane
 from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.what_if_panel import WhatIfPanel
 
 FRAMES_PER_S = 30
 FIGURES_PER_S = 5
@@ -42,6 +43,7 @@ class RaceScreen(Screen[None]):
         with Container(id="lanes"):
             for track in self.race.tracks:
                 yield RaceLane(track)
+        yield WhatIfPanel([(track.lane, track.replies) for track in self.race.tracks])
         yield RaceBar(self.race, self.verdict)
         yield Footer(show_command_palette=False)
 
@@ -88,6 +90,12 @@ class RaceScreen(Screen[None]):
     def action_wind(self) -> None:
         self.race.go_to(self.race.duration)
         self._show_now()
+
+    def action_toggle_what_if(self) -> None:
+        self.query_one(WhatIfPanel).toggle_class("-shown")
+
+    def action_what_if(self, step: Literal[1, -1]) -> None:
+        self.query_one(WhatIfPanel).move(step)
 
     def action_next_ink(self) -> None:
         self._ink = next_ink(self._ink)

@@ -1,0 +1,60 @@
+"""Drives a race in tests: two runs, a clock that is moved by hand, and what the screen shows."""
+
+from contextlib import asynccontextmanager
+
+from app_driver import Clock, rows
+from race_runs import decoded_plainly
+from traces import make_fake
+
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.race import Race, Track
+from mlxspec_app.screens.race import RaceScreen
+from mlxspec_app.widgets.race_lane import RaceLane
+from mlxspec_app.widgets.token_message import TokenMessage
+
+TREE = make_fake.tree()
+PLAIN = decoded_plainly(TREE)
+NUM_TOKENS = sum(len(getattr(event, "emit", ())) for event in TREE)
+
+
+class RaceDriver:
+    """A running race, and what it shows."""
+
+    def __init__(self, pilot, race, clock):
+        self.pilot, self.race, self.clock = pilot, race, clock
+
+    async def settle(self):
+        for _ in range(2):
+            if isinstance(self.pilot.app.screen, RaceScreen):
+                self.pilot.app.screen.tick()
+                self.pilot.app.screen.update_panels()
+            await self.pilot.pause(0)
+
+    async def wait(self, seconds):
+        self.clock.now += seconds
+        await self.settle()
+
+    async def press(self, *keys):
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    @property
+    def shown(self):
+        return "\n".join(rows(self.pilot.app.screen))
+
+    @property
+    def texts(self):
+        """The text of the last message of each lane, as its widget has it."""
+        lanes = [list(lane.query(TokenMessage)) for lane in self.pilot.app.screen.query(RaceLane)]
+        return ["\n".join(line.text for line in w[-1]._text.lines) if w else "" for w in lanes]
+
+
+@asynccontextmanager
+async def racing(a=TREE, b=PLAIN, size=(100, 30)):
+    clock = Clock()
+    race = Race([Track("A", a), Track("B", b)], clock)
+    app = MlxspecApp(lambda: RaceScreen(race))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        driver = RaceDriver(pilot, race, clock)
+        await driver.settle()
+        yield driver
