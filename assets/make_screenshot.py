@@ -1,38 +1,131 @@
-"""Make the picture in the README from a recorded chat: `python assets/make_screenshot.py`.
+"""Draw the pictures of the README: `python assets/make_screenshot.py [NAME ...]`.
 
-The app itself draws it: the recording is replayed to its end without a terminal, the statistics
-and the draft tree are opened, and the screen is exported as SVG. Needs no model.
+The app itself draws them: recorded traces are played without a terminal, keys are pressed as a
+user would, and the screen is exported as SVG. Needs no model. `record.py` makes the traces.
 """
 
 import asyncio
+import math
+import os
 import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from mlxspec.events import TurnStarted
 from mlxspec.trace import read_trace
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.race import open_race
 from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.widgets.prompt import Prompt
 
 ASSETS = Path(__file__).parent
-SIZE = (132, 38)
+NARROW, WIDE = (100, 32), (132, 38)
+_FRAMES = 4  # the events, the layout, the panels, the scroll position
 _OUTSIDE = re.compile(r"@font-face\s*\{.*?\}|<!--.*?-->", re.DOTALL)  # fonts from the network
 
 
-async def draw(trace: Path, picture: Path) -> None:
-    """Replay `trace` to its last rounds and write what the screen shows to `picture`."""
-    now = 0.0
-    session = ReplaySession(read_trace(trace), autoplay=True, clock=lambda: now)
-    app = MlxspecApp(lambda: ReplayScreen(session))
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("f3", "f4")
-        now = session.duration
-        for _ in range(4):  # the events, the layout, the panels, the scroll position
-            app.screen.tick()
-            app.screen.update_panels()
-            await pilot.pause()
-        svg = app.export_screenshot(title="mlxspec")
-        picture.write_text(_OUTSIDE.sub("", svg), encoding="utf-8")
+class Stage:
+    """An app without a terminal, and a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._pilot: Pilot[None] | None = None
+
+    @asynccontextmanager
+    async def play(
+        self, make_screen: Callable[[], Screen[None]], size: tuple[int, int]
+    ) -> AsyncIterator[MlxspecApp]:
+        """Run the app on a screen of so many columns and rows."""
+        app = MlxspecApp(make_screen)
+        async with app.run_test(size=size) as self._pilot:
+            await self.settle()
+            yield app
+
+    async def press(self, *keys: str) -> None:
+        assert self._pilot is not None
+        await self._pilot.press(*keys)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let the screen take in what happened, and show it."""
+        assert self._pilot is not None
+        for _ in range(_FRAMES):
+            screen = self._pilot.app.screen
+            if isinstance(screen, ConversationScreen | RaceScreen):
+                screen.tick()
+                screen.update_panels()
+            await self._pilot.pause()
+
+
+async def chat(name: str, *keys: str, size: tuple[int, int] = NARROW, turns: int = 99) -> str:
+    """Return a chat in which a trace answers what the user said in it, after some keys."""
+    stage = Stage()
+    events = list(read_trace(ASSETS / f"{name}.jsonl"))
+    session = ReplaySession(events, speed=math.inf, clock=lambda: stage.now)
+    said = [event.text for event in events if isinstance(event, TurnStarted)]
+    async with stage.play(lambda: ChatScreen(session), size) as app:
+        for text in said[:turns]:
+            app.screen.query_one(Prompt).text = text
+            await stage.press("enter")
+        await stage.press(*keys)
+        return _picture(app)
+
+
+async def replay(name: str, share: float, *keys: str, size: tuple[int, int] = WIDE) -> str:
+    """Return a replay that was played to a share of its time, after some keys."""
+    stage = Stage()
+    session = ReplaySession(
+        read_trace(ASSETS / f"{name}.jsonl"), autoplay=True, clock=lambda: stage.now
+    )
+    async with stage.play(lambda: ReplayScreen(session), size) as app:
+        stage.now = session.duration * share
+        await stage.settle()
+        await stage.press(*keys)
+        return _picture(app)
+
+
+async def race(names: tuple[str, str], share: float, *keys: str) -> str:
+    """Return a race of two traces that was played to a share of its time, after some keys."""
+    stage = Stage()
+    run = open_race([ASSETS / f"{name}.jsonl" for name in names], clock=lambda: stage.now)
+    async with stage.play(lambda: RaceScreen(run), WIDE) as app:
+        stage.now = run.duration * share
+        await stage.settle()
+        await stage.press(*keys)
+        return _picture(app)
+
+
+def _picture(app: MlxspecApp) -> str:
+    return _OUTSIDE.sub("", app.export_screenshot(title="mlxspec"))
+
+
+PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
+    "chat": lambda: chat("chat", "f3", "f4", size=WIDE, turns=2),
+    "tree": lambda: replay("sampling", 0.5, "space", "f3", "f4", "right_curly_bracket"),
+    "drafters": lambda: chat("code", *["f2"] * 4),
+    "sampling": lambda: chat("sampling", "f2"),
+    "rotating": lambda: chat("rotating", size=NARROW),
+    "replay": lambda: replay("code", 0.4, "space", "f3", "right_curly_bracket", size=NARROW),
+    "race": lambda: race(("code-plain", "code"), 0.3, "w"),
+    "help": lambda: chat("chat", "f1", turns=1),
+}
+
+
+async def draw(names: list[str]) -> None:
+    """Draw the named pictures."""
+    for name in names:
+        (ASSETS / f"{name}.svg").write_text(await PICTURES[name](), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    asyncio.run(draw(ASSETS / "chat.jsonl", ASSETS / "chat.svg"))
+    os.environ.pop("NO_COLOR", None)
+    asyncio.run(draw(sys.argv[1:] or list(PICTURES)))

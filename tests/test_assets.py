@@ -1,0 +1,69 @@
+"""The recordings that come with the project, and the pictures drawn from them."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from mlxspec.events import GenerationFinished, GenerationStarted
+from mlxspec.trace import read_trace
+from mlxspec_app.race import Track
+from mlxspec_app.verdict import compare
+
+ASSETS = Path(__file__).parent.parent / "assets"
+MOST_BYTES = 150_000
+
+
+def script(name):
+    """A program of the folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ASSETS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+NAMES = list(script("record").COMMANDS)
+
+
+def test_every_recording_can_be_made_anew():
+    assert {path.stem for path in ASSETS.glob("*.jsonl")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_is_small_and_whole(name):
+    path = ASSETS / f"{name}.jsonl"
+    assert path.stat().st_size < MOST_BYTES
+    assert isinstance(list(read_trace(path))[-1], GenerationFinished)
+
+
+def about(name):
+    return next(e for e in read_trace(ASSETS / f"{name}.jsonl") if isinstance(e, GenerationStarted))
+
+
+def kinds(name):
+    emitted = (getattr(e, "emit", ()) for e in read_trace(ASSETS / f"{name}.jsonl"))
+    return {token.kind for tokens in emitted for token in tokens}
+
+
+def test_the_sampled_one_is_sampled_and_shows_every_kind_of_token():
+    assert about("sampling").sampling["temperature"] > 0
+    assert kinds("sampling") >= {"accepted", "corrected", "bonus"}
+
+
+def test_the_rotating_one_writes_more_than_its_cache_holds():
+    assert about("rotating").cache.startswith("rotating 128")
+    assert Track.from_file("A", ASSETS / "rotating.jsonl").total > 128
+
+
+def test_the_code_was_written_with_and_without_drafts_and_is_the_same():
+    drafted, plain = (list(read_trace(ASSETS / f"{n}.jsonl")) for n in ("code", "code-plain"))
+    assert compare(drafted, plain).kind == "identical"
+    assert kinds("code-plain") == {"plain"}
+
+
+@pytest.mark.parametrize(("name", "words"), [("help", "What the colours"), ("race", "expected")])
+async def test_a_picture_shows_the_app_and_loads_nothing(name, words):
+    svg = await script("make_screenshot").PICTURES[name]()
+    assert words in svg.replace("&#160;", " ")
+    assert "url(http" not in svg
+    assert "@import" not in svg
