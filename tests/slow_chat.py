@@ -1,4 +1,4 @@
-"""The chat over a recording that answers slowly, as a program: `slow_chat.py FOLDER SPEED`."""
+"""The chat over a slow recording, as a program: `slow_chat.py FOLDER SPEED [inline]`."""
 
 import sys
 
@@ -9,4 +9,10 @@ from mlxspec_app.desk import find_desk
 from mlxspec_app.replay import ReplaySession
 
 folder, speed = sys.argv[1], float(sys.argv[2])
-sys.exit(run_chat(lambda: ReplaySession(make_fake.chat(), speed=speed), desk=find_desk(folder)))
+sys.exit(
+    run_chat(
+        lambda: ReplaySession(make_fake.chat(), speed=speed),
+        desk=find_desk(folder),
+        inline="inline" in sys.argv,
+    )
+)

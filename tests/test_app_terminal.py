@@ -13,6 +13,7 @@ from mlxspec.trace import TraceWriter
 from mlxspec_app.store.reader import open_reader
 
 SLOW_CHAT = str(Path(__file__).parent / "slow_chat.py")
+ALTERNATE_SCREEN = b"\x1b[?1049h"
 ENTER, CTRL_C, CTRL_Q = "\r", "\x03", "\x11"
 
 
@@ -81,3 +82,18 @@ def test_a_chat_that_is_killed_leaves_what_was_said_in_the_store(start, tmp_path
     turn, reply = last_chat(tmp_path)
     assert (turn.role, turn.text) == ("user", "hello")
     assert (reply.role, reply.state) == ("assistant", "partial")
+
+
+@pytest.mark.parametrize("place", ["", "inline"])
+def test_what_was_said_stays_in_the_scrollback(start, tmp_path, place):
+    terminal = start(SLOW_CHAT, str(tmp_path), "inf", place)
+    terminal.wait_for("Message")
+    terminal.press("hello" + ENTER)
+    terminal.wait_for("tok/s")
+    terminal.press(CTRL_C)
+    assert terminal.wait_for_end() == 0
+    assert terminal.modes_left_on == set()
+    assert terminal.is_as_before
+    assert (ALTERNATE_SCREEN in terminal.written) == (not place)
+    *_, last = terminal.written.split(b"\x1b[")  # plain text, once the app has gone
+    assert b"you> hello\r\n\r\nassistant> Speculative decoding" in last

@@ -6,7 +6,9 @@ The ids let a user's key map rebind an action without naming its default key.
 from textual.binding import Binding
 
 COMMON = (
-    Binding("f1", "help", "Help", id="app.help", tooltip="what the colours, keys and commands mean"),
+    Binding(
+        "f1", "help", "Help", id="app.help", tooltip="what the colours, keys and commands mean"
+    ),
     Binding("f2", "next_ink", "Ink", id="view.ink", tooltip="colour by another property"),
     Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
     Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
