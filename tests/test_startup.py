@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from app_driver import ScriptedSession, rows, running
 
-from mlxspec_app.bench.startup import first_frame_s
+from mlxspec_app.bench.startup import start
 from mlxspec_app.session import SessionReady
 
 TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
@@ -44,12 +44,14 @@ def note_app(session):
 
 
 def test_a_frame_is_painted_on_a_terminal():
-    assert 0 < first_frame_s(["replay", TRACE]) < 30
+    made = start(["replay", TRACE])
+    assert 0 < made.first_frame_s < 30
+    assert made.processor_s > 0
 
 
 def test_a_command_that_paints_nothing_is_said_to():
     with pytest.raises(RuntimeError, match=r"no frame was painted.*cannot read"):
-        first_frame_s(["replay", "no-such-file.jsonl"])
+        start(["replay", "no-such-file.jsonl"])
 
 
 def test_a_chat_without_mlx_says_so_before_the_screen_opens():

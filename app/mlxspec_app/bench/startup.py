@@ -2,8 +2,9 @@
 
 Each run is a new process on a terminal of its own, as a user would start it. The clock stops at
 the first bytes that paint the app's name after the command has taken the screen, and the process
-is killed then: nothing that comes later, such as loading a model, is waited for. Arguments are
-those of mlxspec; left out, `chat`.
+is killed then: nothing that comes later, such as loading a model, is waited for. The processor
+time beside it says how much of that a busy machine added. Arguments are those of mlxspec; left
+out, `chat`.
 """
 
 import fcntl
@@ -17,6 +18,7 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 RUNS = 9
 TIMEOUT_S = 30.0
@@ -25,8 +27,21 @@ _SCREEN_TAKEN = b"\x1b[?1049h"
 _NAME = b" mlxspec "
 
 
-def first_frame_s(arguments: Sequence[str]) -> float:
-    """Return the seconds from the start of a process to its first painted frame.
+@dataclass(frozen=True)
+class Start:
+    """One start of a command.
+
+    Attributes:
+        first_frame_s: Seconds from the start of the process to its first painted frame.
+        processor_s: Processor seconds it had used by then.
+    """
+
+    first_frame_s: float
+    processor_s: float
+
+
+def start(arguments: Sequence[str]) -> Start:
+    """Start mlxspec with some arguments, and end it once a frame is there.
 
     Raises:
         RuntimeError: The process ended, or painted nothing in time; with what it wrote.
@@ -38,11 +53,12 @@ def first_frame_s(arguments: Sequence[str]) -> float:
         os.execv(sys.executable, [sys.executable, "-m", "mlxspec", *arguments])
     try:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        return _wait_for_frame(terminal, began)
+        first_frame_s = _wait_for_frame(terminal, began)
     finally:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        _, _, used = os.wait4(pid, 0)
         os.close(terminal)
+    return Start(first_frame_s, used.ru_utime + used.ru_stime)
 
 
 def _wait_for_frame(terminal: int, began: float) -> float:
@@ -60,11 +76,14 @@ def _wait_for_frame(terminal: int, began: float) -> float:
 def main(arguments: Sequence[str]) -> None:
     """Print the median, the best and the worst of several runs; a first one only warms files up."""
     arguments = arguments or ["chat"]
-    first_frame_s(arguments)
-    times = sorted(first_frame_s(arguments) for _ in range(RUNS))
+    start(arguments)
+    starts = [start(arguments) for _ in range(RUNS)]
+    times = sorted(one.first_frame_s for one in starts)
+    processor_s = statistics.median(one.processor_s for one in starts)
     print(
         f"mlxspec {' '.join(arguments)}: first frame after {statistics.median(times):.3f} s "
-        f"(median of {RUNS}; {times[0]:.3f} to {times[-1]:.3f})"
+        f"(median of {RUNS}; {times[0]:.3f} to {times[-1]:.3f}); "
+        f"processor {processor_s:.3f} s"
     )
 
 
