@@ -1,5 +1,8 @@
 """What the chat leaves behind: its text in the scrollback, its reason to end on standard error."""
 
+import io
+import sys
+
 from app_driver import ScriptedSession, chat
 from traces import make_fake
 
@@ -49,6 +52,14 @@ async def test_the_screen_of_the_chat_is_the_one_whose_text_is_left(monkeypatch,
 def test_a_model_that_could_not_be_loaded_is_told_once_more_and_fails(monkeypatch, capsys):
     assert leave(monkeypatch, fold([SessionFailed("no model lies in 'x'")])) == 1
     assert capsys.readouterr() == ("", "mlxspec: no model lies in 'x'\n")
+
+
+def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert leave(monkeypatch, fold([TurnStarted("user", "Grüße 你好")])) == 0
+    terminal.flush()
+    assert terminal.buffer.getvalue() == b"you> Gr??e ??\n"
 
 
 def leave(monkeypatch, state):

@@ -148,7 +148,8 @@ def _leave(state: ChatState, code: int) -> int:
     """Print what was said, and why it could not go on where that is so; return the exit code."""
     text = as_plain_text(state.messages)
     if text:
-        print(text)
+        encoding = sys.stdout.encoding  # a terminal may know fewer characters than the model
+        print(text.encode(encoding, "replace").decode(encoding))
     if state.phase == "failed":
         print(f"mlxspec: {safe_text(state.error)}", file=sys.stderr)
         return code or 1
