@@ -70,15 +70,14 @@ class Outlook:
 
 def outlooks(runs: Sequence[Sequence[Reply]]) -> list[Outlook]:
     """Return what each run leads to expect; runs of one target on one machine share their costs."""
-    rounds = [[round_ for reply in replies for round_ in reply.rounds] for replies in runs]
     setups = [_setup(replies) for replies in runs]
     found: list[Outlook] = []
-    for own, setup, replies in zip(rounds, setups, runs, strict=True):
-        alike = [other for other, its in zip(rounds, setups, strict=True) if its == setup]
-        costs = forward_costs(round_ for other in alike for round_ in other)
-        found.append(
-            Outlook(tuple(expectations(positions(own), costs, drafting_ms(own))), _speed(replies))
-        )
+    for own, setup in zip(runs, setups, strict=True):
+        alike = [replies for replies, its in zip(runs, setups, strict=True) if its == setup]
+        costs = forward_costs(round_ for replies in alike for round_ in _rounds(replies))
+        rounds = _rounds(own)
+        expected = expectations(positions(rounds), costs, drafting_ms(rounds))
+        found.append(Outlook(tuple(expected), _speed(own)))
     return found
 
 
@@ -152,6 +151,10 @@ def _chain(round_: Round) -> list[bool]:
         if not judged[-1]:
             break
     return judged
+
+
+def _rounds(replies: Iterable[Reply]) -> list[Round]:
+    return [round_ for reply in replies for round_ in reply.rounds]
 
 
 def _setup(replies: Sequence[Reply]) -> tuple[str, ...]:
