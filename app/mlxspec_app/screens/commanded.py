@@ -2,8 +2,6 @@
 
 from functools import partial
 
-from textual.screen import Screen
-
 from mlxspec.errors import TraceError
 from mlxspec.events import Event
 from mlxspec_app.clipboard import copy_text
@@ -13,12 +11,13 @@ from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.messages import Reply
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.retell import events_of
+from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
 from mlxspec_app.themes import THEMES
 
 
-class CommandedScreen(Screen[None]):
+class CommandedScreen(SteadyScreen[None]):
     """Carries out the commands of `mlxspec_app.commands`; an action it lacks is said to be.
 
     Attributes:

@@ -6,7 +6,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from mlxspec_app.inks import INKS, next_ink
@@ -15,6 +14,7 @@ from mlxspec_app.keymap_recordings import RACE
 from mlxspec_app.race import Race
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.verdict import compare
 from mlxspec_app.widgets.race_bar import RaceBar
 from mlxspec_app.widgets.race_lane import RaceLane
@@ -25,7 +25,7 @@ FRAMES_PER_S = 30
 FIGURES_PER_S = 5
 
 
-class RaceScreen(Screen[None]):
+class RaceScreen(SteadyScreen[None]):
     """Plays a race; stacks the lanes where the terminal is narrow."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(RACE)
