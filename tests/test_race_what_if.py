@@ -53,13 +53,13 @@ async def test_w_opens_the_table_and_arrows_choose_another_k():
     async with racing(TREE, PLAIN, size=(120, 40)) as driver:
         panel = driver.pilot.app.screen.query_one(WhatIfPanel)
         await driver.press("up")
-        assert "expected from this trace" not in driver.shown
+        assert "expected from these traces" not in driver.shown
         await driver.press("w")
-        assert "expected from this trace if drafts were chains of k tokens" in driver.shown
+        assert "expected from these traces, if drafts were chains of k" in driver.shown
         chosen = panel._k
         await driver.press("up")
         assert f"[{chosen + 1}]" in driver.shown
         await driver.press("down", "down", *["down"] * 20)
         assert "[1]" in driver.shown
         await driver.press("w")
-        assert "expected from this trace" not in driver.shown
+        assert "expected from these traces" not in driver.shown

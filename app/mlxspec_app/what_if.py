@@ -5,6 +5,9 @@ where ci is the share of chains whose i-th token was accepted once the token bef
 shares are the run's own. Of a tree only the first choice at every node counts, for that is what a
 chain would have held. Milliseconds are those that forwards of so many rows took in the recordings;
 between two measured widths a straight line is assumed, beyond them nothing is.
+
+Deep places flatter: they were judged only where the run drafted so deep, which many drafters do
+when they are sure.
 """
 
 from bisect import bisect_left

@@ -9,7 +9,7 @@ from mlxspec_app.messages import Reply
 from mlxspec_app.what_if import MOST_DRAFTED, best, outlooks
 from mlxspec_app.widgets.what_if_rows import what_if_rows
 
-_TITLE = "expected from this trace if drafts were chains of k tokens"
+_TITLE = "expected from these traces, if drafts were chains of k"
 _LEGEND = "* fastest   ~ between measured widths   ↑ ↓ k   w closes"
 
 

@@ -43,7 +43,7 @@ def _head(one: int, k: int) -> tuple[str, str]:
 
 def _run_rows(name: str, outlook: Outlook, shown: range, k: int) -> list[Content]:
     if not outlook.expected:
-        line = f"{name} drafted nothing: nothing is to be expected from this trace"
+        line = f"{name} drafted nothing: nothing is to be expected"
         return [Content.styled(line, _MUTED)]
     fastest = best(outlook.expected)
     by_k = {one.k: one for one in outlook.expected}
