@@ -5,6 +5,7 @@ from race_runs import decoded_plainly
 from traces import make_fake
 
 from mlxspec.events import (
+    CostMeasured,
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -148,3 +149,10 @@ def test_runs_of_other_machines_do_not():
     other = reply_of(*[plain(4.0)] * 3, device="another")
     outlook, _ = outlooks([[reply_of(*[chain(3, 3)] * 3)], [other]])
     assert [one.round_ms for one in outlook.expected] == [None, None, 11.0]
+
+
+def test_a_cost_that_was_measured_on_purpose_comes_before_what_forwards_took():
+    reply = reply_of(*[chain(3, 3)] * 3)
+    reply.cost = CostMeasured(0.0, 100, (1, 2, 4), (4.0, 5.0, 9.0))
+    (outlook,) = outlooks([[reply]])
+    assert [one.round_ms for one in outlook.expected] == [6.0, 8.0, 10.0]

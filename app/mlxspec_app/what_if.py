@@ -3,8 +3,9 @@
 A round with a chain of k drafted tokens emits 1 + c1 + c1 c2 + ... + c1 ... ck tokens on average,
 where ci is the share of chains whose i-th token was accepted once the token before it was. The
 shares are the run's own. Of a tree only the first choice at every node counts, for that is what a
-chain would have held. Milliseconds are those that forwards of so many rows took in the recordings;
-between two measured widths a straight line is assumed, beyond them nothing is.
+chain would have held. Milliseconds are those measured between the replies, or else those that
+forwards of so many rows took in them; between two measured widths a straight line is assumed,
+beyond them nothing is.
 
 Deep places flatter: they were judged only where the run drafted so deep, which many drafters do
 when they are sure.
@@ -77,7 +78,7 @@ def outlooks(runs: Sequence[Sequence[Reply]]) -> list[Outlook]:
     found: list[Outlook] = []
     for own, setup in zip(runs, setups, strict=True):
         alike = [replies for replies, its in zip(runs, setups, strict=True) if its == setup]
-        costs = forward_costs(round_ for replies in alike for round_ in _rounds(replies))
+        costs = _costs([reply for replies in alike for reply in replies])
         rounds = _rounds(own)
         expected = expectations(positions(rounds), costs, drafting_ms(rounds))
         found.append(Outlook(tuple(expected), _speed(own)))
@@ -158,6 +159,14 @@ def _chain(round_: Round) -> list[bool]:
 
 def _rounds(replies: Iterable[Reply]) -> list[Round]:
     return [round_ for reply in replies for round_ in reply.rounds]
+
+
+def _costs(replies: Sequence[Reply]) -> dict[int, float]:
+    """Return what was measured on purpose, and where nothing was, what the forwards took."""
+    measured = [reply.cost for reply in replies if reply.cost is not None]
+    if not measured:
+        return forward_costs(_rounds(replies))
+    return dict(zip(measured[-1].widths, measured[-1].ms, strict=True))
 
 
 def _setup(replies: Sequence[Reply]) -> tuple[str, ...]:
