@@ -1,1 +1,1 @@
-"""What the app costs, measured: each module is a program that prints its figures."""
+"""Measures what the app costs while a reply streams in: `python -m mlxspec_app.bench`."""
