@@ -92,7 +92,7 @@ def test_a_lane_too_narrow_says_that_it_leaves_out():
 
 
 def test_a_bonus_token_is_marked_as_one():
-    assert token_row(FULL, 50, probs=False)[0].plain.split() == ["✓a", "+b"]
+    assert token_row(FULL, 50, probs=False)[0].plain.split() == ["✓a", "✚b"]
     assert outcome(FULL).plain == "k=1  kept 1 +1"
 
 

@@ -57,7 +57,7 @@ def test_asks_nothing_of_the_network():
 def test_holds_a_legend_and_the_figures():
     recording = export_traces.chat()
     shown = [text for _, text in texts_of(svg.render(recording))]
-    assert {"✓ accepted", "→ corrected", "+ bonus", "· plain"} <= set(shown)
+    assert {"✓ accepted", "→ corrected", "✚ bonus", "· plain"} <= set(shown)
     assert sum("tok/s" in text for text in shown) == len(recording.replies)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from textual.app import App
 from textual.screen import Screen
 
 from mlxspec_app.replay import ReplaySession
@@ -19,7 +18,8 @@ from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
-from mlxspec_app.themes import THEMES, fallback_colours
+from mlxspec_app.themed_app import ThemedApp
+from mlxspec_app.themes import THEMES
 
 if TYPE_CHECKING:
     from mlxspec_app.desk import Desk
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 THEME_NAMES = tuple(theme.name for theme in THEMES)
 
 
-class MlxspecApp(App[None]):
+class MlxspecApp(ThemedApp):
     """A Textual app around one screen."""
 
     TITLE = "mlxspec"
@@ -48,17 +48,12 @@ class MlxspecApp(App[None]):
             theme: Name of the theme; without one, TEXTUAL_THEME decides, else the first theme.
         """
         super().__init__()
-        for known in THEMES:
-            self.register_theme(known)
         wanted = theme or os.environ.get("TEXTUAL_THEME", "")
         self.theme = wanted if wanted in self.available_themes else THEME_NAMES[0]
         self._make_screen = make_screen
 
     def get_default_screen(self) -> Screen[Any]:
         return self._make_screen()
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return fallback_colours(dark=self.current_theme.dark)
 
 
 def run_chat(

@@ -27,7 +27,7 @@ _FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberat
 _SAID = "\u276f "
 _NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # no escape exists for these
 _KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
-_SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "+", "plain": "·"}
+_SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
 
 
 @dataclass

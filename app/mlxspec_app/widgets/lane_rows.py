@@ -11,7 +11,7 @@ SIGNS: dict[Mark, str] = {
     "rejected": "✗",
     "skipped": "·",
     "corrected": "→",
-    "bonus": "+",
+    "bonus": "✚",
     "plain": "",
 }
 MARK_STYLES: dict[Mark, str] = {

@@ -1,10 +1,14 @@
 """The prompt: a text area that grows with its text, sends on Enter and remembers what was sent."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual import events
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.widgets import TextArea
+
+from mlxspec_app.ascii_filter import without_ascii
 
 _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
@@ -63,6 +67,10 @@ class Prompt(TextArea):
             return
         event.stop()
         event.prevent_default()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        return without_ascii(filters) if self.text else filters  # the placeholder is our own
 
     def restore(self, text: str) -> None:
         """Put text back that was to be sent, before what has been typed since."""

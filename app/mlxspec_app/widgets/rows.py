@@ -9,9 +9,10 @@ from rich.style import Style
 from textual.selection import Selection
 
 from mlxspec_app.messages import Span
-from mlxspec_app.wrap import Row, Run, WrappedText
+from mlxspec_app.wrap import Line, Row, Run, WrappedText
 
 _NO_UNDERLINE = Style(underline=False)
+_UNDERLINE = Style(underline=True)
 
 
 def draw_run(
@@ -37,6 +38,27 @@ def draw_run(
             piece_style += selection_style
         pieces.append(Segment(text[start:end], piece_style))
     return pieces
+
+
+def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
+    """Return whether a run begins a round that is not the first of its message.
+
+    A row that was broken after the space of a token begins with the word of the same token, and
+    the space hangs over the end of the row before, unseen: there the word begins the round.
+    """
+    if run.tag == 0 or spans[run.tag].round == spans[run.tag - 1].round:
+        return False
+    start = run.start
+    while start and line.text[start - 1] == " " and line.tag_at(start - 1) == run.tag:
+        start -= 1
+    return start == 0 or line.tag_at(start - 1) != run.tag
+
+
+def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
+    """Return the pieces of a run with a line below the first character: a round begins there."""
+    (text, style, _), *rest = pieces
+    tick = Segment(text[0], style + _UNDERLINE if style is not None else _UNDERLINE)
+    return [tick, Segment(text[1:], style), *rest]
 
 
 def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:

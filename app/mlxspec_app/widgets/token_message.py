@@ -11,22 +11,32 @@ from typing import ClassVar, get_args
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
+from mlxspec_app.ascii_filter import sign, without_ascii
 from mlxspec_app.bars import block
 from mlxspec_app.inks import INKS, Ink, StyleName
 from mlxspec_app.messages import Span
 from mlxspec_app.safe_text import safe_text
-from mlxspec_app.widgets.rows import accepted_share, cells_to_draw, draw_run, selected_in
+from mlxspec_app.widgets.rows import (
+    accepted_share,
+    cells_to_draw,
+    draw_run,
+    opens_round,
+    selected_in,
+    with_tick,
+)
 from mlxspec_app.wrap import Run, WrappedText
 
 GUTTER = 2
 MEASURE = 100  # longer rows are hard to read
 _PREFIX = "token-message--"
 _SAID = "\u276f "
+_CARET = "▍"
 
 
 class TokenMessage(Widget):
@@ -65,6 +75,8 @@ class TokenMessage(Widget):
         .token-message--gutter { color: $spec-muted; }
         .token-message--share { color: $spec-accepted 45%; }
         .token-message--caret { color: $foreground; }
+        &:nocolor .token-message--step-1 { text-style: dim; }
+        &:ansi .token-message--step-1 { text-style: dim; }
     }
     TokenMessage.-said {
         background: $surface;
@@ -133,6 +145,9 @@ class TokenMessage(Widget):
     def selection_updated(self, selection: Selection | None) -> None:
         self._forget_all()
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return without_ascii(super().get_line_filters())
+
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return container.width
 
@@ -182,17 +197,14 @@ class TokenMessage(Widget):
         row = self._text.rows[y]
         runs = self._text.runs(row)
         chosen = selected_in(row, self.text_selection)
-        segments = [
-            segment
-            for run in runs
-            for segment in draw_run(
-                self._text.lines[row.line].text,
-                run,
-                chosen,
-                self._run_style(run),
-                self._selection_style,
-            )
-        ]
+        line = self._text.lines[row.line]
+        is_banded = self._is_tinted or not self._ink.bands
+        segments = []
+        for run in runs:
+            drawn = draw_run(line.text, run, chosen, self._run_style(run), self._selection_style)
+            if not is_banded and opens_round(line, run, self._spans):
+                drawn = with_tick(drawn)
+            segments += drawn
         strip = (
             Strip(segments)
             .crop(0, cells_to_draw(self._text, row))
@@ -200,15 +212,16 @@ class TokenMessage(Widget):
         )
         parts = [Strip([self._gutter(y, runs)]), strip]
         if self._streaming and y == len(self._text.rows) - 1:
-            parts.append(Strip([Segment("▍", self._style("caret"))]))
+            parts.append(Strip([Segment(sign(self.app, _CARET), self._style("caret"))]))
         return Strip.join(parts).adjust_cell_length(self.size.width, self.rich_style)
 
     def _gutter(self, y: int, runs: Sequence[Run]) -> Segment:
         """Return the margin: a prompt sign, or the share of the row that was drafted."""
         if self._said:
-            return Segment(_SAID if y == 0 else "  ", self._style("gutter"))
+            said = sign(self.app, _SAID)
+            return Segment(said if y == 0 else "  ", self._style("gutter"))
         share = accepted_share(runs, self._spans) if self._ink.bands else 0.0
-        return Segment(block(share) + " ", self._style("share"))
+        return Segment(sign(self.app, block(share)) + " ", self._style("share"))
 
     def _run_style(self, run: Run) -> Style:
         style = self._span_style(self._spans[run.tag])
@@ -223,7 +236,14 @@ class TokenMessage(Widget):
 
     @property
     def _selection_style(self) -> Style:
+        if not self._is_tinted:
+            return Style(reverse=True)
         return Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
+
+    @property
+    def _is_tinted(self) -> bool:
+        """Whether backgrounds can tell things apart."""
+        return not (self.app.no_color or self.app.native_ansi_color)
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(_PREFIX + name)
