@@ -11,6 +11,7 @@ from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.session import ProofFinished
+from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.tree_panel import TreePanel
@@ -98,7 +99,10 @@ async def test_inks_and_themes_are_chosen_by_name():
         assert driver.screen.ink.name == "surprise"
         assert driver.app.theme == "day"
         await driver.say("/theme")
-        assert driver.app.theme == "mint"
+        assert driver.app.theme == THEMES[THEMES.index(DAY) + 1].name
+        await driver.say(f"/theme {THEMES[-1].name}")
+        await driver.say("/theme")
+        assert driver.app.theme == THEMES[0].name
 
 
 async def test_a_setting_goes_to_the_session(monkeypatch):

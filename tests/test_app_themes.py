@@ -7,9 +7,13 @@ Machado, Oliveira and Fernandes 2009 for full protanopia, deuteranopia and trita
 from itertools import combinations, pairwise
 
 import pytest
+from app_driver import chat
+from rich.color import Color as TerminalColour
 from textual.color import Color
+from textual.filter import NoColor
 
 from mlxspec_app.themes import THEMES
+from mlxspec_app.widgets.token_message import TokenMessage
 
 TOKENS = ("spec-plain", "spec-accepted", "spec-corrected", "spec-bonus", "spec-rejected")
 BANDS = ("spec-band-a", "spec-band-b")
@@ -32,8 +36,10 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-LEAST_DIFFERENCE = {"mint": 27, "day": 16}
-THEME = pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+LEAST_DIFFERENCE = {"mint": 27, "day": 16, "dusk": 29, "contrast": 22}
+LEAST_STEP = 8
+OWN = [theme for theme in THEMES if not theme.ansi]
+THEME = pytest.mark.parametrize("theme", OWN, ids=lambda theme: theme.name)
 
 
 def linear(colour):
@@ -76,8 +82,8 @@ def difference(one, other, vision):
 @THEME
 @pytest.mark.parametrize("name", [*TOKENS, *STEPS])
 def test_tokens_are_readable_on_every_background(theme, name):
-    backgrounds = [theme.background, *(theme.variables[band] for band in BANDS)]
-    for background in backgrounds:
+    bands = [theme.variables[band] for band in BANDS]
+    for background in (theme.background, theme.surface, theme.panel, *bands):
         assert contrast(theme.variables[name], background) >= 4.5
 
 
@@ -108,6 +114,26 @@ def test_each_step_stands_out_more_than_the_one_before(theme):
 
 @THEME
 @pytest.mark.parametrize("vision", VISION)
+def test_neighbouring_steps_look_different_to_everyone(theme, vision):
+    for quieter, louder in pairwise(theme.variables[name] for name in STEPS):
+        assert difference(quieter, louder, vision) >= LEAST_STEP, (quieter, louder)
+
+
+@THEME
+def test_the_bands_of_rounds_are_two(theme):
+    one, other = (theme.variables[band] for band in BANDS)
+    assert 3 < difference(one, other, "normal") < 25
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_the_contrast_theme_keeps_the_enhanced_level(name):
+    theme = next(theme for theme in OWN if theme.name == "contrast")
+    for background in (theme.background, theme.surface, theme.panel, theme.variables[BANDS[1]]):
+        assert contrast(theme.variables[name], background) >= 7
+
+
+@THEME
+@pytest.mark.parametrize("vision", VISION)
 def test_kinds_of_tokens_look_different_to_everyone(theme, vision):
     for one, other in combinations(TOKENS, 2):
         found = difference(theme.variables[one], theme.variables[other], vision)
@@ -124,3 +150,46 @@ def test_token_colours_are_in_the_xterm_cube(theme):
     steps = {0, 95, 135, 175, 215, 255}
     for name in TOKENS[1:]:
         assert set(Color.parse(theme.variables[name]).rgb) <= steps
+
+
+def test_there_are_four_themes_and_the_colours_of_the_terminal():
+    names = [theme.name for theme in THEMES]
+    assert names == ["mint", "day", "dusk", "contrast", "terminal", "terminal-light"]
+
+
+@pytest.mark.parametrize(
+    ("theme", "numbers"), [("terminal", [14, 11, 13, 9]), ("terminal-light", [6, 3, 5, 1])]
+)
+async def test_the_terminals_own_colours_reach_the_terminal(theme, numbers):
+    async with chat(theme=theme) as driver:
+        await driver.say("hello")
+        message = driver.screen.query(TokenMessage).last()
+        for kind, number in zip(("accepted", "corrected", "bonus"), numbers, strict=False):
+            assert message._style(kind).color == TerminalColour.from_ansi(number)
+        assert Color.parse(driver.app.theme_variables["spec-rejected"]).ansi == numbers[3]
+        assert not painted_backgrounds(driver) - {"default"}
+
+
+async def test_themes_of_both_sorts_can_be_changed_to_from_each_other():
+    async with chat() as driver:
+        await driver.say("hello")
+        for theme in [*THEMES[::-1], THEMES[-1]]:
+            await driver.say(f"/theme {theme.name}")
+            assert driver.app.theme == theme.name
+            assert ("default" in painted_backgrounds(driver)) == theme.ansi
+
+
+async def test_no_colour_is_left_of_the_terminals_own_where_none_is_wanted(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with chat() as driver:
+        await driver.say("/theme terminal")
+        assert any(isinstance(item, NoColor) for item in driver.app.get_line_filters())
+        await driver.say("/theme mint")
+        assert not any(isinstance(item, NoColor) for item in driver.app.get_line_filters())
+
+
+def painted_backgrounds(driver):
+    """The names of the backgrounds on the screen; rgb() where they are not the terminal's own."""
+    strips = driver.app.screen._compositor.render_strips()
+    styles = [segment.style for strip in strips for segment in strip]
+    return {style.bgcolor.name for style in styles if style is not None and style.bgcolor}

@@ -40,7 +40,7 @@ class StatusBar(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        name = Content.styled(_NAME, "bold $background on $foreground")
+        name = Content.styled(_NAME, "bold reverse")
         if self._note:
             name += Content.styled(f" {self._note} ", "$foreground on $spec-line")
         width = self.size.width - name.cell_length - _GAP
