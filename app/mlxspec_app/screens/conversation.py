@@ -33,6 +33,7 @@ from mlxspec_app.widgets.welcome import Welcome
 FRAMES_PER_S = 30
 FRAMES_PER_S_OVER_SSH = 15
 PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
+PANELS_PER_S_AT_REST = 1  # where the user asked for less motion
 STATS_FROM_WIDTH = 100
 STATS_BY_DEFAULT_FROM_WIDTH = 140
 
@@ -92,7 +93,8 @@ class ConversationScreen(CommandedScreen):
         rate = FRAMES_PER_S_OVER_SSH if "SSH_CONNECTION" in os.environ else FRAMES_PER_S
         self.frame_clock = FrameClock(1 / rate)
         self._frames = self.set_interval(1 / rate, self.tick)
-        self.set_interval(1 / PANELS_PER_S, self.update_panels)
+        moves = self.app.animation_level != "none"
+        self.set_interval(1 / (PANELS_PER_S if moves else PANELS_PER_S_AT_REST), self.update_panels)
         self.update_views()
 
     def begin(self) -> None:

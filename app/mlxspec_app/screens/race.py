@@ -49,6 +49,7 @@ class RaceScreen(SteadyScreen[None]):
 
     def on_mount(self) -> None:
         self.race.go_to(0.0)
+        self.race.playhead.paused = self.app.animation_level == "none"  # then it runs when asked to
         self.set_interval(1 / FRAMES_PER_S, self.tick)
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
         self.call_after_refresh(self._show_now)
@@ -126,7 +127,7 @@ class RaceScreen(SteadyScreen[None]):
     def _title(self) -> Content:
         targets = {track.target for track in self.race.tracks}
         return Content.assemble(
-            (" mlxspec ", "bold $background on $foreground"),
+            (" mlxspec ", "bold reverse"),
             (" race ", "$foreground on $spec-line"),
             "  ",
             (safe_line(" against ".join(sorted(targets))), "$foreground"),

@@ -33,6 +33,11 @@ class ReplayScreen(ConversationScreen):
         super().__init__(session)
         self.recording = session
 
+    def begin(self) -> None:
+        super().begin()
+        if self.app.animation_level == "none":
+            self.recording.playhead.paused = True  # it plays when asked to
+
     def make_tree(self) -> TreePanel:
         return PhaseTree()
 
