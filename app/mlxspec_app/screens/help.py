@@ -51,7 +51,8 @@ def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Con
     rows.append(
         Content.styled(
             "The block at the left edge of a row is the share of it that was drafted; a change of "
-            "background is a new round.",
+            "background is a new round, or a line below its first character where no background "
+            "can be seen.",
             _MUTED,
         )
     )

@@ -1,0 +1,237 @@
+"""Every screen looks as it did: at three sizes, dark and light, and without colour.
+
+A screen is one entry of `SCREENS`: what it takes to get there from its beginning. To accept what
+changed, look at the new pictures and run `pytest --update-snapshots tests/test_app_snapshots.py`.
+"""
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from app_driver import TRACES, Clock, rows
+from app_pictures import FOLDER, Pictures, picture
+from race_runs import decoded_plainly
+from traces import make_fake
+
+from mlxspec.trace import read_trace
+from mlxspec_app import themed_app
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.race import Race, Track
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.race import RaceScreen
+from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.widgets.prompt import Prompt
+
+TREE = list(read_trace(TRACES / "tree.jsonl"))
+CHAT = list(read_trace(TRACES / "chat.jsonl"))
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a screen is to look."""
+
+    name: str
+    size: tuple[int, int]
+    theme: str = "mint"
+
+
+LOOKS = (
+    Look("middle", (100, 30)),
+    Look("day", (100, 30), "day"),
+    Look("small", (60, 20)),
+    Look("large", (140, 45)),
+)
+NO_COLOR = Look("no-color", (100, 30))
+
+
+class Stage:
+    """A running app with a clock that stands still."""
+
+    def __init__(self, pilot, clock):
+        self.pilot, self.clock = pilot, clock
+
+    @property
+    def app(self):
+        return self.pilot.app
+
+    async def say(self, text, seconds=100.0):
+        self.app.screen.query_one(Prompt).text = text
+        await self.press("enter")
+        await self.wait(seconds)
+
+    async def press(self, *keys):
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+
+    async def wait(self, seconds):
+        self.clock.now += seconds
+        await self.settle()
+
+    async def wear(self, look):
+        """Have the app look so while it runs."""
+        self.app.theme = look.theme
+        await self.pilot.resize_terminal(*look.size)
+        await self.settle()
+
+    async def settle(self):
+        """Let the screen take in what happened until it changes no more."""
+        last, same = None, 0
+        for _ in range(50):
+            for name in ("tick", "update_panels"):
+                getattr(self.app.screen, name, lambda: None)()
+            await self.pilot.pause(0)
+            strips = [list(strip) for strip in self.app.screen._compositor.render_strips()]
+            same = same + 1 if strips == last else 0
+            last = strips
+            if same == 2:
+                return
+        raise AssertionError(f"the screen never came to rest:\n{rows(self.app.screen)}")
+
+
+def chat(events=CHAT, speed=1.0):
+    return lambda clock: ChatScreen(ReplaySession(events, speed=speed, clock=clock))
+
+
+def replay(clock):
+    return ReplayScreen(ReplaySession(TREE, autoplay=True, clock=clock))
+
+
+def race(clock):
+    return RaceScreen(Race([Track("A", decoded_plainly(TREE)), Track("B", TREE)], clock))
+
+
+async def nothing(stage):
+    pass
+
+
+async def in_the_middle(stage):
+    await stage.say(make_fake.PROSE[:40], seconds=0.6)
+
+
+async def to_the_end(stage):
+    await stage.say("Explain speculative decoding in a few sentences.")
+    await stage.say("Write a function that merges two sorted lists.")
+
+
+async def with_views(stage):
+    await stage.say("What is a draft tree?")
+    await stage.press("f3", "f4")
+
+
+async def pointing(stage):
+    await to_the_end(stage)
+    await stage.press("tab", "left_square_bracket", "left")
+
+
+async def between_phases(stage):
+    await stage.press("f3", "space")
+    await stage.wait(0.9)
+    await stage.press("space", "right")
+
+
+async def at_half_time(stage):
+    await stage.press("space")
+    await stage.wait(0.9)
+    await stage.press("space")
+
+
+async def asking_for_help(stage):
+    await stage.press("f1")
+
+
+SCREENS = {
+    "welcome": (chat(), nothing),
+    "chat-streaming": (chat(), in_the_middle),
+    "chat-finished": (chat(), to_the_end),
+    "chat-views": (chat(TREE), with_views),
+    "chat-inspector": (chat(), pointing),
+    "replay": (replay, between_phases),
+    "race": (race, at_half_time),
+    "help": (chat(), asking_for_help),
+}
+
+
+@asynccontextmanager
+async def staged(name, look):
+    """Run a screen with everything still that could differ from run to run."""
+    make_screen, act = SCREENS[name]
+    clock = Clock()
+    app = MlxspecApp(lambda: make_screen(clock), look.theme)
+    app.animation_level = "none"
+    async with app.run_test(size=look.size) as pilot:
+        stage = Stage(pilot, clock)
+        await stage.settle()
+        await act(stage)
+        yield stage
+
+
+@pytest.fixture(autouse=True)
+def _takes_unicode_and_colour(monkeypatch):
+    monkeypatch.setattr(themed_app, "terminal_takes_unicode", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_a_screen_looks_as_it_did(name, pictures):
+    async with staged(name, LOOKS[0]) as stage:
+        for look in LOOKS:
+            await stage.wear(look)
+            pictures.check(f"{name}-{look.name}", stage.app)
+    pictures.tell()
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_a_screen_looks_as_it_did_without_colour(name, pictures, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with staged(name, NO_COLOR) as stage:
+        pictures.check(f"{name}-{NO_COLOR.name}", stage.app)
+    pictures.tell()
+
+
+def test_every_picture_is_of_a_screen(pictures):
+    known = {f"{name}-{look.name}" for name in SCREENS for look in (*LOOKS, NO_COLOR)}
+    for path in FOLDER.glob("*.svg"):
+        if pictures.renews and path.stem not in known:
+            path.unlink()
+    assert {path.stem for path in FOLDER.glob("*.svg")} <= known
+
+
+DRAWN = "<svg>\n<text>one</text>\n</svg>\n"
+
+
+def test_a_picture_that_differs_is_named_with_the_place_of_the_new_one(tmp_path):
+    known, failed = tmp_path / "known", tmp_path / "failed"
+    failed.mkdir()
+    Pictures(known, failed, renews=True).compare("page", DRAWN)
+    checker = Pictures(known, failed, renews=False)
+    checker.compare("page", DRAWN)
+    checker.tell()
+    checker.compare("page", DRAWN.replace("one", "two"))
+    checker.compare("other", DRAWN)
+    with pytest.raises(AssertionError) as told:
+        checker.tell()
+    for words in (
+        f"{known / 'page.svg'} differs",
+        str(failed / "page.svg"),
+        "-<text>one</text>\n+<text>two</text>",
+        f"{known / 'other.svg'} does not exist",
+        "--update-snapshots",
+    ):
+        assert words in str(told.value)
+    assert (failed / "page.svg").read_text() == DRAWN.replace("one", "two")
+    assert (known / "page.svg").read_text() == DRAWN
+
+
+async def test_a_picture_depends_on_nothing_but_the_screen():
+    drawn = []
+    for title in ("one", "two"):
+        async with staged("chat-finished", LOOKS[0]) as stage:
+            stage.app.title = title  # goes into the identifiers of a screenshot
+            drawn.append((stage.app.export_screenshot(), picture(stage.app.export_screenshot())))
+    (raw, first), (other_raw, second) = drawn
+    assert raw != other_raw
+    assert first == second
+    assert "merge" in first
+    assert "http" not in first.replace("http://www.w3.org/2000/svg", "")
