@@ -1,0 +1,81 @@
+"""Where less motion is asked for nothing moves or blinks unasked."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+from app_driver import Clock, ScriptedSession
+from textual import constants
+from textual.widgets import Input
+from traces import make_fake
+
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.race import Race, Track
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.conversation import PANELS_PER_S, PANELS_PER_S_AT_REST
+from mlxspec_app.screens.race import RaceScreen
+from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.widgets.prompt import Prompt
+
+
+@asynccontextmanager
+async def running(screen, *, still):
+    app = MlxspecApp(lambda: screen)
+    if still:
+        app.animation_level = "none"
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        yield pilot
+
+
+def replay_screen():
+    return ReplayScreen(ReplaySession(make_fake.tree(), autoplay=True, clock=Clock()))
+
+
+@pytest.mark.parametrize("still", [True, False])
+async def test_the_cursor_of_the_prompt_stands_still(still):
+    async with running(ChatScreen(ScriptedSession()), still=still) as pilot:
+        assert pilot.app.screen.query_one(Prompt).cursor_blink != still
+
+
+async def test_the_cursor_of_every_field_stands_still():
+    async with running(replay_screen(), still=True) as pilot:
+        await pilot.press("g")
+        assert pilot.app.screen.query_one(Input).has_focus
+        assert not pilot.app.screen.query_one(Input).cursor_blink
+
+
+@pytest.mark.parametrize("still", [True, False])
+async def test_a_replay_waits_to_be_played(still):
+    screen = replay_screen()
+    async with running(screen, still=still) as pilot:
+        assert screen.recording.playhead.paused == still
+        await pilot.press("space")
+        assert screen.recording.playhead.paused != still
+
+
+@pytest.mark.parametrize("still", [True, False])
+async def test_a_race_waits_to_be_run(still):
+    race = Race([Track(lane, make_fake.tree()) for lane in "AB"], Clock())
+    async with running(RaceScreen(race), still=still):
+        assert race.playhead.paused == still
+
+
+@pytest.mark.parametrize(("still", "rate"), [(True, 1), (False, PANELS_PER_S)])
+async def test_panels_change_at_most_once_a_second(monkeypatch, still, rate):
+    intervals = []
+    screen = ChatScreen(ScriptedSession())
+    set_interval = screen.set_interval
+    monkeypatch.setattr(
+        screen,
+        "set_interval",
+        lambda s, *rest, **more: intervals.append(s) or set_interval(s, *rest, **more),
+    )
+    async with running(screen, still=still):
+        assert PANELS_PER_S_AT_REST == 1
+        assert 1 / rate in intervals
+
+
+def test_the_environment_asks_for_the_same(monkeypatch):
+    monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
+    assert MlxspecApp(replay_screen).animation_level == "none"
