@@ -7,6 +7,7 @@ what else is in the file. So a difference reads well, and the file opens in any 
 
 import difflib
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ FOLDER = Path(__file__).parent / "snapshots"
 _SVG = "{http://www.w3.org/2000/svg}"
 _STYLE = re.compile(r"\.[\w-]+-(r\d+) \{ (.*?);? \}")
 _MARKS = {"bold": "-b", "italic": "-i", "underline": "-u", "line-through": "-s"}
+_ROW_HEIGHT = 24.4
 _MOST_LINES = 12
 
 
@@ -59,14 +61,15 @@ def picture(svg: str) -> str:
         for t in matrix.iter(f"{_SVG}text")
         if t.text != "\n"
     ]
-    page = max({p.look for p in grounds}, key=lambda look: _width_of(grounds, look))
+    left, top, right, bottom = (float(part) for part in root.get("viewBox").split())
+    width, height = right - left - 18, bottom - top - 50
+    page = _page(grounds, width * round(height / _ROW_HEIGHT), _terminal_background(root))
     styles = {names[look]: style for look, style in found.items()}
     lined = {name for name, style in styles.items() if "text-decoration" in style}
     kept = [piece for piece in _joined(texts) if piece.text.strip() or piece.look in lined]
-    _, _, right, bottom = (float(part) for part in root.get("viewBox").split())
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right - 18:g} {bottom - 50:g}"'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
             ' xml:space="preserve">',
             "<style>",
             "text { font: 20.26px monospace; white-space: pre }",
@@ -89,8 +92,18 @@ def _name(style: str) -> str:
     return "c" + colour[1] + "".join(mark for word, mark in _MARKS.items() if word in style)
 
 
-def _width_of(grounds: list[Piece], look: str) -> float:
-    return sum(piece.width for piece in grounds if piece.look == look)
+def _terminal_background(root: ElementTree.Element) -> str:
+    frame = root.find(f"{_SVG}rect")
+    assert frame is not None
+    return frame.get("fill", "")
+
+
+def _page(grounds: list[Piece], total: float, terminal: str) -> str:
+    """Return the background seen most: what no piece covers is the terminal's own."""
+    widths = Counter({terminal: total - sum(piece.width for piece in grounds)})
+    for piece in grounds:
+        widths[piece.look] += piece.width
+    return widths.most_common(1)[0][0]
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
