@@ -91,6 +91,11 @@ def test_a_tick_is_a_line_below_one_character():
     assert (tick.style.underline, tick.style.bold) == (True, True)
 
 
+def test_a_tick_does_not_tear_a_character_apart():
+    tick, rest = with_tick([Segment("👩‍🚀 up", Style())])
+    assert (tick.text, rest.text) == ("👩‍🚀", " up")
+
+
 @pytest.mark.usefixtures("_no_color")
 async def test_rounds_are_ticked_where_no_background_is_seen():
     async with chat() as driver:

@@ -164,7 +164,6 @@ class ConversationScreen(CommandedScreen):
         self.query_one(Inspector).show(event.facts)
 
     def on_resize(self) -> None:
-        self.query_one(Footer).compact = self.has_class("-narrow")
         self._place_stats()
 
     def action_ink(self, name: str) -> None:

@@ -55,7 +55,6 @@ class RaceScreen(SteadyScreen[None]):
         self.call_after_refresh(self._show_now)
 
     def on_resize(self) -> None:
-        self.query_one(Footer).compact = self.has_class("-narrow")
         self.call_after_refresh(self.update_panels)
 
     def tick(self) -> None:

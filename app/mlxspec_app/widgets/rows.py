@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rich.cells import cell_len
+from rich.cells import cell_len, split_graphemes
 from rich.segment import Segment
 from rich.style import Style
 from textual.selection import Selection
@@ -57,8 +57,9 @@ def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
 def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
     """Return the pieces of a run with a line below the first character: a round begins there."""
     (text, style, _), *rest = pieces
-    tick = Segment(text[0], style + _UNDERLINE if style is not None else _UNDERLINE)
-    return [tick, Segment(text[1:], style), *rest]
+    end = split_graphemes(text)[0][0][1]  # a cluster cut in two would be drawn in two
+    tick = Segment(text[:end], style + _UNDERLINE if style is not None else _UNDERLINE)
+    return [tick, Segment(text[end:], style), *rest]
 
 
 def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:
