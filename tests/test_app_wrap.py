@@ -122,3 +122,36 @@ def test_appending_wraps_only_the_last_row_again():
     first = wrapped.append("more words than fit into one row of it")
     assert first == len(before) - 1
     assert wrapped.rows[:first] == before[:first]
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), WIDTHS, st.data())
+def test_cutting_pieces_off_gives_the_rows_of_the_others(pieces, width, data):
+    num_left = data.draw(st.integers(1, len(pieces)))
+    whole, rest = WrappedText(width), WrappedText(width)
+    for tag, piece in enumerate(pieces):
+        whole.append(piece, tag)
+        if tag < num_left:
+            rest.append(piece, tag)
+    before = list(whole.rows)
+    first = whole.cut(num_left)
+    assert (whole.rows, whole.lines) == (rest.rows, rest.lines)
+    assert whole.rows[:first] == before[:first]
+    assert whole.append("more") == rest.append("more")
+    assert whole.rows == rest.rows
+
+
+def test_cutting_leaves_the_rows_before_alone():
+    wrapped = WrappedText(20)
+    for number in range(400):
+        wrapped.append(f"word {number} ", number)
+    assert wrapped.cut(399) >= len(wrapped.rows) - 4
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), WIDTHS)
+def test_the_rows_of_a_piece_hold_all_of_it(pieces, width):
+    wrapped = WrappedText(width)
+    for tag, piece in enumerate(pieces):
+        wrapped.append(piece, tag)
+    for y, row in enumerate(wrapped.rows):
+        for run in wrapped.runs(row):
+            assert y in wrapped.rows_of(run.tag)

@@ -7,17 +7,39 @@ from typing import NamedTuple
 _FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
-class _Block(NamedTuple):
-    """What stands between fences: the marks of the first one, the code, whether it is closed."""
+class CodeBlock(NamedTuple):
+    """What stands between fences.
+
+    Attributes:
+        marks: The marks of the first fence.
+        code: The lines between the fences.
+        start: Index in the text where the first fence begins.
+        end: Index behind the last fence, or of the end of the text without one.
+        is_closed: Whether there is a last fence.
+    """
 
     marks: str
     code: str
+    start: int
+    end: int
     is_closed: bool
 
 
 def code_blocks(text: str) -> list[str]:
     """Return what stands between fences, in order; a last block need not be closed."""
-    return [block.code for block in _blocks(text) if block.code.strip()]
+    return [block.code for block in find_blocks(text)]
+
+
+def code_block_at(text: str, index: int) -> str:
+    """Return the block around a character, else the last block, else ""."""
+    blocks = list(find_blocks(text))
+    around = [block.code for block in blocks if block.start <= index < block.end]
+    return (around or [block.code for block in blocks] or [""])[-1]
+
+
+def find_blocks(text: str) -> Iterator[CodeBlock]:
+    """Yield the blocks that hold any code, in order."""
+    return (block for block in _blocks(text) if block.code.strip())
 
 
 def open_fence(text: str) -> str:
@@ -31,15 +53,34 @@ def closed(text: str) -> str:
     return f"{text}\n{fence}" if fence else text
 
 
-def _blocks(text: str) -> Iterator[_Block]:
+def fence_after(line: str, fence: str) -> str:
+    """Return the fence that is open after a line, "" for none.
+
+    Args:
+        line: A line without its line break.
+        fence: The fence that is open before it, "" for none.
+    """
+    found = _FENCE.match(line)
+    if found is None:
+        return fence
+    marks, rest = found["marks"], found["rest"]
+    if fence:
+        return "" if marks.startswith(fence) and not rest.strip() else fence
+    # a backtick after an opening backtick fence makes the line inline code
+    return "" if marks[0] == "`" and "`" in rest else marks
+
+
+def _blocks(text: str) -> Iterator[CodeBlock]:
     opening: re.Match[str] | None = None
+    marks = ""
     for fence in _FENCE.finditer(text):
-        marks, rest = fence["marks"], fence["rest"]
-        if opening is None:
-            # a backtick after an opening backtick fence makes the line inline code
-            opening = None if marks[0] == "`" and "`" in rest else fence
-        elif marks.startswith(opening["marks"]) and not rest.strip():
-            yield _Block(opening["marks"], text[opening.end() + 1 : fence.start()], True)
+        after = fence_after(fence[0], marks)
+        if opening is None and after:
+            opening = fence
+        elif opening is not None and not after:
+            code = text[opening.end() + 1 : fence.start()]
+            yield CodeBlock(marks, code, opening.start(), fence.end(), True)
             opening = None
+        marks = after
     if opening is not None:
-        yield _Block(opening["marks"], text[opening.end() + 1 :], False)
+        yield CodeBlock(marks, text[opening.end() + 1 :], opening.start(), len(text), False)

@@ -20,6 +20,7 @@ from rich.cells import cell_len, get_character_cell_size, split_graphemes
 _Kind = Literal["space", "word", "wide"]
 """Spaces may hang over the edge, words move to the next row, wide characters break anywhere."""
 
+_ROWS_BEFORE_A_CUT = 2
 _ASCII_CHUNK = re.compile(r" +|[^ ]+")
 
 
@@ -29,6 +30,13 @@ class Row(NamedTuple):
     line: int
     start: int
     end: int
+
+
+class _Place(NamedTuple):
+    """A character of a logical line."""
+
+    line: int
+    character: int
 
 
 class Run(NamedTuple):
@@ -60,6 +68,12 @@ class Line:
         self.ends.append(len(self.text))
         self.tags.append(tag)
 
+    def cut(self, end: int) -> None:
+        """Drop what comes after the first `end` characters, whole pieces of them."""
+        num_pieces = bisect_right(self.ends, end)
+        del self.ends[num_pieces:], self.tags[num_pieces:]
+        self.text = self.text[:end]
+
     def tag_at(self, index: int) -> int:
         return self.tags[bisect_right(self.ends, index)]
 
@@ -77,6 +91,8 @@ class WrappedText:
         self.width = max(1, width)
         self.lines = [Line()]
         self.rows = [Row(0, 0, 0)]
+        self._last_lines: list[int] = []  # per piece: the line it ends in, and where there
+        self._ends: list[int] = []
 
     def append(self, text: str, tag: int = 0) -> int:
         """Add text at the end and return the index of the first row that changed."""
@@ -88,7 +104,33 @@ class WrappedText:
             self.lines.append(Line())
             self.lines[-1].append(part, tag)
             self._wrap_last(0)
+        self._last_lines.append(len(self.lines) - 1)
+        self._ends.append(len(self.lines[-1].text))
         return first
+
+    def cut(self, num_pieces: int) -> int:
+        """Drop all but the first pieces and return the index of the first row that changed."""
+        if num_pieces >= len(self._ends):
+            return len(self.rows)
+        line, end = self._start_of(num_pieces)
+        del self._last_lines[num_pieces:], self._ends[num_pieces:], self.lines[line + 1 :]
+        # a word that became shorter may fit into the row before it, and it had two rows at least
+        first = max(self.row_at(line, 0), self.row_at(line, end) - _ROWS_BEFORE_A_CUT)
+        start = self.rows[first].start
+        del self.rows[first:]
+        self.lines[line].cut(end)
+        self._wrap_last(start)
+        return first
+
+    def rows_of(self, piece: int) -> range:
+        """Return the rows that a piece lies in."""
+        first = self.row_at(*self._start_of(piece))
+        last = self.row_at(*self._start_of(piece + 1))
+        is_over = last > first and self.rows[last][:2] == self._start_of(piece + 1)
+        return range(first, last if is_over else last + 1)
+
+    def _start_of(self, piece: int) -> _Place:
+        return _Place(self._last_lines[piece - 1], self._ends[piece - 1]) if piece else _Place(0, 0)
 
     def set_width(self, width: int) -> None:
         """Wrap everything anew if the width differs."""
@@ -99,6 +141,11 @@ class WrappedText:
         self.rows = []
         for number, line in enumerate(self.lines):
             self._wrap(number, line.text, 0)
+
+    def row_at(self, line: int, character: int) -> int:
+        """Return the index of the row that holds a character of a line."""
+        place = _Place(line, character)
+        return bisect_right(self.rows, place, key=lambda row: _Place(row.line, row.start)) - 1
 
     def row_text(self, row: Row) -> str:
         return self.lines[row.line].text[row.start : row.end]

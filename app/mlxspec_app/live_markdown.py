@@ -1,0 +1,245 @@
+"""How Markdown looks while it is being written: weights and backgrounds, never other characters.
+
+Looks follow from the text of a logical line and the fence that is open before it, so a growing
+text is looked at from its last line on. Inside that line a construct is at most `_REACH`
+characters long, and nothing before the last `_REACH` characters is looked at again: the cost of a
+token depends neither on the length of the message nor on that of the line.
+
+This is light styling: marks stay visible, a construct has to be complete, and it ends with its
+line.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from itertools import takewhile
+from typing import NamedTuple
+
+from mlxspec_app.code_blocks import fence_after
+from mlxspec_app.wrap import Line
+
+_LONGEST = 240  # characters between the marks of a construct
+_REACH = 2 * _LONGEST + 16  # a link has two such parts; the rest is room for marks
+_LONGEST_RULE = 200
+
+
+class Look(Flag):
+    """What Markdown makes of characters; a run of text can have several looks."""
+
+    PLAIN = 0
+    MARK = auto()
+    STRONG = auto()
+    EMPHASIS = auto()
+    CODE = auto()
+
+
+class Piece(NamedTuple):
+    """Neighbouring characters of a line with one look."""
+
+    start: int
+    end: int
+    look: Look
+
+
+@dataclass
+class LineLook:
+    """How a logical line looks.
+
+    Attributes:
+        pieces: The characters that do not look plain, in order.
+        is_code: Whether the line belongs to a fenced block, its fences included.
+        is_quote: Whether the line is quoted.
+        fence: The fence that is open after it, or "".
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    is_code: bool = False
+    is_quote: bool = False
+    fence: str = ""
+
+
+PLAIN_LINE = LineLook()
+
+_HEADING = re.compile(r" {0,3}#{1,6}(?= |$)")
+_QUOTE = re.compile(r" {0,3}(?:> ?)+")
+_BULLET = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?= )")
+_RULE = re.compile(r" {0,3}([-*_])(?: *\1){2,} *")
+_TABLE_RULE = set(" :|-")
+_INLINE = re.compile(
+    r"(?<![`\\])(?P<code>`{1,2})(?!`)[^`](?:.{0,N}?[^`])??(?P=code)(?!`)"
+    r"|(?<![*\\])(?P<both>\*{3})(?=[^\s*]).{1,N}?(?<=[^\s*])\*{3}(?!\*)"
+    r"|(?<![*\\])(?P<strong>\*\*)(?=[^\s*]).{1,N}?(?<=\S)\*\*(?!\*)"
+    r"|(?<![\w\\])(?P<strong_>__)(?=[^\s_]).{1,N}?(?<=\S)__(?!\w)"
+    r"|(?<![*\w\\])(?P<emphasis>\*)(?=[^\s*]).{1,N}?(?<=[^\s*])\*(?![*\w])"
+    r"|(?<![\w\\])(?P<emphasis_>_)(?=[^\s_]).{1,N}?(?<=[^\s_])_(?!\w)"
+    r"|(?<!\\)\[(?P<link>[^\[\]]{1,N})\]\([^()\s]{1,N}\)".replace("N", str(_LONGEST))
+)
+_LOOKS = {
+    "code": Look.CODE,
+    "both": Look.STRONG | Look.EMPHASIS,
+    "strong": Look.STRONG,
+    "emphasis": Look.EMPHASIS,
+    "link": Look.STRONG,
+}
+
+
+class LiveMarkdown:
+    """The looks of a text that grows.
+
+    Attributes:
+        lines: How each logical line looks.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no text."""
+        self.lines: list[LineLook] = []
+        self._scan = _LineScan()
+
+    def update(self, lines: Sequence[Line]) -> int | None:
+        """Look at what was added at the end of the last line seen, and at the lines after it.
+
+        Args:
+            lines: All logical lines of the text.
+
+        Returns:
+            The index in the last line seen from which it looks different now, None if it does not.
+        """
+        first = max(0, len(self.lines) - 1)
+        before = self.lines.pop() if self.lines else PLAIN_LINE
+        for number in range(first, len(lines)):
+            self.lines.append(self._look(number, lines[number].text))
+        return _first_difference(before, self.lines[first])
+
+    def cut(self, num_lines: int) -> None:
+        """Forget all lines but the first ones, and how the last of them looks."""
+        del self.lines[max(0, num_lines - 1) :]
+        self._scan = _LineScan()
+
+    def _look(self, number: int, text: str) -> LineLook:
+        fence = self.lines[number - 1].fence if number else ""
+        after = fence_after(text, fence)
+        if fence or after:
+            pieces = [] if fence and after else [Piece(0, len(text), Look.MARK)]
+            return LineLook(pieces, is_code=True, fence=after)
+        if self._scan.number != number:
+            self._scan = _LineScan(number)
+        return self._scan.look(text)
+
+
+@dataclass
+class _LineScan:
+    """Where a growing line of prose has been looked at.
+
+    Attributes:
+        number: Which line it is; -1 for none.
+        length: How many of its characters have been looked at.
+        opening: How its beginning reads.
+        found: The constructs so far, each in pieces that touch each other.
+    """
+
+    number: int = -1
+    length: int = 0
+    opening: "_Opening | None" = None
+    found: list[list[Piece]] = field(default_factory=list)
+
+    def look(self, text: str) -> LineLook:
+        opening = _opening(text)
+        if opening != self.opening:
+            self.opening, self.length, self.found = opening, 0, []
+        start = max(opening.end, self.length - _REACH)
+        self.length = len(text)
+        while self.found and self.found[-1][-1].end > start:
+            start = max(opening.end, min(start, self.found.pop()[0].start))
+        self.found += _constructs(text, start, len(text), opening.look)
+        pieces = [*opening.pieces, *_filled(self.found, opening, len(text))]
+        return LineLook(pieces, is_quote=opening.is_quote)
+
+
+class _Opening(NamedTuple):
+    """How a line begins: where its prose starts, and how all of that looks."""
+
+    end: int = 0
+    look: Look = Look.PLAIN
+    is_quote: bool = False
+    pieces: tuple[Piece, ...] = ()
+
+
+def pieces_in(look: LineLook, start: int, end: int) -> Iterator[Piece]:
+    """Yield the characters `start` to `end` of a line, piece by piece, the plain ones too."""
+    first = bisect_right(look.pieces, start, key=lambda piece: piece.end)
+    for piece in look.pieces[first:]:
+        if piece.start >= end:
+            break
+        if piece.start > start:
+            yield Piece(start, min(end, piece.start), Look.PLAIN)
+        yield Piece(max(start, piece.start), min(end, piece.end), piece.look)
+        start = piece.end
+    if start < end:
+        yield Piece(start, end, Look.PLAIN)
+
+
+def _opening(text: str) -> _Opening:
+    if len(text) <= _LONGEST_RULE and _is_rule(text):
+        return _Opening(len(text), pieces=(Piece(0, len(text), Look.MARK),))
+    if heading := _HEADING.match(text):
+        hashes = Piece(0, heading.end(), Look.MARK | Look.STRONG)
+        return _Opening(heading.end(), Look.STRONG, pieces=(hashes,))
+    if quote := _QUOTE.match(text):
+        return _Opening(quote.end(), Look.PLAIN, True, (Piece(0, quote.end(), Look.MARK),))
+    if bullet := _BULLET.match(text):
+        return _Opening(bullet.end(), pieces=(Piece(0, bullet.end(), Look.STRONG),))
+    return _Opening()
+
+
+def _is_rule(text: str) -> bool:
+    """Return whether a line is drawn with marks alone, across the page or below a table's head."""
+    is_table_rule = "|" in text and "-" in text and _TABLE_RULE.issuperset(text)
+    return is_table_rule or _RULE.fullmatch(text) is not None
+
+
+def _constructs(text: str, start: int, end: int, outer: Look) -> Iterator[list[Piece]]:
+    for found in _INLINE.finditer(text, start, end):
+        name = str(found.lastgroup).rstrip("_")
+        look = outer | _LOOKS[name]
+        if name == "link":
+            inner = found.span("link")
+        else:
+            marks = len(found[str(found.lastgroup)])
+            inner = found.start() + marks, found.end() - marks
+        inside = [Piece(*inner, look)]
+        if name in ("both", "strong", "link"):
+            inside = _covered(list(_constructs(text, *inner, look)), *inner, look)
+        yield [
+            Piece(found.start(), inner[0], look | Look.MARK),
+            *inside,
+            Piece(inner[1], found.end(), look | Look.MARK),
+        ]
+
+
+def _filled(found: list[list[Piece]], opening: _Opening, end: int) -> list[Piece]:
+    """Return the pieces of constructs, and those between them where prose does not look plain."""
+    if not opening.look:
+        return [piece for construct in found for piece in construct]
+    return _covered(found, opening.end, end, opening.look)
+
+
+def _covered(found: list[list[Piece]], start: int, end: int, look: Look) -> list[Piece]:
+    """Return pieces from `start` to `end` without a gap: what no construct covers has `look`."""
+    pieces = []
+    for construct in found:
+        if construct[0].start > start:
+            pieces.append(Piece(start, construct[0].start, look))
+        pieces += construct
+        start = construct[-1].end
+    return [*pieces, Piece(start, end, look)] if start < end else pieces
+
+
+def _first_difference(old: LineLook, new: LineLook) -> int | None:
+    if (old.is_code, old.is_quote) != (new.is_code, new.is_quote):
+        return 0
+    pairs = zip(old.pieces, new.pieces, strict=False)
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    rest = [*old.pieces[same : same + 1], *new.pieces[same : same + 1]]
+    return min(piece.start for piece in rest) if rest else None

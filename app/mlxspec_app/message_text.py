@@ -1,0 +1,61 @@
+"""The text of one message as it is drawn: its spans, their rows, and how Markdown makes them look.
+
+Spans come at the end and go at the end. Both cost what the changed spans cost, whatever the length
+of the message.
+"""
+
+from collections.abc import Sequence
+
+from mlxspec_app.live_markdown import PLAIN_LINE, LineLook, LiveMarkdown
+from mlxspec_app.messages import Span
+from mlxspec_app.safe_text import safe_text
+from mlxspec_app.wrap import WrappedText
+
+
+class MessageText:
+    """Spans, wrapped.
+
+    Attributes:
+        spans: What was said so far; the tag of a run is an index into it.
+        wrapped: Its rows, of harmless characters.
+    """
+
+    def __init__(self, *, is_markdown: bool) -> None:
+        """Begin empty; `is_markdown` gives looks to what is read as Markdown."""
+        self.spans: list[Span] = []
+        self.wrapped = WrappedText()
+        self._markdown = LiveMarkdown() if is_markdown else None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.wrapped.rows)
+
+    def extend(self, spans: Sequence[Span]) -> int:
+        """Add spans at the end and return the index of the first row that changed."""
+        first, last_line = self.num_rows - 1, len(self.wrapped.lines) - 1
+        for span in spans:
+            self.spans.append(span)
+            self.wrapped.append(safe_text(span.text), len(self.spans) - 1)
+        return min(first, self._look_again(last_line, first))
+
+    def cut_to(self, num_spans: int) -> int:
+        """Drop all but the first spans and return the index of the first row that changed."""
+        first = self.wrapped.cut(num_spans)
+        del self.spans[num_spans:]
+        if self._markdown is None:
+            return first
+        line = len(self.wrapped.lines) - 1
+        self._markdown.cut(len(self.wrapped.lines))
+        self._markdown.update(self.wrapped.lines)
+        return min(first, self.wrapped.row_at(line, 0))
+
+    def look_of(self, line: int) -> LineLook:
+        """Return how a logical line looks."""
+        if self._markdown is None or line >= len(self._markdown.lines):
+            return PLAIN_LINE
+        return self._markdown.lines[line]
+
+    def _look_again(self, line: int, first: int) -> int:
+        """Renew the looks from a line on; return the first row that changed them, else `first`."""
+        changed = self._markdown.update(self.wrapped.lines) if self._markdown is not None else None
+        return first if changed is None else self.wrapped.row_at(line, changed)
