@@ -9,6 +9,7 @@ from traces import make_fake
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.inks import INKS
+from mlxspec_app.live_markdown import Look
 from mlxspec_app.messages import Span
 from mlxspec_app.widgets.token_message import GUTTER, MEASURE, TokenMessage
 from mlxspec_app.widgets.transcript import Transcript
@@ -87,7 +88,7 @@ async def test_styles_of_one_ink_differ_without_colour(pilot, ink):
     widget.set_ink(ink)
     looks = {}
     for span in spans:
-        style = widget._span_style(span)
+        style = widget._mixed(ink.style_of(span), "", Look.PLAIN)
         cues = (bool(style.bold), bool(style.underline), bool(style.italic))
         looks.setdefault(cues, set()).add(ink.style_of(span))
     quiet = {"step-1", "step-2", "step-3", "plain", "accepted", "text"}
@@ -154,6 +155,54 @@ async def test_rows_are_exactly_as_wide_as_the_widget(pilot, trace):
         strip = widget.render_line(y)
         assert strip.cell_length == widget.size.width
         assert sum(cell_len(segment.text) for segment in strip) == widget.size.width
+
+
+async def test_rows_are_as_wide_as_a_widget_that_is_wider_than_its_text(pilot):
+    await pilot.resize_terminal(160, 20)
+    widget = await mounted(pilot, [Span("word " * 100, "plain", 1)])
+    for width in (150, 155):
+        await pilot.resize_terminal(width, 20)
+        await pilot.pause()
+        strips = widget.render_lines(widget.size.region)
+        assert {strip.cell_length for strip in strips} == {widget.size.width}
+
+
+async def test_markdown_adds_weight_and_leaves_the_colour_of_the_token(pilot):
+    spans = [Span("one ", "accepted", 1), Span("**two**", "accepted", 1), Span(" *x*", "bonus", 1)]
+    widget = await mounted(pilot, spans)
+    found = {text.strip(): style for text, style in styles(widget)}
+    assert found["two"].bold
+    assert not found["one"].bold
+    assert found["two"].color == found["one"].color
+    assert found["**"].dim
+
+
+async def test_a_block_of_code_is_set_apart_up_to_the_edge(pilot):
+    widget = await mounted(pilot, [Span("one\n```\ncode\n```\ntwo", "accepted", 1)])
+    panel = pilot.app.theme_variables["panel"].lower()
+    rows = [widget.render_line(y) for y in range(5)]
+    in_block = [
+        any(s.style.bgcolor and s.style.bgcolor.get_truecolor().hex == panel for s in row)
+        for row in rows
+    ]
+    assert in_block == [False, True, True, True, False]
+    assert [row.text[1] for row in rows] == [" ", "\u2502", "\u2502", "\u2502", " "]
+
+
+async def test_a_mark_that_completes_a_construct_repaints_the_rows_before(pilot):
+    widget = await mounted(pilot, [Span("**" + "word " * 20, "accepted", 1)])
+    [widget.render_line(y) for y in range(widget.size.height)]
+    assert not any(style.bold for _, style in styles(widget, 0))
+    widget.extend([Span("end**", "accepted", 1)])
+    await pilot.pause()
+    assert any(style.bold for _, style in styles(widget, 0))
+
+
+async def test_what_the_user_said_is_not_read_as_markdown(pilot):
+    widget = await mounted(pilot, [Span("# **one** `two`")], said=True)
+    [(text, style)] = styles(widget)
+    assert text.strip() == "# **one** `two`"
+    assert not style.bold
 
 
 def _emit(event):

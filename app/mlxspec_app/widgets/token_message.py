@@ -20,8 +20,9 @@ from textual.widget import Widget
 from mlxspec_app.ascii_filter import sign, without_ascii
 from mlxspec_app.bars import block
 from mlxspec_app.inks import INKS, Ink, StyleName
+from mlxspec_app.live_markdown import Look, pieces_in
+from mlxspec_app.message_text import MessageText
 from mlxspec_app.messages import Span
-from mlxspec_app.safe_text import safe_text
 from mlxspec_app.widgets.rows import (
     accepted_share,
     cells_to_draw,
@@ -30,17 +31,24 @@ from mlxspec_app.widgets.rows import (
     selected_in,
     with_tick,
 )
-from mlxspec_app.wrap import Run, WrappedText
+from mlxspec_app.wrap import Row, Run
 
 GUTTER = 2
 MEASURE = 100  # longer rows are hard to read
 _PREFIX = "token-message--"
 _SAID = "\u276f "
 _CARET = "▍"
+_BLOCK_BAR = "\u2502"
+_MOST_STRIPS = 160  # rows kept ready to be drawn again: a few screens of them
+_NO_STYLE = Style()
+_LOOK_STYLES = {Look.MARK: "mark", Look.STRONG: "strong", Look.EMPHASIS: "emphasis"}
 
 
 class TokenMessage(Widget):
-    """Shows one message, each token in the style that the ink gives it."""
+    """Shows one message, each token in the style that the ink gives it.
+
+    It can have a margin and a background, but no padding and no border.
+    """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(_PREFIX + name for name in get_args(StyleName)),
@@ -49,6 +57,9 @@ class TokenMessage(Widget):
         _PREFIX + "gutter",
         _PREFIX + "share",
         _PREFIX + "caret",
+        *(_PREFIX + name for name in _LOOK_STYLES.values()),
+        _PREFIX + "code",
+        _PREFIX + "block",
     }
     DEFAULT_CSS = """
     TokenMessage {
@@ -77,6 +88,11 @@ class TokenMessage(Widget):
         .token-message--caret { color: $foreground; }
         &:nocolor .token-message--step-1 { text-style: dim; }
         &:ansi .token-message--step-1 { text-style: dim; }
+        .token-message--mark { text-style: dim; }
+        .token-message--strong { text-style: bold; }
+        .token-message--emphasis { text-style: italic; }
+        .token-message--code { background: $panel; }
+        .token-message--block { color: $spec-muted; background: $panel; }
     }
     TokenMessage.-said {
         background: $surface;
@@ -88,9 +104,10 @@ class TokenMessage(Widget):
         """Make an empty message; `said` by the user, it is set apart and has no inks."""
         super().__init__(classes="-said" if said else None)
         self._said = said
-        self._spans: list[Span] = []
-        self._text = WrappedText()
+        self._text = MessageText(is_markdown=not said)
         self._strips: dict[int, Strip] = {}
+        self._strip_width = 0
+        self._styles: dict[tuple[str, str, Look], Style] = {}
         self._ink = INKS[0]
         self._streaming = False
         self._pointed: int | None = None
@@ -98,40 +115,45 @@ class TokenMessage(Widget):
     @property
     def num_spans(self) -> int:
         """Spans shown so far."""
-        return len(self._spans)
+        return len(self._text.spans)
+
+    @property
+    def text(self) -> str:
+        """The characters that are shown."""
+        return "\n".join(line.text for line in self._text.wrapped.lines)
 
     def extend(self, spans: Sequence[Span]) -> None:
         """Add spans at the end, repainting only the rows that change."""
         if not spans:
             return
-        rows = len(self._text.rows)
-        first = rows - 1
-        for span in spans:
-            self._spans.append(span)
-            self._text.append(safe_text(span.text), len(self._spans) - 1)
-        self._forget(range(first, rows))
-        self._repaint(first, grew=len(self._text.rows) != rows)
+        before = self._text.num_rows
+        self._renew(self._text.extend(spans), before)
+
+    def cut_to(self, num_spans: int) -> None:
+        """Drop all but the first spans; what is left is not wrapped again."""
+        if num_spans >= self.num_spans:
+            return
+        if self._pointed is not None and self._pointed >= num_spans:
+            self._pointed = None
+        before = self._text.num_rows
+        self._renew(self._text.cut_to(num_spans), before)
 
     def set_streaming(self, streaming: bool) -> None:
         """Show or hide the caret that says more is coming."""
         if streaming == self._streaming:
             return
         self._streaming = streaming
-        last = len(self._text.rows) - 1
-        self._forget(range(last, last + 1))
-        self._repaint(last, grew=False)
+        self._renew(self._text.num_rows - 1, self._text.num_rows)
 
-    def point_at(self, span: int | None) -> int | None:
-        """Mark a span, or none; return the row where it begins."""
-        if span != self._pointed:
-            self._pointed = span
-            self._forget_all()
-        if span is None:
-            return None
-        tags = (
-            (y, run.tag) for y, row in enumerate(self._text.rows) for run in self._text.runs(row)
-        )
-        return next((y for y, tag in tags if tag >= span), len(self._text.rows) - 1)
+    def point_at(self, span: int | None) -> int:
+        """Mark a span, or none; return the row where it begins, 0 without one."""
+        before, self._pointed = self._pointed, span
+        for marked in (before, span):
+            if marked is not None and before != span:
+                rows = self._rows_of(marked)
+                self._forget(rows)
+                self.refresh(Region(0, rows.start, self.size.width, len(rows)))
+        return 0 if span is None else self._rows_of(span).start
 
     def set_ink(self, ink: Ink) -> None:
         if ink is not self._ink:
@@ -141,6 +163,7 @@ class TokenMessage(Widget):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
+        self._styles.clear()
 
     def selection_updated(self, selection: Selection | None) -> None:
         self._forget_all()
@@ -153,10 +176,10 @@ class TokenMessage(Widget):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         self._fit(width)
-        return len(self._text.rows)
+        return self._text.num_rows
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
-        lines = [line.text for line in self._text.lines]
+        lines = [line.text for line in self._text.wrapped.lines]
         chosen = []
         for number, line in enumerate(lines):
             span = selection.get_span(number)
@@ -167,23 +190,48 @@ class TokenMessage(Widget):
 
     def render_line(self, y: int) -> Strip:
         self._fit(self.size.width)
-        if not 0 <= y < len(self._text.rows):
+        if self.size.width != self._strip_width:
+            self._strip_width = self.size.width
+            self._strips.clear()
+        if not 0 <= y < self._text.num_rows:
             return Strip.blank(self.size.width, self.rich_style)
         if y not in self._strips:
+            if len(self._strips) >= _MOST_STRIPS:
+                self._strips.clear()
             self._strips[y] = self._draw(y)
         return self._strips[y]
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return rows as they are kept.
+
+        Textual would style all of them anew when the message grows, and leave what it made for
+        the garbage collector, whose pauses are seen.
+        """
+        strips = [self.render_line(y) for y in crop.line_range]
+        for line_filter in self.get_line_filters():
+            background = self.background_colors[1]
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
     def _fit(self, width: int) -> None:
         width = max(1, min(MEASURE, width - GUTTER - 1))
-        if width != self._text.width:
-            self._text.set_width(width)
+        if width != self._text.wrapped.width:
+            self._text.wrapped.set_width(width)
             self._strips.clear()
 
-    def _repaint(self, first: int, *, grew: bool) -> None:
-        if grew:
+    def _renew(self, first: int, num_before: int) -> None:
+        """Draw the rows from `first` on anew, of which there were fewer or more before."""
+        self._forget(range(first, num_before))
+        if self._text.num_rows != num_before:
             self.refresh(layout=True)
         else:
-            self.refresh(Region(0, first, self.size.width, len(self._text.rows) - first))
+            self.refresh(Region(0, first, self.size.width, num_before - first))
+
+    def _rows_of(self, span: int) -> range:
+        """Return the rows of a span; what the user said is marked at its first row, as one."""
+        return range(1) if self._said else self._text.wrapped.rows_of(span)
 
     def _forget(self, rows: range) -> None:
         for row in rows:
@@ -194,45 +242,74 @@ class TokenMessage(Widget):
         self.refresh()
 
     def _draw(self, y: int) -> Strip:
-        row = self._text.rows[y]
-        runs = self._text.runs(row)
-        chosen = selected_in(row, self.text_selection)
-        line = self._text.lines[row.line]
-        is_banded = self._is_tinted or not self._ink.bands
-        segments = []
-        for run in runs:
-            drawn = draw_run(line.text, run, chosen, self._run_style(run), self._selection_style)
-            if not is_banded and opens_round(line, run, self._spans):
-                drawn = with_tick(drawn)
-            segments += drawn
-        strip = (
-            Strip(segments)
-            .crop(0, cells_to_draw(self._text, row))
-            .apply_offsets(row.start, row.line)
-        )
-        parts = [Strip([self._gutter(y, runs)]), strip]
-        if self._streaming and y == len(self._text.rows) - 1:
+        wrapped = self._text.wrapped
+        row = wrapped.rows[y]
+        runs = wrapped.runs(row)
+        cells = cells_to_draw(wrapped, row)
+        strip = Strip(self._segments(row, runs)).crop(0, cells).apply_offsets(row.start, row.line)
+        parts = [Strip(self._gutter(y, row, runs)), strip]
+        if self._streaming and y == self._text.num_rows - 1:
             parts.append(Strip([Segment(sign(self.app, _CARET), self._style("caret"))]))
+            cells += 1
+        if self._text.look_of(row.line).is_code:
+            rest = " " * max(0, wrapped.width + 1 - cells)
+            parts.append(Strip([Segment(rest, self._style("block"))]))
         return Strip.join(parts).adjust_cell_length(self.size.width, self.rich_style)
 
-    def _gutter(self, y: int, runs: Sequence[Run]) -> Segment:
-        """Return the margin: a prompt sign, or the share of the row that was drafted."""
+    def _segments(self, row: Row, runs: Sequence[Run]) -> list[Segment]:
+        line, look = self._text.wrapped.lines[row.line], self._text.look_of(row.line)
+        chosen = selected_in(row, self.text_selection)
+        selection = self._selection_style if chosen else _NO_STYLE
+        has_ticks = self._ink.bands and not self._is_tinted
+        segments: list[Segment] = []
+        for run in runs:
+            drawn: list[Segment] = []
+            for start, end, piece_look in pieces_in(look, run.start, run.end):
+                style = self._run_style(run, piece_look | Look.CODE if look.is_code else piece_look)
+                drawn += draw_run(line.text, Run(start, end, run.tag), chosen, style, selection)
+            is_ticked = has_ticks and opens_round(line, run, self._text.spans)
+            segments += with_tick(drawn) if is_ticked else drawn
+        return segments
+
+    def _gutter(self, y: int, row: Row, runs: Sequence[Run]) -> list[Segment]:
+        """Return the margin: a prompt sign, or the drafted share of the row and what it is."""
         if self._said:
-            said = sign(self.app, _SAID)
-            return Segment(said if y == 0 else "  ", self._style("gutter"))
-        share = accepted_share(runs, self._spans) if self._ink.bands else 0.0
-        return Segment(sign(self.app, block(share)) + " ", self._style("share"))
+            style = self._style("gutter")
+            is_pointed = y == 0 and self._pointed is not None
+            said = sign(self.app, _SAID) if y == 0 else "  "
+            return [Segment(said, style + Style(reverse=is_pointed))]
+        share = accepted_share(runs, self._text.spans) if self._ink.bands else 0.0
+        look = self._text.look_of(row.line)
+        bar = Segment(" ", self._style("share"))
+        if look.is_code or look.is_quote:
+            bar = Segment(sign(self.app, _BLOCK_BAR), self._style("gutter"))
+        return [Segment(sign(self.app, block(share)), self._style("share")), bar]
 
-    def _run_style(self, run: Run) -> Style:
-        style = self._span_style(self._spans[run.tag])
-        return style + Style(reverse=True) if run.tag == self._pointed else style
-
-    def _span_style(self, span: Span) -> Style:
+    def _run_style(self, run: Run, look: Look) -> Style:
+        span = self._text.spans[run.tag]
         name = "plain" if self._said else self._ink.style_of(span)
-        if not self._ink.bands or span.kind is None:
-            return self._style(name)
-        band = self._style("band-a" if span.round % 2 else "band-b")
-        return self._style(name) + Style(bgcolor=band.bgcolor)
+        band = ("band-b", "band-a")[span.round % 2]
+        key = (name, band if self._ink.bands and span.kind is not None else "", look)
+        if key not in self._styles:
+            self._styles[key] = self._mixed(*key)
+        style = self._styles[key]
+        is_pointed = run.tag == self._pointed and not self._said
+        return style + Style(reverse=True) if is_pointed else style
+
+    def _mixed(self, name: str, band: str, look: Look) -> Style:
+        """Return the style of an ink and what Markdown adds: weights, and a background below it."""
+        style = self.rich_style
+        if Look.CODE in look:
+            style += self._own_style("code", "bgcolor")
+        for added in (added for part, added in _LOOK_STYLES.items() if part in look):
+            style += self._own_style(added, "bold", "italic", "dim")
+        style += self._own_style(name, "color", "bold", "italic", "underline")
+        return style + self._own_style(band, "bgcolor") if band else style
+
+    def _own_style(self, name: str, *attributes: str) -> Style:
+        """Return only these attributes of a component's style, and of these only what is set."""
+        style = self._style(name)
+        return Style(**{key: getattr(style, key) or None for key in attributes})
 
     @property
     def _selection_style(self) -> Style:
