@@ -46,7 +46,7 @@ class RaceDriver:
     def texts(self):
         """The text of the last message of each lane, as its widget has it."""
         lanes = [list(lane.query(TokenMessage)) for lane in self.pilot.app.screen.query(RaceLane)]
-        return ["\n".join(line.text for line in w[-1]._text.lines) if w else "" for w in lanes]
+        return [w[-1].text if w else "" for w in lanes]
 
 
 @asynccontextmanager

@@ -169,7 +169,7 @@ async def test_ctrl_c_copies_a_selection_instead_of_quitting(monkeypatch):
         driver.screen.query(TokenMessage).first().text_select_all()
         await driver.press("ctrl+c")
         assert driver.app.clipboard == "Explain it."
-        assert "Copied" in driver.shown
+        assert "Sent to the terminal" in driver.shown
         assert driver.app.return_code is None
 
 

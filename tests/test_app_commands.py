@@ -6,6 +6,7 @@ from traces import make_fake
 
 from mlxspec.events import GenerationFinished
 from mlxspec.proof import Difference, Proof
+from mlxspec_app.app import MlxspecApp
 from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
 from mlxspec_app.screens.chat import ChatScreen
@@ -156,9 +157,7 @@ async def test_a_recording_cannot_be_verified():
 
 async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
     copied = []
-    monkeypatch.setattr(
-        "mlxspec_app.screens.commanded.copy_text", lambda app, text: copied.append(text) or "test"
-    )
+    monkeypatch.setattr(MlxspecApp, "copy_to_clipboard", lambda app, text: copied.append(text))
     async with chat() as driver:
         await driver.say("/copy")
         await driver.say("/code")

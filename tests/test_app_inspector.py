@@ -8,7 +8,7 @@ from traces import make_fake
 from mlxspec.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.messages import Reply, Span
 from mlxspec_app.state import fold
-from mlxspec_app.token_cursor import TokenCursor, by_reply, by_round, by_token, last_token
+from mlxspec_app.token_cursor import TokenCursor, by_message, by_round, by_token, last_token
 from mlxspec_app.token_facts import facts_of
 from mlxspec_app.widgets.inspector import Inspector
 from mlxspec_app.widgets.prompt import Prompt
@@ -41,14 +41,16 @@ def test_the_cursor_goes_to_the_first_token_of_a_round():
 
 
 def test_the_cursor_goes_to_the_first_token_of_a_reply():
-    assert by_reply(TWO, TokenCursor(0, 4), 1) == TokenCursor(2, 0)
-    assert by_reply(TWO, TokenCursor(2, 2), -1) == TokenCursor(0, 0)
-    assert by_reply(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 0)
+    assert by_message(TWO, TokenCursor(0, 4), 1) == TokenCursor(2, 0)
+    assert by_message(TWO, TokenCursor(2, 2), -1) == TokenCursor(0, 0)
+    assert by_message(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 0)
 
 
 @given(
     st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=4),
-    st.lists(st.tuples(st.sampled_from([by_token, by_round, by_reply]), st.sampled_from([-1, 1]))),
+    st.lists(
+        st.tuples(st.sampled_from([by_token, by_round, by_message]), st.sampled_from([-1, 1]))
+    ),
 )
 def test_the_cursor_always_stands_on_a_token(shapes, moves):
     replies = [a_reply(*shape) for shape in shapes]
@@ -58,9 +60,9 @@ def test_the_cursor_always_stands_on_a_token(shapes, moves):
     for move, step in moves:
         before = at
         at = move(replies, at, step)
-        assert 0 <= at.span < len(replies[at.reply].spans)
-        assert (at.reply, at.span) >= (before.reply, before.span) or step < 0
-        assert (at.reply, at.span) <= (before.reply, before.span) or step > 0
+        assert 0 <= at.span < len(replies[at.message].spans)
+        assert (at.message, at.span) >= (before.message, before.span) or step < 0
+        assert (at.message, at.span) <= (before.message, before.span) or step > 0
 
 
 NODES = (

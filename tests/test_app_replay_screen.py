@@ -84,9 +84,7 @@ async def test_going_back_takes_text_away_from_the_screen():
 
 
 def assert_shows_the_state(driver):
-    shown = [
-        "\n".join(line.text for line in w._text.lines) for w in driver.screen.query(TokenMessage)
-    ]
+    shown = [w.text for w in driver.screen.query(TokenMessage)]
     assert shown == [safe_text(message.text) for message in driver.screen.state.messages]
 
 

@@ -41,7 +41,7 @@ async def test_the_widget_shows_exactly_the_text_of_the_state():
         for _ in range(16):
             await driver.wait(0.09)
         widget = list(driver.screen.query(TokenMessage))[1]
-        assert "\n".join(line.text for line in widget._text.lines) == make_fake.PROSE
+        assert widget.text == make_fake.PROSE
 
 
 async def test_reading_the_prompt_is_shown():

@@ -1,21 +1,60 @@
 """Copying text: `pbcopy` where it reaches the user's own screen, the terminal (OSC 52) elsewhere.
 
-Terminal.app ignores OSC 52, and `pbcopy` over SSH would fill the clipboard of the wrong machine.
+`pbcopy` says whether it worked; over SSH it would fill the clipboard of the wrong machine. A
+terminal never answers to OSC 52, and some ignore it, Terminal.app among them: what was sent that
+way may or may not have arrived, and the user is told so.
 """
 
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 
 from textual.app import App
 
+_PATIENCE_S = 2.0
+_UTF_8 = "en_US.UTF-8"  # pbcopy reads its input in the encoding of the locale
 
-def copy_text(app: App[None], text: str) -> str:
-    """Put text on the clipboard and return the route it took, to tell the user."""
+
+@dataclass(frozen=True)
+class Copied:
+    """What became of a text to be copied.
+
+    Attributes:
+        title: What can be said for certain.
+        route: The way it took, and what may be wrong with it.
+        seconds: How long to show that.
+    """
+
+    title: str
+    route: str
+    seconds: float
+
+
+_BY_PBCOPY = Copied("Copied", "by pbcopy", 2)
+_BY_TERMINAL = Copied(
+    "Sent to the terminal", "by OSC 52; not every terminal takes it, Terminal.app does not", 4
+)
+
+
+def copy_text(app: App[None], text: str) -> Copied:
+    """Put text on the clipboard and return what is known about its getting there."""
+    data = text.encode(errors="replace")
+    if "SSH_CONNECTION" not in os.environ and _pbcopy(data):
+        return _BY_PBCOPY
+    app.copy_to_clipboard(data.decode())
+    return _BY_TERMINAL
+
+
+def _pbcopy(data: bytes) -> bool:
     program = shutil.which("pbcopy")
-    if program is not None and "SSH_CONNECTION" not in os.environ:
-        done = subprocess.run([program], input=text.encode(errors="replace"), check=False)
-        if done.returncode == 0:
-            return "pbcopy"
-    app.copy_to_clipboard(text.encode(errors="replace").decode())
-    return "terminal (OSC 52)"
+    if program is None:
+        return False
+    locale = {**os.environ, "LC_ALL": _UTF_8}
+    try:
+        done = subprocess.run(
+            [program], input=data, env=locale, timeout=_PATIENCE_S, check=False, capture_output=True
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -60,7 +60,7 @@ COMMANDS = (
     Command("stop", "end the reply after this round", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
     Command("replay", "step through the conversation round by round", "replay"),
-    Command("copy", "copy the last reply", "copy_reply"),
+    Command("copy", "copy the last reply", "copy_message"),
     Command("code", "copy the last block of code", "copy_code"),
     Command(
         "export",
@@ -69,6 +69,9 @@ COMMANDS = (
         "FORMAT",
         tuple(FORMATS),
         rest="FILE",
+    ),
+    Command(
+        "markdown", "the last reply as rendered Markdown, or its tokens again", "toggle_markdown"
     ),
     Command(
         "ink",

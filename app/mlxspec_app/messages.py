@@ -45,7 +45,8 @@ class Message:
     Attributes:
         role: Who said it: "user", "system" or "assistant".
         spans: Its text in pieces.
-        number: Distinguishes it from every other message of the process.
+        number: Distinguishes it from every other message of the process. Earlier states of a
+            message have its number and begin with the same spans.
     """
 
     role: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlxspec.events import Event
 from mlxspec.stats import GenerationStats
-from mlxspec_app.messages import Message, Reply
+from mlxspec_app.messages import Reply
 from mlxspec_app.session import SessionEvent
 from mlxspec_app.state import ChatState, fold
 from mlxspec_app.timeline import Timeline, folded_events
@@ -38,8 +38,8 @@ class Checkpoints:
     def state_at(self, position: int) -> ChatState:
         """Return the state after the moments up to a position, the caller's own to change.
 
-        Messages that were finished keep their numbers from call to call; a reply that is still
-        being written gets a new one, since its text may be shorter than it was.
+        Messages keep their numbers from call to call. A reply that was still being written is a
+        copy of the recorded one, of the same number and perhaps of fewer spans.
         """
         nearest = bisect_right(self._places, position) - 1
         while len(self._saved) <= nearest:
@@ -66,14 +66,8 @@ def copy_state(state: ChatState) -> ChatState:
     copied: ChatState = _copy(state)
     last = copied.messages[-1] if copied.messages else None
     if isinstance(last, Reply) and not last.is_finished:
-        copied.messages[-1] = _copy_reply(last)
+        copied.messages[-1] = _copy(last)
     return copied
-
-
-def _copy_reply(reply: Reply) -> Message:
-    values = {item.name: _own(getattr(reply, item.name)) for item in fields(reply)}
-    del values["number"]  # a new one is drawn
-    return Reply(**values)
 
 
 def _copy(record: Any) -> Any:

@@ -1,11 +1,18 @@
-"""A place among the tokens of all replies, moved by token, by round and by reply."""
+"""A place among the tokens of a conversation, moved by token, by round and by message.
+
+Tokens and rounds are those of replies; what the user said is one place of its own, which only a
+move by message reaches. A move beyond either end leads to the last place there.
+"""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
+from typing import Literal
 
-from mlxspec_app.messages import Reply
+from mlxspec_app.messages import Message, Reply
+
+Step = Literal[1, -1]
 
 
 @dataclass(frozen=True)
@@ -13,53 +20,71 @@ class TokenCursor:
     """A token.
 
     Attributes:
-        reply: Index among the replies.
-        span: Index among the spans of that reply.
+        message: Index among the messages.
+        span: Index among the spans of that message.
     """
 
-    reply: int
+    message: int
     span: int
 
 
-def last_token(replies: Sequence[Reply]) -> TokenCursor | None:
-    """Return the newest token, or None where there is none."""
-    written = [index for index, reply in enumerate(replies) if reply.spans]
-    return TokenCursor(written[-1], len(replies[written[-1]].spans) - 1) if written else None
+def last_token(messages: Sequence[Message]) -> TokenCursor | None:
+    """Return the newest token of a reply, or None where there is none."""
+    for index in reversed(range(len(messages))):
+        if _has_tokens(messages[index]):
+            return TokenCursor(index, len(messages[index].spans) - 1)
+    return None
 
 
-def by_token(replies: Sequence[Reply], at: TokenCursor, step: int) -> TokenCursor:
-    """Return the place some tokens on; at the ends it stays."""
-    return _move(_tokens(replies), at, step)
+def by_token(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
+    """Return the next token, or the one before."""
+    message, span = messages[at.message], at.span + step
+    if isinstance(message, Reply) and 0 <= span < len(message.spans):
+        return TokenCursor(at.message, span)
+    reply = _neighbour(messages, at.message, step, replies_only=True)
+    if reply is None:
+        return at
+    return TokenCursor(reply, 0 if step > 0 else len(messages[reply].spans) - 1)
 
 
-def by_round(replies: Sequence[Reply], at: TokenCursor, step: int) -> TokenCursor:
-    """Return the first token of the round some rounds on; at the ends it stays."""
-    return _move(_starts(replies, by_reply=False), at, step)
+def by_round(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
+    """Return the first token of the next round, or of the round before."""
+    starts = _rounds(messages[at.message]) if isinstance(messages[at.message], Reply) else [0]
+    place = bisect_right(starts, at.span) - 1 + step
+    if 0 <= place < len(starts):
+        return TokenCursor(at.message, starts[place])
+    reply = _neighbour(messages, at.message, step, replies_only=True)
+    if reply is None:
+        return at if step > 0 else TokenCursor(at.message, 0)
+    return TokenCursor(reply, _rounds(messages[reply])[0 if step > 0 else -1])
 
 
-def by_reply(replies: Sequence[Reply], at: TokenCursor, step: int) -> TokenCursor:
-    """Return the first token of the reply some replies on; at the ends it stays."""
-    return _move(_starts(replies, by_reply=True), at, step)
+def by_message(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
+    """Return the first token of the next message, or of the message before."""
+    index = _neighbour(messages, at.message, step, replies_only=False)
+    if index is None:
+        return at if step > 0 else TokenCursor(at.message, 0)
+    return TokenCursor(index, 0)
 
 
-def _tokens(replies: Sequence[Reply]) -> list[TokenCursor]:
-    return [
-        TokenCursor(index, span)
-        for index, reply in enumerate(replies)
-        for span in range(len(reply.spans))
-    ]
+def _neighbour(
+    messages: Sequence[Message], index: int, step: Step, *, replies_only: bool
+) -> int | None:
+    """Return the nearest message in a direction that has anything to point at."""
+    others = range(index + 1, len(messages)) if step > 0 else reversed(range(index))
+    fits = _has_tokens if replies_only else _has_text
+    return next((other for other in others if fits(messages[other])), None)
 
 
-def _starts(replies: Sequence[Reply], *, by_reply: bool) -> list[TokenCursor]:
-    def group(at: TokenCursor) -> tuple[int, int]:
-        return at.reply, 0 if by_reply else replies[at.reply].spans[at.span].round
-
-    return [next(members) for _, members in groupby(_tokens(replies), group)]
+def _has_tokens(message: Message) -> bool:
+    return isinstance(message, Reply) and bool(message.spans)
 
 
-def _move(places: Sequence[TokenCursor], at: TokenCursor, step: int) -> TokenCursor:
-    """Return the place `step` places from the last one that is not behind `at`."""
-    order = [(place.reply, place.span) for place in places]
-    here = bisect_right(order, (at.reply, at.span)) - 1
-    there = max(0, here + step)
-    return places[there] if there < len(places) else at
+def _has_text(message: Message) -> bool:
+    return bool(message.spans)
+
+
+def _rounds(message: Message) -> list[int]:
+    """Return where the rounds of a message start."""
+    changes = enumerate(pairwise(message.spans), 1)
+    return [0, *(index for index, (before, span) in changes if span.round != before.round)]

@@ -5,10 +5,8 @@ from functools import partial
 from mlxspec.errors import TraceError
 from mlxspec.events import Event
 from mlxspec_app.clipboard import copy_text
-from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
 from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
-from mlxspec_app.messages import Reply
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.retell import events_of
 from mlxspec_app.screens.steady import SteadyScreen
@@ -61,22 +59,15 @@ class CommandedScreen(SteadyScreen[None]):
         if not text:
             self.notify(if_empty, timeout=3)
             return
-        route = copy_text(self.app, text)
-        self.notify(f"{len(text)} characters, by {route}", title="Copied", timeout=2)
+        copied = copy_text(self.app, text)
+        self.notify(
+            f"{len(text)} characters, {copied.route}", title=copied.title, timeout=copied.seconds
+        )
 
     def action_theme(self, name: str) -> None:
         names = [theme.name for theme in THEMES]
         place = names.index(self.app.theme) if self.app.theme in names else -1
         self.app.theme = name or names[(place + 1) % len(names)]
-
-    def action_copy_reply(self) -> None:
-        reply = self.state.reply
-        self.copy(reply.text if reply is not None else "", "there is no reply to copy yet")
-
-    def action_copy_code(self) -> None:
-        replies = [message.text for message in self.state.messages if isinstance(message, Reply)]
-        blocks = [block for text in replies for block in code_blocks(text)]
-        self.copy(blocks[-1] if blocks else "", "no reply holds a block of code yet")
 
     def action_export(self, text: str) -> None:
         try:

@@ -16,9 +16,9 @@ from textual.widgets import Footer, Static
 from mlxspec.events import Event
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.inks import INKS, Ink, next_ink
-from mlxspec_app.screens.commanded import CommandedScreen
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.screens.reading import ReadingScreen
 from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.draft_lane import DraftLane
@@ -38,7 +38,7 @@ STATS_FROM_WIDTH = 100
 STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
-class ConversationScreen(CommandedScreen):
+class ConversationScreen(ReadingScreen):
     """Shows a session. Subclasses add what stands below the draft lane, and their keys."""
 
     NOTE: ClassVar[str] = ""
@@ -153,9 +153,10 @@ class ConversationScreen(CommandedScreen):
         self.query_one(StatusBar).show(self.state)
         self.query_one(NoticeRows).show(self.state)
         self.query_one(DraftLane).show(self.state.last_round)
-        for panel in self.query(StatsPanel).filter(".-shown"):
-            panel.show(self.state.reply)
-        for tree in self.query(TreePanel).filter(".-shown"):
+        stats, tree = self.query_one(StatsPanel), self.query_one(TreePanel)
+        if stats.has_class("-shown"):
+            stats.show(self.state.reply)
+        if tree.has_class("-shown"):
             tree.show(self.state.last_round)
         self._update_pill(transcript.unseen)
 

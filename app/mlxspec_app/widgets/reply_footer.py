@@ -19,7 +19,11 @@ _PROOF_SIGNS = {
 
 
 class ReplyFooter(Widget):
-    """Shows the figures of one reply in a row, and an error below them when there is one."""
+    """Shows the figures of one reply in a row, and an error below them when there is one.
+
+    Attributes:
+        reply: The reply.
+    """
 
     DEFAULT_CSS = """
     ReplyFooter { height: auto; padding: 0 1 0 2; color: $spec-muted; }
@@ -29,13 +33,13 @@ class ReplyFooter(Widget):
     def __init__(self, reply: Reply) -> None:
         """Make the footer of a reply."""
         super().__init__()
-        self._reply = reply
+        self.reply = reply
         self._shown: tuple[list[Part], str, str] = ([], "", "")
         self._height = 0
 
     def update(self) -> None:
         """Draw anew if what the footer says has changed."""
-        news = (self._parts(), self._reply.error, self._reply.proof)
+        news = (self._parts(), self.reply.error, self.reply.proof)
         if news == self._shown:
             return
         self._shown = news
@@ -55,14 +59,14 @@ class ReplyFooter(Widget):
         parts = fitting(self._parts(), width, len(_SEPARATOR))
         figures = Content.styled(_SEPARATOR.join(part.text for part in parts), "$spec-muted")
         rows = [figures] if parts else []
-        if self._reply.proof:
-            rows.append(_proof(self._reply))
-        if self._reply.error:
-            rows.append(_error(self._reply))
+        if self.reply.proof:
+            rows.append(_proof(self.reply))
+        if self.reply.error:
+            rows.append(_error(self.reply))
         return Content("\n").join(rows)
 
     def _parts(self) -> list[Part]:
-        reply = self._reply
+        reply = self.reply
         figures = reply_figures(reply)
         if figures or reply.is_finished or reply.prefill is None:
             return figures

@@ -1,16 +1,16 @@
 """The conversation: one widget per message, kept in step with the state.
 
-It follows the newest text until the reader scrolls away, and follows again when the reader comes
-back to the end; `unseen` counts what arrived meanwhile.
+Only the newest messages of a long conversation have widgets; more come in above when the reader
+gets there. `unseen` counts the tokens that arrived while the reader was elsewhere.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
+from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.message import Message as Notice
 from textual.widget import Widget
@@ -18,32 +18,35 @@ from textual.widget import Widget
 from mlxspec_app.inks import INKS, Ink
 from mlxspec_app.keymap import TRANSCRIPT
 from mlxspec_app.messages import Message, Reply
-from mlxspec_app.token_cursor import TokenCursor, by_reply, by_round, by_token, last_token
+from mlxspec_app.token_cursor import Step, TokenCursor, by_message, by_round, by_token, last_token
 from mlxspec_app.token_facts import TokenFacts, facts_of
+from mlxspec_app.widgets.earlier_row import EarlierRow
+from mlxspec_app.widgets.rendered_reply import RenderedReply
 from mlxspec_app.widgets.reply_footer import ReplyFooter
+from mlxspec_app.widgets.stream import Stream
 from mlxspec_app.widgets.token_message import TokenMessage
 
+MOST_SHOWN = 200
+_MORE = 100  # messages that come in at once, or that may be too many before the oldest go
 
-class Transcript(VerticalScroll, can_focus=False):
+
+class Transcript(Stream, can_focus=False):
     """Shows the messages of a conversation, oldest first.
 
-    Where the screen lets it be focused, single tokens can be pointed at.
+    Where the screen lets it be focused, messages and single tokens can be pointed at.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = list(TRANSCRIPT)
 
     @dataclass
     class Pointed(Notice):
-        """Another token is pointed at, or none any more."""
+        """Another place is pointed at, or none any more."""
 
         facts: TokenFacts | None
 
     DEFAULT_CSS = """
     Transcript {
-        layout: stream;
         padding: 0 1;
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
         TokenMessage { margin: 1 0 0 0; }
         ReplyFooter { margin: 0 0 0 0; }
     }
@@ -52,14 +55,21 @@ class Transcript(VerticalScroll, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:
         """Make an empty transcript."""
         super().__init__(id=id)
-        self._messages: dict[int, TokenMessage] = {}
+        self._messages: list[Message] = []
+        self._first = 0
+        self._settled = 0
+        self._settled_tokens = 0
+        self._footed = 0
+        self._widgets: dict[int, TokenMessage] = {}
         self._footers: dict[int, ReplyFooter] = {}
-        self._replies: list[Reply] = []
+        self._rendered: dict[int, RenderedReply] = {}
         self._cursor: TokenCursor | None = None
         self._ink = INKS[0]
-        self._left_end = False
         self._seen_tokens = 0
         self._tokens = 0
+
+    def compose(self) -> ComposeResult:
+        yield EarlierRow()
 
     @property
     def unseen(self) -> int:
@@ -67,105 +77,203 @@ class Transcript(VerticalScroll, can_focus=False):
         return 0 if self.is_following else self._tokens - self._seen_tokens
 
     @property
-    def is_following(self) -> bool:
-        """Whether new text scrolls into view by itself."""
-        return not self._left_end or self.max_scroll_y == 0
+    def pointed_message(self) -> Message | None:
+        """The message pointed at, the user's or a reply."""
+        return self._messages[self._cursor.message] if self._cursor is not None else None
 
-    def on_mount(self) -> None:
-        self.watch(self, "show_vertical_scrollbar", self._anchor_when_full)
-
-    def follow(self) -> None:
-        """Go to the end and stay there."""
-        self._anchor_when_full(self.show_vertical_scrollbar)
-
-    def release_anchor(self) -> None:
-        super().release_anchor()
-        self._left_end = True
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if self.is_vertical_scroll_end:
-            self._left_end = False
+    @property
+    def pointed_character(self) -> int:
+        """Index in the text of the message pointed at of the token pointed at; 0 without one."""
+        message = self.pointed_message
+        if message is None or self._cursor is None:
+            return 0
+        return sum(len(span.text) for span in message.spans[: self._cursor.span])
 
     def set_ink(self, ink: Ink) -> None:
         self._ink = ink
-        for widget in self._messages.values():
+        for widget in self._widgets.values():
             widget.set_ink(ink)
 
     def sync(self, messages: Sequence[Message]) -> None:
-        """Show these messages: drop widgets of others, add missing ones, append new text."""
-        self._replies = [message for message in messages if isinstance(message, Reply)]
-        numbers = {message.number for message in messages}
-        for number in [n for n in self._messages if n not in numbers]:
-            self._drop(number)
-        fresh: list[Widget] = []
-        for message in messages:
-            if message.number not in self._messages:
-                fresh += self._make(message)
-        if fresh:
-            self.mount(*fresh)
-        for message in messages:
-            self._extend(message)
-        self._tokens = sum(len(message.spans) for message in messages)
+        """Show these messages: drop widgets of others, add missing ones, append new text.
+
+        Messages that were finished and shown are not looked at again, unless the list begins
+        with others now.
+        """
+        if list(messages[: self._settled]) != self._messages[: self._settled]:
+            self._settled = self._settled_tokens = self._footed = 0
+        start, before = self._settled, self._messages[self._settled :]
+        if not self._is_pointed_in(messages):
+            self._point(None)
+        self._messages = list(messages)
+        numbers = {message.number for message in messages[start:]}
+        for message in before:
+            if message.number not in numbers:
+                self._drop(message)
+        self._lay_out(self._first if start else max(0, len(messages) - MOST_SHOWN), start)
+        for message in messages[max(start, self._first) :]:
+            self._update(message)
+        self._settle()
         if self.is_following:
             self._seen_tokens = self._tokens
+            self._forget_oldest()
+
+    def load_earlier(self) -> None:
+        """Lay out more of the messages before the first one, which stays where it is."""
+        if self._first:
+            number = self._messages[self._first].number
+            self.hold(self._rendered.get(number) or self._widgets[number])
+            self._lay_out(max(0, self._first - _MORE))
+
+    async def toggle_rendered(self, reply: Reply) -> None:
+        """Show a finished reply as rendered Markdown, or its tokens again."""
+        tokens = self._widgets.get(reply.number)
+        if tokens is None:
+            return
+        rendered = self._rendered.pop(reply.number, None)
+        if rendered is not None:
+            self._show_tokens(tokens, rendered)
+            return
+        rendered = self._rendered[reply.number] = RenderedReply(reply.text)
+        rendered.display = False
+        await self.mount(rendered, after=tokens)
+        if self._rendered.get(reply.number) is rendered:  # else it was toggled back meanwhile
+            self.hold(rendered, like=tokens)
+            rendered.display, tokens.display = True, False
+
+    def update_footers(self) -> None:
+        """Renew the footers of replies that changed; the last one is proven after its end."""
+        for message in self._messages[max(self._first, self._footed) :]:
+            if message.number in self._footers:
+                self._footers[message.number].update()
+        self._footed = max(0, self._settled - 2)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if new_value <= 0 < old_value and not self.is_following:
+            self.load_earlier()
 
     def on_blur(self, event: events.Blur) -> None:
         self._point(None)
 
-    def action_token(self, step: int) -> None:
+    def action_token(self, step: Step) -> None:
         self._move(by_token, step)
 
-    def action_round(self, step: int) -> None:
+    def action_round(self, step: Step) -> None:
         self._move(by_round, step)
 
-    def action_reply(self, step: int) -> None:
-        self._move(by_reply, step)
+    def action_message(self, step: Step) -> None:
+        self._move(by_message, step)
+
+    @on(EarlierRow.Wanted)
+    def _load(self) -> None:
+        self.load_earlier()
 
     def _move(
-        self, by: Callable[[Sequence[Reply], TokenCursor, int], TokenCursor], step: int
+        self, by: Callable[[Sequence[Message], TokenCursor, Step], TokenCursor], step: Step
     ) -> None:
         at = self._cursor
-        is_there = at is not None and at.reply < len(self._replies)
-        self._point(by(self._replies, at, step) if at and is_there else last_token(self._replies))
+        self._point(by(self._messages, at, step) if at else last_token(self._messages))
 
     def _point(self, cursor: TokenCursor | None) -> None:
-        self._cursor = cursor
-        pointed = None if cursor is None else self._replies[cursor.reply]
-        for number, widget in self._messages.items():
-            if cursor is None or pointed is None or number != pointed.number:
-                widget.point_at(None)
-                continue
-            row = widget.virtual_region.y + (widget.point_at(cursor.span) or 0)
-            self.scroll_to_region(Region(0, row, 1, 1), animate=False)
-        facts = facts_of(pointed, cursor.span) if pointed and cursor else None
+        before, self._cursor = self.pointed_message, cursor
+        message = self.pointed_message
+        if before is not None and before is not message and before.number in self._widgets:
+            self._widgets[before.number].point_at(None)
+        if message is None or cursor is None:
+            self.post_message(self.Pointed(None))
+            return
+        while cursor.message < self._first:
+            self.load_earlier()
+        widget = self._widgets[message.number]
+        row = widget.point_at(cursor.span)
+        if message.number in self._rendered and cursor.span:
+            self._show_tokens(widget, self._rendered.pop(message.number))
+        self.call_after_refresh(self._reveal, message.number, row)
+        facts = facts_of(message, cursor.span) if isinstance(message, Reply) else None
         self.post_message(self.Pointed(facts))
 
-    def update_footers(self) -> None:
-        for footer in self._footers.values():
-            footer.update()
+    def _is_pointed_in(self, messages: Sequence[Message]) -> bool:
+        """Return whether what is pointed at, if anything is, stands at the same place in a list."""
+        at, message = self._cursor, self.pointed_message
+        if at is None or message is None:
+            return True
+        same = messages[at.message] if at.message < len(messages) else None
+        return same is not None and same.number == message.number and at.span < len(same.spans)
 
-    def _anchor_when_full(self, full: bool) -> None:
-        # an anchor pins a short conversation to the bottom, and the first scroll makes it jump
-        self._left_end = False
-        self.anchor(full)
+    def _reveal(self, number: int, row: int) -> None:
+        """Bring a row of a message into view."""
+        shown = self._rendered.get(number) or self._widgets.get(number)
+        region = self.region_of(shown) if shown is not None else None
+        if region is not None:
+            row = 0 if number in self._rendered else row
+            self.scroll_to_region(Region(0, region.y + row, 1, 1), animate=False)
+
+    def _lay_out(self, first: int, start: int = 0) -> None:
+        """Give every message from `first` on a widget, and those before none.
+
+        Args:
+            first: Index of the first message to show.
+            start: Index before which nothing is missing, unless `first` moves.
+        """
+        if first != self._first:
+            start = 0
+            self.query_one(EarlierRow).show(first)
+            for message in self._messages[self._first : first]:
+                self._drop(message)
+        self._first = first
+        fresh: list[Widget] = []
+        for message in self._messages[max(first, start) :]:
+            widget = self._widgets.get(message.number)
+            if widget is None:
+                fresh += self._make(message)
+            elif fresh:
+                self.mount(*fresh, before=widget)
+                fresh = []
+        if fresh:
+            self.mount(*fresh)
+
+    def _settle(self) -> None:
+        """Count the leading messages that can no longer change, and all tokens."""
+        for message in self._messages[self._settled :]:
+            if isinstance(message, Reply) and not message.is_finished:
+                break
+            self._settled += 1
+            self._settled_tokens += len(message.spans)
+        rest = self._messages[self._settled :]
+        self._tokens = self._settled_tokens + sum(len(message.spans) for message in rest)
+
+    def _forget_oldest(self) -> None:
+        if len(self._messages) - self._first > MOST_SHOWN + _MORE and self._cursor is None:
+            self._lay_out(len(self._messages) - MOST_SHOWN)
 
     def _make(self, message: Message) -> list[Widget]:
         widget = TokenMessage(said=not isinstance(message, Reply))
         widget.set_ink(self._ink)
-        self._messages[message.number] = widget
+        widget.extend(message.spans)
+        self._widgets[message.number] = widget
         if not isinstance(message, Reply):
             return [widget]
         footer = self._footers[message.number] = ReplyFooter(message)
         return [widget, footer]
 
-    def _extend(self, message: Message) -> None:
-        widget = self._messages[message.number]
+    def _update(self, message: Message) -> None:
+        widget = self._widgets[message.number]
+        widget.cut_to(len(message.spans))
         widget.extend(message.spans[widget.num_spans :])
         if isinstance(message, Reply):
+            self._footers[message.number].reply = message
             widget.set_streaming(not message.is_finished)
+            if not message.is_finished and message.number in self._rendered:
+                self._show_tokens(widget, self._rendered.pop(message.number))
 
-    def _drop(self, number: int) -> None:
-        self._messages.pop(number).remove()
-        if number in self._footers:
-            self._footers.pop(number).remove()
+    def _show_tokens(self, tokens: TokenMessage, rendered: RenderedReply) -> None:
+        self.hold(tokens, like=rendered)
+        tokens.display = True
+        rendered.remove()
+
+    def _drop(self, message: Message) -> None:
+        for widgets in (self._widgets, self._footers, self._rendered):
+            widget = widgets.pop(message.number, None)
+            if widget is not None:
+                widget.remove()

@@ -1,0 +1,27 @@
+"""The row above a long conversation: how much of it is not laid out yet."""
+
+from textual.content import Content
+from textual.message import Message as Notice
+from textual.widgets import Static
+
+from mlxspec_app.phrases import count
+
+
+class EarlierRow(Static):
+    """Says how many messages came before; takes no room where there are none."""
+
+    DEFAULT_CSS = """
+    EarlierRow { height: 1; color: $spec-muted; display: none; padding: 0 0 0 2; }
+    EarlierRow:hover { color: $foreground; }
+    """
+    ALLOW_SELECT = False
+
+    class Wanted(Notice):
+        """The reader asked for earlier messages."""
+
+    def show(self, num_messages: int) -> None:
+        self.display = num_messages > 0
+        self.update(Content(f"↑ {count(num_messages)} earlier messages"))
+
+    def on_click(self) -> None:
+        self.post_message(self.Wanted())

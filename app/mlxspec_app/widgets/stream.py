@@ -1,0 +1,162 @@
+"""A column of widgets that grows at its end, and scrolls at the same cost whatever its length.
+
+Textual places every child of a scrolling container with every layout. Only those near the part in
+view are handed to it here, so a long conversation costs hardly more than a short one.
+
+What is on the screen stays there: the newest text while it is followed, and otherwise the widget
+that was held, when something above it grows, shrinks, comes or goes.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.containers import VerticalScroll
+from textual.geometry import Region, Size
+from textual.layout import DockArrangeResult, WidgetPlacement
+from textual.scrollbar import ScrollBar
+from textual.selection import Selection
+from textual.widget import Widget
+
+
+@dataclass(frozen=True)
+class _Hold:
+    """A widget that is to stay where it is.
+
+    Attributes:
+        widget: The widget.
+        top: Its first row, counted from the first row in view.
+        height: Its rows when it was held.
+    """
+
+    widget: Widget
+    top: int
+    height: int
+
+    def scroll_for(self, region: Region) -> int:
+        """Return the first row in view that keeps the widget, now at `region`, in its place."""
+        if self.top >= 0 or not self.height:
+            return region.y - self.top
+        return region.y + round(-self.top * region.height / self.height)  # read as far as before
+
+
+class Stream(VerticalScroll, can_focus=False):
+    """Follows the newest text until the reader scrolls away, and again from the end on."""
+
+    DEFAULT_CSS = """
+    Stream {
+        layout: stream;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        """Make an empty column."""
+        super().__init__(id=id)
+        self._left_end = False
+        self._held: _Hold | None = None
+        self._placements: Sequence[WidgetPlacement] = ()
+        self._arranged_width = 0
+        self._selecting_text = False
+
+    @property
+    def is_following(self) -> bool:
+        """Whether new text scrolls into view by itself."""
+        return not self._left_end or self.max_scroll_y == 0
+
+    def on_mount(self) -> None:
+        self.watch(self, "show_vertical_scrollbar", self._anchor_when_full)
+        self.watch(self.screen, "selections", self._place_all_while_selecting)
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self._held = None
+        self._anchor_when_full(self.show_vertical_scrollbar)
+
+    def release_anchor(self) -> None:
+        super().release_anchor()
+        self._left_end = True
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._held = None
+        if self.is_vertical_scroll_end:
+            self._left_end = False
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        if size.width != self._arranged_width and not self.is_following and self._held is None:
+            self._held = self._first_in_view()
+        self._arranged_width = size.width
+        whole = super().arrange(size, optimal)
+        self._placements = whole.placements
+        if self._held is not None:
+            self._keep(self._held, whole.total_region.bottom - size.height)
+        if self._selecting_text:
+            return whole
+        return DockArrangeResult(
+            self._near(size.height), whole.widgets, whole.scroll_spacing, whole.spatial_map
+        )
+
+    def region_of(self, widget: Widget) -> Region | None:
+        """Return where a child was placed in the column, None before that."""
+        return next((p.region for p in self._placements if p.widget is widget), None)
+
+    def hold(self, widget: Widget, like: Widget | None = None) -> None:
+        """Keep a widget where it is until the reader scrolls.
+
+        Args:
+            widget: A child, which may come or change its height with the next layout.
+            like: The child whose place it takes, if another one.
+        """
+        region = self.region_of(like or widget)
+        if region is not None:
+            self.release_anchor()
+            self._held = _Hold(widget, region.y - round(self.scroll_y), region.height)
+
+    def _first_in_view(self) -> _Hold | None:
+        top = round(self.scroll_y)
+        placement = next((p for p in self._placements if p.region.bottom > top), None)
+        if placement is None:
+            return None
+        return _Hold(placement.widget, placement.region.y - top, placement.region.height)
+
+    def _keep(self, hold: _Hold, last_row: int) -> None:
+        region = self.region_of(hold.widget)
+        if region is None:
+            return
+        row = max(0, min(hold.scroll_for(region), last_row))
+        # as Textual does for an anchor: in this very layout, without a scroll that can be seen
+        self.set_reactive(Widget.scroll_y, row)
+        self.set_reactive(Widget.scroll_target_y, row)
+        self.vertical_scrollbar.set_reactive(ScrollBar.position, row)
+        if row == last_row:
+            self.call_after_refresh(self._follow_from_end)
+
+    def _follow_from_end(self) -> None:
+        if self.is_vertical_scroll_end:
+            self.follow()
+
+    def _near(self, height: int) -> list[WidgetPlacement]:
+        """Return the placements in view, a screen around them, and the last screen."""
+        top = round(self.scroll_y)
+        end = self._placements[-1].region.bottom if self._placements else 0
+        first, after = self._between(top - height, top + 2 * height)
+        last, _ = self._between(end - height, end)
+        return [*self._placements[first:after], *self._placements[max(after, last) :]]
+
+    def _between(self, top: int, bottom: int) -> tuple[int, int]:
+        """Return from which placement to which one the rows `top` to `bottom` lie."""
+        first = bisect_right(self._placements, top, key=lambda p: p.region.bottom)
+        return first, bisect_left(self._placements, bottom, key=lambda p: p.region.y)
+
+    def _place_all_while_selecting(self, selections: dict[Widget, Selection]) -> None:
+        # Textual asks where every widget is to find those between two ends of a selection
+        if bool(selections) != self._selecting_text:
+            self._selecting_text = bool(selections)
+            self.refresh(layout=True)
+
+    def _anchor_when_full(self, full: bool) -> None:
+        # an anchor pins a short conversation to the bottom, and the first scroll makes it jump
+        self._left_end = False
+        self.anchor(full)
