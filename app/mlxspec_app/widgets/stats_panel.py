@@ -22,10 +22,17 @@ class StatsPanel(VerticalScroll, can_focus=False):
     }
     """
 
+    def __init__(self) -> None:
+        """Make a panel of nothing."""
+        super().__init__()
+        self._num_rows = 0
+
     def compose(self) -> ComposeResult:
         yield Static(id="figures")
 
     def show(self, reply: Reply | None) -> None:
         width = max(20, self.scrollable_content_region.width)
         rows = stats_rows(reply, width)
-        self.query_one("#figures", Static).update(Content("\n").join(rows))
+        has_room = len(rows) == self._num_rows
+        self._num_rows = len(rows)
+        self.query_one("#figures", Static).update(Content("\n").join(rows), layout=not has_room)
