@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from mlxspec_app.desk import Desk
+from mlxspec_app.pauses import collect_rarely
+from mlxspec_app.race import Race
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text
@@ -120,6 +123,7 @@ def run_race(race: "Race", *, theme: str | None = None) -> int:
     from mlxspec_app.screens.race import RaceScreen
 
     app = MlxspecApp(lambda: RaceScreen(race), theme)
+    collect_rarely()
     app.run()
     return app.return_code or 0
 
@@ -132,6 +136,7 @@ def _run(
     inline: bool = False,
 ) -> int:
     app = MlxspecApp(make_screen, theme)
+    collect_rarely()
     try:
         app.run(inline=inline)
     finally:
