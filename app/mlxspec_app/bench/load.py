@@ -1,0 +1,108 @@
+"""Made-up replies of any length, and a session that hands them out piece by piece.
+
+Every round drafts five tokens, keeps three and adds one: four tokens of a few letters each.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import count, cycle, islice
+from typing import Literal
+
+from mlxspec.events import (
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    Event,
+    GenerationFinished,
+    GenerationStarted,
+    TurnStarted,
+)
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.session import SessionEvent, SessionReady
+
+TOKENS_PER_ROUND = 4
+_DRAFTED = 5
+_WORDS = (
+    "the draft model writes a few words ahead and **the target** reads them all at once so that "
+    "`accepted` tokens cost less than their share of a pass while the text stays what it was"
+)
+_CODE = (
+    "def merge(left, right):\n    merged = []\n    while left and right:\n        "
+    "smaller = left if left[0] <= right[0] else right\n        merged.append(smaller.pop(0))\n    "
+    "return merged + left + right\n\n"
+)
+_WORDS_PER_PARAGRAPH = 60
+_ABOVE_TOKENS = 120
+
+TextKind = Literal["prose", "fence"]
+"""`prose` comes in paragraphs; `fence` is one block of code that is never closed."""
+
+
+def tokens_of(kind: TextKind) -> Iterator[str]:
+    """Yield the tokens of an endless text."""
+    if kind == "prose":
+        for number, word in enumerate(cycle(_WORDS.split())):
+            is_end = number % _WORDS_PER_PARAGRAPH == _WORDS_PER_PARAGRAPH - 1
+            yield f" {word}.\n\n" if is_end else f" {word}"
+    yield "```python\n"
+    code = [piece for line in _CODE.splitlines(keepends=True) for piece in _pieces(line)]
+    yield from cycle(code)
+
+
+def rounds_of(kind: TextKind) -> Iterator[list[Event]]:
+    """Yield the events of one endless reply, round by round."""
+    tokens = tokens_of(kind)
+    for r in count(1):
+        yield _round(r, list(islice(tokens, TOKENS_PER_ROUND)))
+
+
+def conversation(num_messages: int) -> list[Event]:
+    """Return the events of a conversation that is over: questions and replies in turn."""
+    events: list[Event] = []
+    for number in range(num_messages // 2):
+        events.append(TurnStarted("user", f"Question {number}: how does it work?"))
+        events.append(GenerationStarted("target", "drafter", context_length=1 << 17))
+        rounds = islice(rounds_of("prose"), _ABOVE_TOKENS // TOKENS_PER_ROUND)
+        events += [event for round_ in rounds for event in round_]
+        events.append(GenerationFinished(1.0, "stop"))
+    return events
+
+
+class FedSession(ReplaySession):
+    """A session that tells what it is fed with, from any thread."""
+
+    def __init__(self) -> None:
+        """Begin with a session that is ready."""
+        super().__init__(())
+        self._fed: deque[Event | SessionEvent] = deque([SessionReady()])
+
+    @property
+    def busy(self) -> bool:
+        return True
+
+    def feed(self, events: list[Event]) -> None:
+        self._fed.extend(events)
+
+    def drain(self) -> list[Event | SessionEvent]:
+        return [self._fed.popleft() for _ in range(len(self._fed))]
+
+
+def _pieces(line: str) -> list[str]:
+    """Return a line of code in pieces of at most four letters."""
+    return [line[start : start + 4] for start in range(0, len(line), 4)]
+
+
+def _round(r: int, texts: list[str]) -> list[Event]:
+    nodes = [
+        DraftNode(index + 1, index, index, text, 0.8, "suffix")
+        for index, text in enumerate([*texts[:-1], " or", " else"][:_DRAFTED])
+    ]
+    kept = len(texts) - 1
+    emit = [EmittedToken(index, text, "accepted", 0.9, 0.8) for index, text in enumerate(texts)]
+    emit[-1] = EmittedToken(kept, texts[-1], "corrected", 0.7)
+    path = tuple(range(1, kept + 1))
+    return [
+        DraftProposed(r, 0.02 * r, 0, tuple(nodes), 2.0),
+        DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, _DRAFTED - kept, 4 * r),
+    ]

@@ -1,0 +1,21 @@
+"""One measurement in a process of its own: `python -m mlxspec_app.bench.one CASE FILE`.
+
+The case is JSON; the figures go to the file, since the terminal belongs to the app. `--headless`
+leaves that away.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from mlxspec_app.bench.measure import Case, run_case
+
+
+def main(case: str, path: str, *options: str) -> None:
+    """Measure a case and write its figures."""
+    figures = run_case(Case(**json.loads(case)), headless="--headless" in options)
+    Path(path).write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
