@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from mlxspec_app.desk import Desk
 from mlxspec_app.pauses import collect_rarely
-from mlxspec_app.race import Race
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text

@@ -23,6 +23,7 @@ from mlxspec_app.inks import INKS, Ink, StyleName
 from mlxspec_app.live_markdown import Look, pieces_in
 from mlxspec_app.message_text import MessageText
 from mlxspec_app.messages import Span
+from mlxspec_app.widgets.message_css import MESSAGE_CSS
 from mlxspec_app.widgets.rows import (
     accepted_share,
     cells_to_draw,
@@ -61,44 +62,7 @@ class TokenMessage(Widget):
         _PREFIX + "code",
         _PREFIX + "block",
     }
-    DEFAULT_CSS = """
-    TokenMessage {
-        height: auto;
-        color: $spec-plain;
-        .token-message--plain { color: $spec-plain; }
-        .token-message--accepted { color: $spec-accepted; }
-        .token-message--corrected { color: $spec-corrected; text-style: bold underline; }
-        .token-message--bonus { color: $spec-bonus; text-style: italic; }
-        .token-message--step-1 { color: $spec-step-1; }
-        .token-message--step-2 { color: $spec-step-2; }
-        .token-message--step-3 { color: $spec-step-3; }
-        .token-message--step-4 { color: $spec-step-4; text-style: bold; }
-        .token-message--step-5 { color: $spec-step-5; text-style: bold underline; }
-        .token-message--over { color: $spec-corrected; text-style: underline; }
-        .token-message--far-over { color: $spec-corrected; text-style: bold underline; }
-        .token-message--under { color: $spec-bonus; text-style: italic; }
-        .token-message--far-under { color: $spec-bonus; text-style: bold italic; }
-        .token-message--text { color: $spec-accepted; }
-        .token-message--head { color: $spec-bonus; text-style: italic; }
-        .token-message--model { color: $spec-corrected; text-style: underline; }
-        .token-message--band-a { background: $spec-band-a; }
-        .token-message--band-b { background: $spec-band-b; }
-        .token-message--gutter { color: $spec-muted; }
-        .token-message--share { color: $spec-accepted 45%; }
-        .token-message--caret { color: $foreground; }
-        &:nocolor .token-message--step-1 { text-style: dim; }
-        &:ansi .token-message--step-1 { text-style: dim; }
-        .token-message--mark { text-style: dim; }
-        .token-message--strong { text-style: bold; }
-        .token-message--emphasis { text-style: italic; }
-        .token-message--code { background: $panel; }
-        .token-message--block { color: $spec-muted; background: $panel; }
-    }
-    TokenMessage.-said {
-        background: $surface;
-        .token-message--gutter { color: $foreground; text-style: bold; }
-    }
-    """
+    DEFAULT_CSS = MESSAGE_CSS
 
     def __init__(self, *, said: bool = False) -> None:
         """Make an empty message; `said` by the user, it is set apart and has no inks."""
@@ -280,10 +244,11 @@ class TokenMessage(Widget):
             return [Segment(said, style + Style(reverse=is_pointed))]
         share = accepted_share(runs, self._text.spans) if self._ink.bands else 0.0
         look = self._text.look_of(row.line)
-        bar = Segment(" ", self._style("share"))
-        if look.is_code or look.is_quote:
-            bar = Segment(sign(self.app, _BLOCK_BAR), self._style("gutter"))
-        return [Segment(sign(self.app, block(share)), self._style("share")), bar]
+        drafted, style = sign(self.app, block(share)), self._style("share")
+        if not (look.is_code or look.is_quote):
+            return [Segment(f"{drafted} ", style)]
+        bar = Segment(sign(self.app, _BLOCK_BAR), self._style("gutter"))
+        return [Segment(drafted, style), bar]
 
     def _run_style(self, run: Run, look: Look) -> Style:
         span = self._text.spans[run.tag]
