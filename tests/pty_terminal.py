@@ -26,6 +26,8 @@ class Terminal:
         self._stream = pyte.ByteStream(self._emulator)
         self.written = b""
         settings = os.environ | {"TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(sys.path)}
+        for name in ("COLUMNS", "LINES"):  # they would overrule the size of the terminal
+            settings.pop(name, None)
         self._child = pexpect.spawn(
             argv[0],
             argv[1:],
