@@ -5,8 +5,9 @@ most of a trace, are lists of their values in the order of their fields.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from types import TracebackType, UnionType
@@ -26,7 +27,13 @@ from mlxspec.events import (
 _EVENT_TYPES: dict[str, type[Any]] = {cls.t: cls for cls in get_args(Event)}
 _ROW_TYPES: dict[str, type[Any]] = {"nodes": DraftNode, "emit": EmittedToken}
 _TOO_LARGE = 2**63
-_HINTS = {cls: get_type_hints(cls) for cls in (*_EVENT_TYPES.values(), *_ROW_TYPES.values())}
+_TYPES = (*_EVENT_TYPES.values(), *_ROW_TYPES.values())
+_NAMES = {cls: tuple(field.name for field in fields(cls)) for cls in _TYPES}
+_HINTS = {cls: get_type_hints(cls) for cls in _TYPES}
+_LISTS = {
+    cls: [n for n in _NAMES[cls] if n not in _ROW_TYPES and get_origin(_HINTS[cls][n]) is tuple]
+    for cls in _TYPES
+}
 
 
 def event_to_json(event: Event) -> str:
@@ -80,16 +87,16 @@ def _check_tree(nodes: Sequence[DraftNode]) -> None:
 
 
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    known = {field.name for field in fields(cls)}
+    known = _NAMES[cls]
     values = {name: value for name, value in values.items() if name in known}
     for name, row_type in _ROW_TYPES.items():
         if name in values:
             values[name] = tuple(_build_row(row_type, row) for row in _as_list(cls, name, values))
-    for name in known & values.keys() - _ROW_TYPES.keys():
-        if get_origin(_HINTS[cls][name]) is tuple:
+    for name in _LISTS[cls]:
+        if name in values:
             values[name] = tuple(_as_list(cls, name, values))
     for name, value in values.items():
-        if name not in _ROW_TYPES and not _fits(value, _HINTS[cls][name]):
+        if name not in _ROW_TYPES and not _test_of(_HINTS[cls][name])(value):
             raise TraceError(
                 f"a trace event {cls.__name__} has {name}={value!r:.80}, not {_HINTS[cls][name]}"
             )
@@ -109,27 +116,31 @@ def _as_list(cls: type[Any], name: str, values: Mapping[str, Any]) -> list[Any]:
 
 
 def _build_row(cls: type[Any], row: Any) -> Any:
-    names = [field.name for field in fields(cls)]
+    names = _NAMES[cls]
     if not isinstance(row, list) or len(row) > len(names):
         raise TraceError(f"a trace row is {row!r:.80}, not a list of {', '.join(names)}")
     return _build(cls, dict(zip(names, row, strict=False)))
 
 
-def _fits(value: Any, hint: Any) -> bool:
+@cache
+def _test_of(hint: Any) -> Callable[[Any], bool]:
+    """Return the test of a value that a type hint stands for."""
     origin, options = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
-        return any(_fits(value, option) for option in options)
+        tests = [_test_of(option) for option in options]
+        return lambda value: any(test(value) for test in tests)
     if origin is Literal:
-        return value in options if isinstance(value, str) else False
+        return lambda value: value in options if isinstance(value, str) else False
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(item, options[0]) for item in value)
+        is_item = _test_of(options[0])
+        return lambda value: isinstance(value, tuple) and all(map(is_item, value))
     if origin is dict:
-        return isinstance(value, dict)
+        return lambda value: isinstance(value, dict)
     if hint is float:
-        return _is_number(value, int | float)
+        return lambda value: _is_number(value, (int, float))
     if hint is int:
-        return _is_number(value, int)
-    return isinstance(value, hint)
+        return lambda value: _is_number(value, int)
+    return lambda value: isinstance(value, hint)
 
 
 def _is_number(value: Any, kinds: Any) -> bool:
