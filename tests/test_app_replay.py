@@ -19,7 +19,7 @@ from mlxspec.trace import read_trace
 from mlxspec_app.app import run_replay
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.rounds import Round
-from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionNotice
+from mlxspec_app.session import ChatCleared, ChatOpened, ReplyDiscarded, SessionNotice
 from mlxspec_app.state import fold
 from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
@@ -265,3 +265,13 @@ def test_a_trace_without_events_is_refused(tmp_path):
 def test_a_speed_that_never_arrives_is_refused(speed):
     with pytest.raises(ValueError, match="above 0"):
         run_replay(TRACES / "chat.jsonl", speed)
+
+
+def test_the_last_reply_of_an_opened_chat_can_be_written_again(clock):
+    session = playing(clock, speed=math.inf)
+    said = fold([TurnStarted("user", "One"), GenerationFinished(1.0, "stop", "1")]).messages
+    session.open_chat(ChatOpened(tuple(said)))
+    session.regenerate()
+    clock.now += 1
+    messages = fold([*session.drain(), *session.drain()]).messages
+    assert [message.text for message in messages] == ["One", make_fake.PROSE]

@@ -40,6 +40,7 @@ from mlxspec_app.state import ChatState
 from mlxspec_app.timeline import Timeline, Unit, folded_events
 
 SHORTEST_LOOK_S = 0.2
+_EMPTY = "the recording is empty: nothing can be answered"
 
 
 class ReplaySession:
@@ -119,7 +120,7 @@ class ReplaySession:
 
     def send(self, text: str) -> None:
         if not len(self.timeline):
-            self._news.append(SessionNotice("the recording is empty: nothing can be answered"))
+            self.tell(_EMPTY)
             return
         self._news.append(TurnStarted("user", text))
         if self.position >= len(self.timeline):
@@ -132,10 +133,12 @@ class ReplaySession:
         self._play_reply(self.position)
 
     def regenerate(self) -> None:
+        if not len(self.timeline):
+            self.tell(_EMPTY)
+            return
         started = [i for i in range(self.position) if self._is(i, GenerationStarted)]
-        if started:
-            self._news.append(ReplyDiscarded())
-            self._play_reply(started[-1])
+        self._news.append(ReplyDiscarded())
+        self._play_reply(started[-1] if started else 0)
 
     def new_chat(self) -> None:
         self.position = self._end = 0
