@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from store_files import exchange, open_writer, path, record, reply_events, round_of, say, texts_of
+from store_files import exchange, open_writer, path, record, reply_events, round_of, texts_of
 
 from mlxspec.events import (
     EmittedToken,
@@ -15,7 +15,7 @@ from mlxspec.events import (
     TurnStarted,
 )
 from mlxspec.trace import read_trace
-from mlxspec_app.session import ChatCleared, ReplyDiscarded, SessionReady
+from mlxspec_app.session import ChatCleared, ChatCut, ChatOpened, ReplyDiscarded, SessionReady
 from mlxspec_app.state import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
@@ -34,6 +34,11 @@ def recorder(tmp_path):
 
 def reader(recorder):
     return recorder.writer.reader
+
+
+def opened(recorder, leaf, system=None):
+    """The event of a chat that is opened, with `leaf` for its last message."""
+    return ChatOpened((), system, leaf.chat, leaf.id)
 
 
 # ---- turns and replies ---------------------------------------------------------------------
@@ -159,30 +164,28 @@ def test_the_discarded_reply_stays_current_until_the_next_one_begins(recorder):
     assert texts_of(path(recorder)) == ["Hello", "Hi"]
 
 
-def test_a_turn_can_take_the_place_of_an_earlier_one(recorder):
-    record(recorder, exchange("One", "1"), exchange("Two", "2"))
-    third = path(recorder)[2]
-    before = recorder.branch_at(third.id)
-    assert texts_of(before) == ["One", "1"]
+def test_an_edited_turn_takes_the_place_of_an_earlier_one(recorder):
+    record(recorder, exchange("One", "1"), exchange("Two", "2"), exchange("Three", "3"))
+    second = path(recorder)[2]
+    record(recorder, ChatCut(1))
+    assert texts_of(recorder.path()) == ["One", "1"]
     record(recorder, exchange("Deux", "2!"))
     assert texts_of(path(recorder)) == ["One", "1", "Deux", "2!"]
-    assert texts_of(reader(recorder).siblings(third.id)) == ["Two", "Deux"]
+    assert texts_of(reader(recorder).siblings(second.id)) == ["Two", "Deux"]
 
 
-def test_the_very_first_turn_can_be_replaced(recorder):
+def test_the_very_first_turn_can_be_edited(recorder):
     record(recorder, exchange("One", "1"))
     chat = recorder.chat
-    assert recorder.branch_at(path(recorder)[0].id) == []
-    record(recorder, exchange("Uno", "I"))
+    record(recorder, ChatCut(0), exchange("Uno", "I"))
     assert recorder.chat == chat
     assert texts_of(path(recorder)) == ["Uno", "I"]
 
 
-def test_going_to_another_branch_goes_on_there(recorder):
+def test_a_branch_that_was_opened_goes_on(recorder):
     record(recorder, exchange("Hello", "Hi"), ReplyDiscarded(), exchange("Hello", "Hey"))
     first = reader(recorder).siblings(path(recorder)[-1].id)[0]
-    assert texts_of(recorder.switch_to(first.id)) == ["Hello", "Hi"]
-    record(recorder, exchange("Bye", "Ciao"))
+    record(recorder, opened(recorder, first), exchange("Bye", "Ciao"))
     assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
 
 
@@ -197,41 +200,33 @@ def test_a_cleared_chat_is_followed_by_a_new_one(recorder):
     assert (chat.system, chat.settings) == ("Be brief", {"a": 1})
 
 
-def test_a_chat_of_the_store_is_gone_on_with(recorder):
-    record(recorder, exchange("Hello", "Hi"))
-    chat = recorder.chat
-    recorder.new_chat()
-    assert texts_of(recorder.open_chat(chat)) == ["Hello", "Hi"]
-    record(recorder, exchange("Bye", "Ciao"))
+def test_a_chat_that_was_opened_goes_on_with_its_system_prompt(recorder):
+    record(recorder, TurnStarted("system", "Be brief"), exchange("Hello", "Hi"))
+    there = opened(recorder, path(recorder)[-1], "Be brief")
+    record(recorder, TurnStarted("system", "Be long"), ChatCleared(), exchange("Other", "Yes"))
+    record(recorder, there, exchange("Bye", "Ciao"))
     assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
+    assert recorder.system == "Be brief"
 
 
-def test_a_reply_of_the_store_can_be_regenerated(recorder):
+def test_the_last_reply_of_an_opened_chat_can_be_regenerated(recorder):
     record(recorder, exchange("Hello", "Hi"))
-    recorder.open_chat(recorder.chat)
+    record(recorder, opened(recorder, path(recorder)[-1]))
     record(recorder, ReplyDiscarded(), exchange("Hello", "Hey"))
     assert texts_of(path(recorder)) == ["Hello", "Hey"]
 
 
 def test_a_reply_ends_where_it_began_even_if_another_chat_was_opened(recorder):
     record(recorder, exchange("Other", "Yes"))
-    other = recorder.chat
+    other = opened(recorder, path(recorder)[-1])
     recorder.new_chat()
     *begun, last, end = exchange("Hello", "Hi", " there")
     record(recorder, begun)
     here = recorder.chat
-    recorder.open_chat(other)
-    record(recorder, last, end)
+    record(recorder, other, last, end)
     assert texts_of(reader(recorder).path(here)) == ["Hello", "Hi there"]
     record(recorder, exchange("More", "Sure"))
     assert texts_of(path(recorder)) == ["Other", "Yes", "More", "Sure"]
-
-
-def test_after_the_chat_was_deleted_what_is_said_begins_another(recorder):
-    record(recorder, exchange("Hello", "Hi"))
-    recorder.delete_chat(recorder.chat)
-    record(recorder, exchange("Again", "Yes"))
-    assert [chat.title for chat in reader(recorder).recent()] == ["Again"]
 
 
 def test_a_chat_that_another_window_removed_is_replaced_by_a_new_one(recorder, tmp_path):
@@ -252,12 +247,6 @@ def test_what_is_open_when_the_app_ends_is_settled(tmp_path):
     writer = open_writer(tmp_path / "chats.sqlite3")
     assert writer.reader._rows("SELECT count(*) FROM piece", ()) == [(0,)]
     assert [hit.message for hit in writer.reader.search("hi")] == [2]
+    reply = writer.reader.message(2)
+    assert (reply.state, reply.generation.reason) == ("partial", "cancelled")
     writer.close()
-
-
-def test_messages_added_by_hand_are_followed(recorder):
-    chat = recorder.writer.new_chat()
-    say(recorder.writer, chat, "One", "1")
-    recorder.open_chat(chat)
-    record(recorder, exchange("Two", "2"))
-    assert texts_of(path(recorder)) == ["One", "1", "Two", "2"]

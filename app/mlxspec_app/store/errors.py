@@ -32,4 +32,9 @@ def explain(error: sqlite3.Error) -> StoreError:
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreError("the store of chats is held by another program: close that one")
+    if "no such module: fts5" in str(error):
+        return StoreError(
+            "chats cannot be kept: the SQLite of this Python lacks full-text search (FTS5); use "
+            "another build of Python"
+        )
     return StoreError(f"the store of chats cannot be used: {error}")

@@ -18,6 +18,7 @@ from mlxspec_app.store.records import (
     Generation,
     SearchHit,
     StoredMessage,
+    Version,
 )
 from mlxspec_app.store.words import MARK_END, MARK_START, match_expression, snippet_parts
 
@@ -47,6 +48,13 @@ _UPWARDS = """
         SELECT ? UNION ALL
         SELECT parent FROM message JOIN above ON id = node WHERE parent IS NOT NULL
     )
+"""
+_VERSIONS = """
+    SELECT (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
+            AND other.parent IS message.parent AND other.id <= message.id),
+           (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
+            AND other.parent IS message.parent)
+    FROM message WHERE id IN (SELECT node FROM above) ORDER BY id
 """
 # Ordered by rank alone, with the index in the outer loop: then FTS5 sorts, and snippets are made
 # for the rows that are handed out instead of for every match.
@@ -87,6 +95,11 @@ class Reader:
             ChatSummary(chat, title, updated, count, _one_line(text or ""))
             for chat, title, updated, count, text in rows
         ]
+
+    def count(self) -> int:
+        """Return how many chats there are, deleted ones left out."""
+        number: int = self._rows("SELECT count(*) FROM chat WHERE deleted IS NULL", ())[0][0]
+        return number
 
     def chat(self, chat: int) -> Chat:
         """Return a chat, a deleted one as well until it is purged.
@@ -137,6 +150,10 @@ class Reader:
         this = self.message(message)
         where = "WHERE chat = ? AND parent IS ? ORDER BY message.id"
         return self._messages(where, (this.chat, this.parent))
+
+    def versions_to(self, message: int) -> list[Version]:
+        """Return which version each message is, from the first of a chat to this one."""
+        return [Version(*row) for row in self._rows(_UPWARDS + _VERSIONS, (message,))]
 
     def search(self, query: str, limit: int = 50) -> list[SearchHit]:
         """Return the messages that hold every word of `query`, the best matches first.

@@ -42,20 +42,26 @@ class Recorder:
         leaf: The message that the next one follows; None at the beginning of a chat.
         system: System prompt that a new chat is given.
         settings: Settings that a new chat is given.
+        is_alone: Whether no other process had the store open when this one opened it, so that a
+            reply without an ending is one that nobody writes any more.
     """
 
-    def __init__(self, writer: Writer, traces: TraceKeeper | None = None) -> None:
+    def __init__(
+        self, writer: Writer, traces: TraceKeeper | None = None, *, is_alone: bool = True
+    ) -> None:
         """Begin with a new chat.
 
         Args:
             writer: Changes the store.
             traces: Keeps the events of every reply; None keeps none.
+            is_alone: Whether no other process had the store open.
         """
         self.writer = writer
         self.chat: int | None = None
         self.leaf: int | None = None
         self.system: str | None = None
         self.settings: dict[str, Any] = {}
+        self.is_alone = is_alone
         self._traces = traces
         self._reply: int | None = None
         self._turn: TurnStarted | None = None
@@ -96,53 +102,24 @@ class Recorder:
         """Begin another chat: it is in the store once something is said in it."""
         self._point_to(None, None)
 
-    def open_chat(self, chat: int) -> list[StoredMessage]:
-        """Go on with a chat of the store and return its messages.
+    def path(self) -> list[StoredMessage]:
+        """Return the conversation that is on the screen, as far as it is in the store.
 
         Raises:
-            StoreError: It cannot be read, or is not there.
+            StoreError: The store cannot be read.
         """
-        path = self.writer.reader.path(chat)
-        self._point_to(chat, path[-1].id if path else None)
-        return path
-
-    def switch_to(self, message: int) -> list[StoredMessage]:
-        """Go on with the branch of a message, in its chat, and return the messages.
-
-        Raises:
-            StoreError: The store cannot be written, or the message is not there.
-        """
-        self.writer.switch_to(message)
-        return self.open_chat(self.writer.reader.message(message).chat)
-
-    def branch_at(self, message: int) -> list[StoredMessage]:
-        """Let the next turn take the place of a message, and return the messages before it.
-
-        Raises:
-            StoreError: The store cannot be read, or the message is not there.
-        """
-        path = self.writer.reader.path_to(self.writer.reader.message(message).id)
-        self._point_to(path[-1].chat, path[-1].parent)
-        return path[:-1]
-
-    def delete_chat(self, chat: int) -> None:
-        """Delete a chat; if it is the one on the screen, what is said next begins another.
-
-        Raises:
-            StoreError: The store cannot be written, or the chat is not there.
-        """
-        self.writer.bin.delete(chat)
-        if self.chat == chat:
-            self.new_chat()
+        return [] if self.leaf is None else self.writer.reader.path_to(self.leaf)
 
     def close(self) -> None:
-        """Settle what is open, remove deleted chats for good, and close the store.
+        """Settle what is open as stopped, remove deleted chats for good, and close the store.
 
         Raises:
             StoreError: The store cannot be written; it is closed all the same.
         """
         try:
-            self._settle()
+            self._finish("partial", reason="cancelled")
+            if self.is_alone:
+                self.writer.note_lost_endings()
             lost = self.writer.bin.purge()
             if self._traces is not None:
                 self._traces.end()
@@ -231,8 +208,7 @@ class Recorder:
 
     def _cut(self, num_turns: int) -> None:
         self._settle()
-        path = self.writer.reader.path_to(self.leaf) if self.leaf is not None else []
-        turns = [message for message in path if message.role == "user"]
+        turns = [message for message in self.path() if message.role == "user"]
         if num_turns < len(turns):
             self._point_to(self.chat, turns[num_turns].parent)
 

@@ -10,6 +10,9 @@ MessageState = Literal["finished", "partial", "failed"]
 """`finished`: all there; `partial`: a reply that is being written, was stopped, or was cut off
 when the app ended; `failed`: a reply that an error broke off."""
 
+LOST_ENDING = "lost"
+"""Reason of a reply that neither the model nor the user ended, once the user was told of it."""
+
 
 @dataclass(frozen=True)
 class Chat:
@@ -126,3 +129,60 @@ class SearchHit:
     role: Role
     created: float
     snippet: tuple[SnippetPart, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One of several messages that may stand at the same place of a conversation.
+
+    Attributes:
+        number: Its place among them, from 1, the oldest first.
+        count: How many there are.
+    """
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class StoredChat:
+    """A chat and the conversation as it stands in it.
+
+    Attributes:
+        chat: The chat.
+        path: Its messages from the first to the leaf.
+    """
+
+    chat: Chat
+    path: tuple[StoredMessage, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the store knows of the conversation on the screen.
+
+    Attributes:
+        chat: Number of its chat, or None before anything was said.
+        title: Title of the chat, or "".
+        versions: Which version each message is, of those that have others; by the place of the
+            message in the conversation, from 0.
+    """
+
+    chat: int | None = None
+    title: str = ""
+    versions: dict[int, Version] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The chats at a glance.
+
+    Attributes:
+        num_chats: How many there are.
+        last: The one that was last changed, or None.
+        is_cut_off: Whether it ends in a reply that neither the model nor the user ended.
+    """
+
+    num_chats: int
+    last: ChatSummary | None = None
+    is_cut_off: bool = False

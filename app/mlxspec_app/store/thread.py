@@ -20,6 +20,7 @@ from mlxspec.events import Event
 from mlxspec_app.session import SessionEvent
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.opening import open_for_writing
+from mlxspec_app.store.presence import present
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.store.writer import Writer
@@ -101,14 +102,16 @@ class StoreThread:
 
     def _run(self) -> None:
         try:
-            recorder = Recorder(Writer(open_for_writing(self._path, self._say)), self._keeper)
-            try:
-                self._serve(recorder)
-            except Exception:
-                with suppress(StoreError):  # the reason why it ends is told below
-                    recorder.close()
-                raise
-            self._leave(recorder)
+            writer = Writer(open_for_writing(self._path, self._say))
+            with present(self._path) as is_alone:
+                recorder = Recorder(writer, self._keeper, is_alone=is_alone)
+                try:
+                    self._serve(recorder)
+                except Exception:
+                    with suppress(StoreError):  # the reason why it ends is told below
+                        recorder.close()
+                    raise
+                self._leave(recorder)
         except StoreError as error:
             self._refuse(error)
         except Exception as error:  # the thread's edge: the chat goes on without a store
@@ -134,6 +137,8 @@ class StoreThread:
             return _NoNews()
 
     def _leave(self, recorder: Recorder) -> None:
+        if self._waiting:
+            self._say("what was said last could not be written to the store of chats: it is lost")
         try:
             recorder.close()
         except StoreError as error:

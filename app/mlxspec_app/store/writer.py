@@ -14,7 +14,7 @@ from typing import Any
 from mlxspec_app.store.bin import Bin, check_found
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.reader import WHOLE_TEXT, Reader
-from mlxspec_app.store.records import Generation, MessageState, Role
+from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role
 from mlxspec_app.store.transaction import storable, to_json, transaction
 
 TITLE_CHARACTERS = 60
@@ -223,6 +223,15 @@ class Writer:
             rows = self._connection.execute("SELECT DISTINCT message FROM piece").fetchall()
             for row in rows:
                 self._fold(row[0])
+
+    def note_lost_endings(self) -> None:
+        """Give the replies that nobody ended a reason, so that they are told of only once."""
+        with self.transaction():
+            self._connection.execute(
+                "UPDATE generation SET reason = ? WHERE reason IS NULL "
+                "AND message IN (SELECT id FROM message WHERE state = 'partial')",
+                (LOST_ENDING,),
+            )
 
     # ---- parts ------------------------------------------------------------------------------
 

@@ -1,0 +1,110 @@
+"""What the screens ask the store about its chats, to be answered in the store's thread.
+
+A message on the screen has no number of the store: it is named by its place among those of the
+user and the model, from 0, which is its place in the recorder's path as well.
+"""
+
+from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.records import Overview, Standing, StoredChat
+
+FORK_SIGN = " · fork"  # behind the title of a chat that began as a copy
+
+
+def overview(recorder: Recorder) -> Overview:
+    """Return how many chats there are and how the last one ended."""
+    reader = recorder.writer.reader
+    last = next(iter(reader.recent(1)), None)
+    if last is None:
+        return Overview(0)
+    leaf = reader.chat(last.id).leaf
+    end = None if leaf is None else reader.message(leaf)
+    generation = end.generation if end is not None and end.state == "partial" else None
+    is_cut_off = recorder.is_alone and generation is not None and generation.reason is None
+    return Overview(reader.count(), last, is_cut_off)
+
+
+def standing(recorder: Recorder) -> Standing:
+    """Return what the store knows of the conversation on the screen."""
+    if recorder.chat is None:
+        return Standing()
+    reader = recorder.writer.reader
+    versions = [] if recorder.leaf is None else reader.versions_to(recorder.leaf)
+    return Standing(
+        recorder.chat,
+        reader.chat(recorder.chat).title,
+        {place: version for place, version in enumerate(versions) if version.count > 1},
+    )
+
+
+def find_chat(recorder: Recorder, chat: int, message: int | None = None) -> StoredChat:
+    """Return a chat, on the branch of a message if one is given.
+
+    Raises:
+        GoneError: It is not in the store.
+    """
+    path = recorder.writer.reader.path(chat)
+    if message is not None and all(message != stored.id for stored in path):
+        recorder.writer.switch_to(message)
+        path = recorder.writer.reader.path(chat)
+    return StoredChat(recorder.writer.reader.chat(chat), tuple(path))
+
+
+def find_last(recorder: Recorder) -> StoredChat | None:
+    """Return the chat that was last changed, the one on the screen left out."""
+    others = (chat for chat in recorder.writer.reader.recent(2) if chat.id != recorder.chat)
+    last = next(others, None)
+    return None if last is None else find_chat(recorder, last.id)
+
+
+def find_version(recorder: Recorder, place: int, step: int) -> StoredChat | None:
+    """Return the conversation with another version of a message, or None where there is none.
+
+    Args:
+        recorder: The chat on the screen.
+        place: Place of the message in it.
+        step: How many versions to go on, or back.
+    """
+    this = recorder.writer.reader.message(number_at(recorder, place))
+    wanted = this.sibling - 1 + step
+    if not 0 <= wanted < this.num_siblings:
+        return None
+    return find_chat(recorder, this.chat, recorder.writer.reader.siblings(this.id)[wanted].id)
+
+
+def fork_at(recorder: Recorder, place: int) -> StoredChat:
+    """Return a new chat that copies the conversation on the screen up to a message."""
+    return find_chat(recorder, _fork(recorder, number_at(recorder, place)))
+
+
+def fork_chat(recorder: Recorder, chat: int) -> int:
+    """Return the number of a new chat that copies the conversation of a chat.
+
+    Raises:
+        GoneError: The chat is not there, or nothing was said in it.
+    """
+    leaf = recorder.writer.reader.chat(chat).leaf
+    if leaf is None:
+        raise GoneError("nothing was said in this chat: there is nothing to copy")
+    return _fork(recorder, leaf)
+
+
+def number_at(recorder: Recorder, place: int) -> int:
+    """Return the number of the message at a place of the conversation on the screen.
+
+    Raises:
+        GoneError: The store does not hold it: what was said there could not be written yet.
+    """
+    path = recorder.path()
+    if place >= len(path):
+        raise GoneError("this message is not in the store")
+    return path[place].id
+
+
+def _fork(recorder: Recorder, message: int) -> int:
+    """Copy the conversation up to a message, under a title that can be told from its own."""
+    writer = recorder.writer
+    with writer.transaction():
+        chat = writer.fork(message)
+        writer.rename(chat, writer.reader.chat(chat).title.removesuffix(FORK_SIGN) + FORK_SIGN)
+    return chat
