@@ -1,5 +1,7 @@
 """What outlives a session of the app: where things lie, what the user chose, and the chats."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
 
@@ -9,6 +11,10 @@ from mlxspec_app.places import Places, find_places
 from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.settings import Settings, read_settings
 from mlxspec_app.store.thread import StoreThread
+
+
+def _print(message: str) -> None:
+    print(f"mlxspec: {message}", file=sys.stderr)
 
 
 @dataclass
@@ -28,13 +34,17 @@ class Desk:
     notices: tuple[str, ...] = ()
     store: StoreThread | None = None
     log: AppLog = field(init=False)
+    _tell: Callable[[str], None] = field(default=_print, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.log = AppLog(self.places.logs)
 
     def keep_chats_of(self, session: Session) -> None:
-        """Open the store; what goes wrong there is told by the session."""
-        self.store = StoreThread(self.places.store, session.tell, self.places.traces)
+        """Open the store; what goes wrong there is told by the session, while there is one."""
+        self._tell = session.tell
+        self.store = StoreThread(
+            self.places.store, lambda text: self._tell(text), self.places.traces
+        )
         self.store.start()
 
     def take_in(self, event: Event | SessionEvent) -> None:
@@ -44,7 +54,8 @@ class Desk:
             self.store.record(event)
 
     def close(self) -> None:
-        """Write what is left, and wait for it."""
+        """Write what is left, and wait for it; what goes wrong from here on goes to stderr."""
+        self._tell = _print
         if self.store is not None:
             self.store.close()
         self.log.close()

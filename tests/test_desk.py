@@ -1,0 +1,73 @@
+"""What is told of the store while there is a session, and after it is gone."""
+
+import sqlite3
+
+import pytest
+from app_driver import ScriptedSession
+from store_files import exchange
+
+from mlxspec_app.desk import find_desk
+from mlxspec_app.store import opening
+from mlxspec_app.store.errors import StoreError, explain
+from mlxspec_app.store.writer import Writer
+
+
+def told(session):
+    return [notice.message for notice in session.drain()]
+
+
+@pytest.fixture
+def session():
+    return ScriptedSession()
+
+
+def test_what_goes_wrong_while_the_session_lasts_is_a_notice(tmp_path, session, capsys):
+    (tmp_path / "in the way").write_text("")
+    desk = find_desk(tmp_path / "in the way")
+    desk.keep_chats_of(session)
+    with pytest.raises(StoreError, match="chats cannot be kept"):
+        desk.store.ask(lambda recorder: None).result(20)
+    (notice,) = told(session)
+    assert "this chat is not kept" in notice
+    desk.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
+    tmp_path, session, capsys, monkeypatch
+):
+    desk = find_desk(tmp_path)
+    desk.keep_chats_of(session)
+    desk.store.ask(lambda recorder: None).result(20)
+
+    def refuse(*args, **options):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Writer, "add_message", refuse)
+    for event in exchange("Hello", "Hi"):
+        desk.take_in(event)
+    desk.store.ask(lambda recorder: None).result(20)
+    assert "the chat goes on" in told(session)[0]
+    monkeypatch.setattr(Writer, "note_lost_endings", refuse)
+    desk.close()
+    error = capsys.readouterr().err
+    assert "mlxspec: what was said last could not be written to the store of chats" in error
+    assert "mlxspec: the disk is full" in error
+    assert told(session) == []
+
+
+def test_a_sqlite_without_full_text_search_is_explained(tmp_path, session, monkeypatch):
+    def lacks_fts5(connection):
+        raise sqlite3.OperationalError("no such module: fts5")
+
+    monkeypatch.setattr(opening, "migrate", lacks_fts5)
+    desk = find_desk(tmp_path)
+    desk.keep_chats_of(session)
+    with pytest.raises(StoreError, match="lacks full-text search"):
+        desk.store.ask(lambda recorder: None).result(20)
+    assert "(FTS5)" in told(session)[0]
+    desk.close()
+
+
+def test_another_error_of_sqlite_keeps_its_words():
+    assert "no such table" in str(explain(sqlite3.OperationalError("no such table: x")))
