@@ -95,6 +95,11 @@ class Reply(Message):
         return self.reason is not None or bool(self.error)
 
 
+def said(messages: Iterable[Message]) -> list[Message]:
+    """Return what the user and the model said, as opposed to system prompts."""
+    return [message for message in messages if message.role != "system"]
+
+
 @dataclass(frozen=True)
 class Turn:
     """What the user said, and what was answered.

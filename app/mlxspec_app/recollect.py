@@ -1,0 +1,127 @@
+"""Turns a chat of the store back into messages, each reply with as much as is known of it.
+
+A reply whose trace still lies in its folder gets its rounds, probabilities and figures by folding
+that trace, as long as its text is what the store holds. Of any other the text, the ending and the
+stored figures are left. Reading many traces takes time: this is for a thread of its own.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from mlxspec.errors import TraceError
+from mlxspec.events import FinishReason, GenerationStarted
+from mlxspec.stats import GenerationStats
+from mlxspec.trace import event_from_json, read_trace
+from mlxspec_app.messages import Message, Reply, Span
+from mlxspec_app.state import fold
+from mlxspec_app.store.records import LOST_ENDING, Generation, StoredMessage
+from mlxspec_app.store.transaction import storable
+
+CUT_OFF = "the app ended in the middle of this reply"
+_BROKE_OFF = "the reply broke off"
+_TOO_LARGE = 2**53  # no figure of a reply comes near
+
+
+def recollect(path: Iterable[StoredMessage], traces: Path) -> tuple[Message, ...]:
+    """Return the messages of a conversation, one for each that is stored.
+
+    Args:
+        path: What was said, oldest first.
+        traces: Folder of the recorded replies.
+    """
+    return tuple(_message(stored, traces) for stored in path)
+
+
+def _message(stored: StoredMessage, traces: Path) -> Message:
+    if stored.role == "user":
+        return Message("user", _spans(stored.text))
+    generation = stored.generation or Generation()
+    reply = _traced(stored.text, generation.trace, traces) or _untraced(stored.text, generation)
+    _end(reply, stored, generation)
+    return reply
+
+
+def _traced(text: str, name: str, traces: Path) -> Reply | None:
+    """Return a reply as its trace tells it, or None where the trace cannot be trusted.
+
+    The trace of a process that was killed may lack the last round that the store has.
+    """
+    if not name:
+        return None
+    try:
+        reply = fold(read_trace(traces / Path(name).name)).reply
+    except TraceError:
+        return None
+    told = storable(reply.text) if reply is not None else ""
+    if reply is None or not told or not text.startswith(told):
+        return None
+    reply.spans += _spans(text[len(told) :])
+    return reply
+
+
+def _untraced(text: str, generation: Generation) -> Reply:
+    memory = generation.stats.get("peak_memory_gb")
+    return Reply(
+        spans=_spans(text),
+        started=_started(generation),
+        stats=_figures(generation.stats),
+        peak_memory=float(memory) if memory and _is_figure(memory) else None,
+    )
+
+
+def _end(reply: Reply, stored: StoredMessage, generation: Generation) -> None:
+    """Settle a reply as the store has it: it is never one that is still being written."""
+    reply.reason, reply.error = None, ""
+    if stored.state == "failed":
+        reply.error = generation.error or _BROKE_OFF
+    elif stored.state == "partial" and generation.reason in (None, LOST_ENDING):
+        reply.error = CUT_OFF
+    else:
+        reasons: Mapping[str, FinishReason] = {name: name for name in get_args(FinishReason)}
+        reply.reason = reasons.get(generation.reason or "", "stop")
+
+
+def _spans(text: str) -> list[Span]:
+    return [Span(text)] if text else []
+
+
+def _started(generation: Generation) -> GenerationStarted | None:
+    """Return what ran; None where the store does not hold it, or something else in its place."""
+    known = {
+        "target": generation.target,
+        "drafter": generation.drafter,
+        "seed": generation.seed or 0,
+    }
+    record = {**generation.settings, **known, "t": GenerationStarted.t}
+    try:
+        event = event_from_json(json.dumps(record))
+    except TraceError:
+        return None
+    return event if isinstance(event, GenerationStarted) and generation.target else None
+
+
+def _figures(stats: Mapping[str, Any]) -> GenerationStats:
+    """Return the stored figures; what is none of them, or of another kind, is left out."""
+    found = GenerationStats()
+    for item in fields(GenerationStats):
+        value = stats.get(item.name)
+        if _is_like(value, getattr(found, item.name)):
+            setattr(found, item.name, value)
+    return found
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a stored value is of the kind of a figure: a number, some in a row, or by name."""
+    if isinstance(default, list):
+        return isinstance(value, list) and all(map(_is_figure, value))
+    if isinstance(default, dict):
+        return isinstance(value, dict) and all(map(_is_figure, value.values()))
+    return isinstance(default, int | float) and _is_figure(value)
+
+
+def _is_figure(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < _TOO_LARGE

@@ -1,0 +1,136 @@
+"""Whatever is said, edited, written again or opened: the store holds what the screen shows."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from store_files import exchange, open_writer, texts_of
+
+from mlxspec.errors import ContextLengthError
+from mlxspec.events import GenerationFailed
+from mlxspec_app.interpreter import Interpreter
+from mlxspec_app.messages import said
+from mlxspec_app.recollect import recollect
+from mlxspec_app.session import ChatOpened
+from mlxspec_app.state import ChatState
+from mlxspec_app.store.questions import find_chat, find_version, fork_at
+from mlxspec_app.store.recorder import Recorder
+
+ENDINGS = st.sampled_from(["stop", "cancelled", "broken", "refused"])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "say", "retry", "edit", "version", "open", "fork", "new"]),
+        st.integers(0, 5),
+        ENDINGS,
+    ),
+    max_size=12,
+)
+
+
+class Model:
+    """Answers with numbered replies that end as the test says."""
+
+    system = None
+    forgets_oldest = False
+    num_forgotten = 0
+
+    def __init__(self):
+        self.turns = []
+        self.num_replies = 0
+
+    def reply(self, text, ending, *, should_stop):
+        if ending == "refused":
+            raise ContextLengthError("too long")
+        self.turns.append((text, ""))
+        return self._events(text, ending)
+
+    def regenerate(self, ending, *, should_stop):
+        return self.reply(
+            self.turns.pop()[0], "stop" if ending == "refused" else ending, should_stop=should_stop
+        )
+
+    def _events(self, text, ending):
+        self.num_replies += 1
+        pieces = [f"{self.num_replies}", "!"]
+        *events, last = exchange(text, *pieces, reason="stop" if ending == "broken" else ending)
+        self.turns[-1] = (text, "".join(pieces))
+        yield from events
+        yield GenerationFailed(1.0, "broken") if ending == "broken" else last
+
+    def reset(self):
+        self.turns = []
+
+    def restore(self, turns, system=None):
+        self.turns, self.system = list(turns), system
+
+    def cut(self, num_turns):
+        del self.turns[num_turns:]
+
+
+class Chatting:
+    """A session, its screen and its store, in one thread."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.state = ChatState()
+        self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
+        self.model = Model()
+        self.interpreter = Interpreter(self.publish)
+        self.interpreter.take(self.model)
+
+    def publish(self, event):
+        self.state.apply(event)
+        self.recorder.apply(event)
+
+    def take(self, step, number, ending):
+        shown = said(self.state.messages)
+        turns = [message for message in shown if message.role == "user"]
+        if step == "say":
+            self.interpreter.reply(f"turn {number}", ending, None)
+        elif step == "retry" and turns:
+            self.interpreter.regenerate(ending, None)
+        elif step == "edit" and turns:
+            self.interpreter.edit(number % len(turns), f"edit {number}", ending, None)
+        elif step == "new":
+            self.interpreter.new_chat()
+        elif step == "open":
+            chats = self.recorder.writer.reader.recent()
+            if chats:
+                self.open(find_chat(self.recorder, chats[number % len(chats)].id))
+        elif step == "version" and shown:
+            self.open(find_version(self.recorder, number % len(shown), number % 3 - 1))
+        elif step == "fork" and shown:
+            self.open(fork_at(self.recorder, number % len(shown)))
+
+    def open(self, found):
+        if found is not None:
+            messages = recollect(found.path, self.folder)
+            leaf = found.path[-1].id if found.path else None
+            self.interpreter.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
+
+
+@given(STEPS)
+def test_the_store_holds_the_conversation_on_the_screen(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        chatting = Chatting(Path(folder))
+        for step in steps:
+            chatting.take(*step)
+            shown = said(chatting.state.messages)
+            kept = chatting.recorder.path()
+            assert texts_of(kept) == texts_of(shown)
+            assert [message.role for message in kept] == [message.role for message in shown]
+            answered = [(text, reply) for text, reply in turns_of_screen(shown) if reply]
+            assert chatting.model.turns == answered
+        chatting.recorder.close()
+
+
+def turns_of_screen(shown):
+    """What the user said and what the model answered, "" for nothing."""
+    turns = []
+    for message in shown:
+        if message.role == "user":
+            turns.append([message.text, ""])
+        elif turns:
+            turns[-1][1] = message.text
+    return turns
