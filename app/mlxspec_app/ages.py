@@ -1,0 +1,34 @@
+"""How long ago something was, in words that stay true for a while."""
+
+from datetime import datetime
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DAYS_COUNTED = 7
+
+
+def ago(then: float, now: float) -> str:
+    """Return the time from one moment to another, such as `3 minutes ago` or `12 Mar 2025`.
+
+    Args:
+        then: Seconds since 1970.
+        now: Likewise; a moment before `then` counts as the same one.
+    """
+    passed = now - then
+    if passed < _MINUTE:
+        return "just now"
+    if passed < _HOUR:
+        return _counted(int(passed // _MINUTE), "minute")
+    if passed < _DAY:
+        return _counted(int(passed // _HOUR), "hour")
+    day, today = datetime.fromtimestamp(then), datetime.fromtimestamp(now)
+    days = (today.date() - day.date()).days
+    if days == 1:
+        return "yesterday"
+    if days < _DAYS_COUNTED:
+        return _counted(days, "day")
+    year = "" if day.year == today.year else f" {day.year}"
+    return f"{day.day} {day:%b}{year}"
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}{'' if number == 1 else 's'} ago"

@@ -1,0 +1,117 @@
+"""The rows of the list of chats: what each entry says, and what of that fits a width.
+
+An entry is a chat, or a message that was found in one. It takes two rows: the title with its age
+at the right, and below it the beginning of the last message or the words around the match.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from mlxspec_app.ages import ago
+from mlxspec_app.phrases import Part, fitting
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.store.records import ChatSummary, SearchHit
+from mlxspec_app.store.words import SnippetPart
+
+ROWS_PER_ENTRY = 2
+UNTITLED = "(no title)"
+Style = Literal["title", "note", "snippet", "match"]
+_SEPARATOR = " · "
+_TITLE_CELLS = 24  # a note gives way until a title has so many, or all it needs
+_INDENT = "    "
+_POINTED, _UNPOINTED = "\u276f ", "  "
+_SPEAKERS = {"user": "you", "assistant": "reply"}
+
+
+class Piece(NamedTuple):
+    """Characters of one style."""
+
+    text: str
+    style: Style
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A chat, or a message of it that was found.
+
+    Attributes:
+        chat: Number of the chat.
+        title: Its title.
+        notes: What stands at the right end of the title's row.
+        snippet: What stands below the title.
+        message: Number of the message that was found, or None.
+    """
+
+    chat: int
+    title: str
+    notes: tuple[Part, ...]
+    snippet: tuple[SnippetPart, ...] = ()
+    message: int | None = None
+
+
+@dataclass(frozen=True)
+class ChosenChat:
+    """Where to go on.
+
+    Attributes:
+        chat: Number of the chat, or None for a new one.
+        message: Number of the message to show, or None for the end.
+    """
+
+    chat: int | None
+    message: int | None = None
+
+
+def entry_of(chat: ChatSummary, now: float) -> Entry:
+    """Return the entry of a chat; `now` is in seconds since 1970."""
+    messages = f"{chat.num_messages} message{'' if chat.num_messages == 1 else 's'}"
+    notes = (Part(messages, 1), Part(ago(chat.updated, now)))
+    return Entry(chat.id, chat.title, notes, (SnippetPart(chat.snippet, is_match=False),))
+
+
+def entry_of_hit(hit: SearchHit, now: float) -> Entry:
+    """Return the entry of a message that was found; `now` is in seconds since 1970."""
+    notes = (Part(_SPEAKERS[hit.role], 1), Part(ago(hit.created, now)))
+    return Entry(hit.chat, hit.title, notes, hit.snippet, hit.message)
+
+
+def title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[Piece]:
+    """Return the first row of an entry, which begins with a sign where it is pointed at."""
+    sign = Piece(_POINTED if is_pointed else _UNPOINTED, "title")
+    width -= cell_len(sign.text)
+    title = safe_line(entry.title).strip() or UNTITLED
+    room = width - min(cell_len(title), _TITLE_CELLS) - 2
+    notes = fitting(entry.notes, room, len(_SEPARATOR)) if room > 0 else []
+    note = _SEPARATOR.join(part.text for part in notes)
+    if cell_len(note) > room:
+        note = ""
+    cells = width - (cell_len(note) + 2 if note else 0)
+    return [
+        sign,
+        Piece(_cropped(title, cells), "title"),
+        Piece(f"  {note}" if note else "", "note"),
+    ]
+
+
+def snippet_row(entry: Entry, width: int) -> list[Piece]:
+    """Return the second row of an entry."""
+    pieces = [Piece(_INDENT, "snippet")]
+    left = width - len(_INDENT)
+    for part in entry.snippet:
+        text = safe_line(part.text)
+        pieces.append(Piece(_within(text, left), "match" if part.is_match else "snippet"))
+        left -= cell_len(pieces[-1].text)
+    return [*pieces, Piece(" " * left, "snippet")]
+
+
+def _within(text: str, cells: int) -> str:
+    """Return the text, cut to at most so many cells with a sign for what is missing."""
+    return text if cell_len(text) <= cells else _cropped(text, cells)
+
+
+def _cropped(text: str, cells: int) -> str:
+    if cell_len(text) <= cells:
+        return set_cell_size(text, cells)
+    return set_cell_size(text, cells - 1) + "…" if cells > 0 else ""

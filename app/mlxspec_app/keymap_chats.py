@@ -1,0 +1,82 @@
+"""The keys of the list of chats: in the list, on its whole screen, and while words are typed."""
+
+from textual.binding import Binding
+
+LIST = (
+    Binding("up,k", "move(-1)", "Up", show=False, id="chats.up", tooltip="the chat above"),
+    Binding("down,j", "move(1)", "Down", show=False, id="chats.down", tooltip="the chat below"),
+    Binding("pageup", "page(-1)", "Page up", show=False, id="chats.page_up", tooltip="a page up"),
+    Binding(
+        "pagedown", "page(1)", "Page down", show=False, id="chats.page_down", tooltip="a page down"
+    ),
+    Binding("home", "end(-1)", "First", show=False, id="chats.first", tooltip="the newest chat"),
+    Binding("end", "end(1)", "Last", show=False, id="chats.last", tooltip="the oldest one shown"),
+    Binding("enter", "choose", "Open", id="chats.open", tooltip="go on with the chat"),
+)
+
+HISTORY = (
+    Binding(
+        "slash",
+        "search",
+        "Search",
+        key_display="/",
+        id="chats.search",
+        tooltip="in the list of chats: look for words in all of them",
+    ),
+    Binding(
+        "r",
+        "rename",
+        "Rename",
+        key_display="r",
+        id="chats.rename",
+        tooltip="in the list of chats: give the chat another title",
+    ),
+    Binding(
+        "d,delete",
+        "delete",
+        "Delete",
+        key_display="d",
+        id="chats.delete",
+        tooltip="in the list of chats: delete the chat",
+    ),
+    Binding(
+        "u",
+        "undelete",
+        "Undo",
+        key_display="u",
+        id="chats.undelete",
+        tooltip="in the list of chats: have the last deleted one back, until the app ends",
+    ),
+    Binding(
+        "n",
+        "new",
+        "New",
+        key_display="n",
+        id="chats.new",
+        tooltip="in the list of chats: begin an empty one",
+    ),
+    Binding(
+        "escape",
+        "back",
+        "Back",
+        id="chats.back",
+        tooltip="in the list of chats: back to the conversation",
+    ),
+    Binding(
+        "f",
+        "fork",
+        "Fork",
+        show=False,
+        key_display="f",
+        id="chats.fork",
+        tooltip="in the list of chats: add a copy of the chat",
+    ),
+)
+
+SEARCH = (
+    Binding("up", "move(-1)", show=False, id="chats.hit_up", tooltip="the hit above"),
+    Binding("down", "move(1)", show=False, id="chats.hit_down", tooltip="the hit below"),
+    Binding(
+        "ctrl+c", "app.quit", "Quit", show=False, priority=True, id="chats.quit", tooltip="quit"
+    ),
+)

@@ -1,0 +1,198 @@
+"""The list of chats: find one, go on with it, rename, delete or copy it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Input, Static
+
+from mlxspec_app.chat_entries import ChosenChat, Entry
+from mlxspec_app.chat_pages import ChatPages
+from mlxspec_app.keymap_chats import HISTORY, SEARCH
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.store.errors import StoreError
+from mlxspec_app.store.questions import fork_chat
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.thread import StoreThread
+from mlxspec_app.widgets.chat_list import ChatList
+from mlxspec_app.widgets.title_field import TitleField
+
+NO_CHATS = "No chats yet: n begins one."
+PAUSE_S = 0.12  # without a key before words are looked for
+
+
+class HistoryScreen(Screen[ChosenChat | None]):
+    """Shows the chats of the store, newest first, or what is found in them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*HISTORY, *SEARCH]
+    AUTO_FOCUS = "ChatList"
+
+    def __init__(
+        self,
+        store: StoreThread,
+        query: str = "",
+        on_deleted: Callable[[int], None] = lambda n: None,
+    ) -> None:
+        """Make the list.
+
+        Args:
+            store: Where the chats are.
+            query: Words to look for at once.
+            on_deleted: Told the number of a chat that was deleted.
+        """
+        super().__init__()
+        self._store = store
+        self._pages = ChatPages(store, query)
+        self._on_deleted = on_deleted
+        self._deleted: list[Entry] = []
+
+    def compose(self) -> ComposeResult:
+        yield Input(self._pages.query, placeholder="Search all chats …", id="search", compact=True)
+        with Container(id="chats"):
+            yield ChatList()
+            yield Static(id="nothing")
+            yield TitleField()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        if self._pages.query:
+            self.query_one("#search").focus()
+        self._load()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("rename", "delete", "fork"):
+            return bool(self._pages.entries)
+        if action == "undelete":
+            return bool(self._deleted)
+        return True
+
+    @work(exclusive=True, group="load")
+    async def _load(self, pointed: int | None = None, pause_s: float = 0.0) -> None:
+        await asyncio.sleep(pause_s)
+        with self._explaining():
+            await self._pages.read()
+            self._show(pointed)
+
+    @on(ChatList.NearEnd)
+    @work(exclusive=True, group="load")
+    async def _load_more(self) -> None:
+        with self._explaining():
+            await self._pages.read_on()
+            self._show(None)
+
+    def _show(self, pointed: int | None) -> None:
+        entries = self._pages.entries
+        self.query_one(ChatList).show(entries, pointed)
+        nothing = "No chat holds these words." if self._pages.query else NO_CHATS
+        self._say_instead("" if entries else nothing)
+        self.refresh_bindings()
+
+    def _say_instead(self, text: str) -> None:
+        """Say something where the list is empty, or "" where it is not."""
+        note = self.query_one("#nothing", Static)
+        note.display = bool(text)
+        note.update(Content(safe_line(text)))
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Say why the store could not do what the block asks of it."""
+        try:
+            yield
+        except StoreError as error:
+            if self._pages.entries:
+                self.notify(str(error), severity="warning", timeout=4)
+            else:
+                self._say_instead(f"The chats cannot be shown: {error}")
+
+    @on(Input.Changed, "#search")
+    def _look_for(self, event: Input.Changed) -> None:
+        if event.value != self._pages.query:
+            self._pages.look_for(event.value)
+            self._load(0, PAUSE_S)
+
+    @on(Input.Submitted, "#search")
+    @work(exclusive=True, group="load")
+    async def _open_found(self) -> None:
+        with self._explaining():
+            if self._pages.is_stale:  # the words were typed faster than they were looked for
+                await self._pages.read()
+                self._show(0)
+            self.query_one(ChatList).action_choose()
+
+    @on(ChatList.Chosen)
+    def _open(self, event: ChatList.Chosen) -> None:
+        self.dismiss(ChosenChat(event.entry.chat, event.entry.message))
+
+    def action_new(self) -> None:
+        self.dismiss(ChosenChat(None))
+
+    def action_move(self, step: int) -> None:
+        self.query_one(ChatList).action_move(step)
+
+    def action_search(self) -> None:
+        self.query_one("#search").focus()
+
+    def action_back(self) -> None:
+        search = self.query_one("#search", Input)
+        if self.query_one(TitleField).entry is not None:
+            self._end_renaming()
+        elif search.value:
+            search.value = ""
+            self.query_one(ChatList).focus()
+        else:
+            self.dismiss(None)
+
+    def action_delete(self) -> None:
+        entry = self.query_one(ChatList).entry
+        if entry is not None:
+            self._change(lambda recorder: recorder.writer.bin.delete(entry.chat))
+            self._deleted.append(entry)
+            self._on_deleted(entry.chat)
+            self.notify(f"{safe_line(entry.title)} · u brings it back", title="Deleted", timeout=4)
+
+    def action_undelete(self) -> None:
+        if self._deleted:
+            entry = self._deleted.pop()
+            self._change(lambda recorder: recorder.writer.bin.undelete(entry.chat))
+
+    def action_fork(self) -> None:
+        entry = self.query_one(ChatList).entry
+        if entry is not None:
+            self._change(lambda recorder: fork_chat(recorder, entry.chat), 0)
+
+    def action_rename(self) -> None:
+        chats = self.query_one(ChatList)
+        if chats.entry is not None and chats.row_in_view is not None:
+            self.query_one(TitleField).ask(chats.entry, chats.row_in_view)
+
+    @on(TitleField.Given)
+    def _rename(self, event: TitleField.Given) -> None:
+        self._end_renaming()
+        pointed = None if self._pages.query else 0  # what changed is the newest
+        self._change(lambda recorder: recorder.writer.rename(event.chat, event.title), pointed)
+
+    @on(ChatList.Moved)
+    def _check_renaming(self) -> None:
+        chats, field = self.query_one(ChatList), self.query_one(TitleField)
+        is_there = chats.entry is field.entry and chats.row_in_view == field.offset.y
+        if field.entry is not None and not is_there:
+            self._end_renaming()
+
+    def _end_renaming(self) -> None:
+        self.query_one(TitleField).hide()
+        self.query_one(ChatList).focus()
+
+    @work(group="change")
+    async def _change(
+        self, change: Callable[[Recorder], object], pointed: int | None = None
+    ) -> None:
+        with self._explaining():
+            await asyncio.wrap_future(self._store.ask(change))
+        self._load(pointed)

@@ -1,0 +1,131 @@
+"""The list of chats: draws the rows in view and nothing else, so a thousand chats cost as ten."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from mlxspec_app.chat_entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
+from mlxspec_app.keymap_chats import LIST
+
+_PREFIX = "chat-list--"
+_NEAR_END = 20  # entries below the chosen one; with fewer, more are asked for
+
+
+class ChatList(ScrollView, can_focus=True):
+    """Entries of which one is pointed at."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(LIST)
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"{_PREFIX}{name}" for name in ("title", "note", "snippet", "match", "pointed")
+    }
+    DEFAULT_CSS = """
+    ChatList {
+        overflow-x: hidden;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        & > .chat-list--title { color: $foreground; text-style: bold; }
+        & > .chat-list--note, & > .chat-list--snippet { color: $spec-muted; }
+        & > .chat-list--match { color: $foreground; text-style: bold underline; }
+        & > .chat-list--pointed { background: $spec-line; }
+    }
+    """
+
+    @dataclass
+    class Chosen(Message):
+        """An entry was chosen to be opened."""
+
+        entry: Entry
+
+    class Moved(Message):
+        """Another entry is pointed at, or the list was scrolled."""
+
+    class NearEnd(Message):
+        """The last entries come into view; there may be more."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        """Make an empty list."""
+        super().__init__(id=id)
+        self._entries: Sequence[Entry] = ()
+        self._pointed = 0
+
+    @property
+    def entry(self) -> Entry | None:
+        """The entry that is pointed at, or None where there is none."""
+        return self._entries[self._pointed] if self._entries else None
+
+    @property
+    def row_in_view(self) -> int | None:
+        """Row of the widget in which the entry begins; None while it is out of view."""
+        row = self._pointed * ROWS_PER_ENTRY - round(self.scroll_y)
+        return row if self._entries and 0 <= row < self.size.height else None
+
+    def show(self, entries: Sequence[Entry], pointed: int | None = None) -> None:
+        """Show these entries.
+
+        Args:
+            entries: From top to bottom.
+            pointed: Which to point at; None stays as far down as it was.
+        """
+        self._entries = entries
+        self.virtual_size = Size(0, len(entries) * ROWS_PER_ENTRY)
+        self.point_at(self._pointed if pointed is None else pointed)
+        self.refresh()
+
+    def point_at(self, index: int) -> None:
+        """Point at an entry and bring it into view."""
+        self._pointed = max(0, min(index, len(self._entries) - 1))
+        row = self._pointed * ROWS_PER_ENTRY
+        self.scroll_to_region(Region(0, row, 1, ROWS_PER_ENTRY), animate=False)
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def render_line(self, y: int) -> Strip:
+        index, row = divmod(y + self.scroll_offset.y, ROWS_PER_ENTRY)
+        width = self.scrollable_content_region.width
+        if index >= len(self._entries):
+            return Strip.blank(width, self.rich_style)
+        entry, is_pointed = self._entries[index], index == self._pointed
+        pieces = (
+            snippet_row(entry, width) if row else title_row(entry, width, is_pointed=is_pointed)
+        )
+        over = self._style("pointed") if is_pointed else Style()
+        segments = [Segment(piece.text, self._style(piece.style) + over) for piece in pieces]
+        return Strip(segments).adjust_cell_length(width, self.rich_style + over)
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(_PREFIX + name, partial=name == "pointed")
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        bottom = (new_value + self.size.height) / ROWS_PER_ENTRY
+        if bottom + _NEAR_END > len(self._entries):
+            self.post_message(self.NearEnd())
+        self.post_message(self.Moved())
+
+    def on_click(self, event: events.Click) -> None:
+        index = (event.y + self.scroll_offset.y) // ROWS_PER_ENTRY
+        if index < len(self._entries):
+            self.point_at(index)
+            self.action_choose()
+
+    def action_move(self, step: int) -> None:
+        self.point_at(self._pointed + step)
+
+    def action_page(self, direction: int) -> None:
+        self.point_at(self._pointed + direction * max(1, self.size.height // ROWS_PER_ENTRY))
+
+    def action_end(self, direction: int) -> None:
+        self.point_at(0 if direction < 0 else len(self._entries) - 1)
+
+    def action_choose(self) -> None:
+        if self.entry is not None:
+            self.post_message(self.Chosen(self.entry))

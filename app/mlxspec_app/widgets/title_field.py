@@ -1,0 +1,51 @@
+"""The field that stands in place of a chat's title while that is being changed."""
+
+from dataclasses import dataclass
+
+from textual import on
+from textual.message import Message
+from textual.widgets import Input
+
+from mlxspec_app.chat_entries import Entry
+
+
+class TitleField(Input):
+    """Takes another title; hidden while none is asked for.
+
+    Attributes:
+        entry: The entry whose title is being changed, or None.
+    """
+
+    DEFAULT_CSS = """
+    TitleField { margin: 0 0 0 2; background: $spec-line; display: none; }
+    """
+
+    @dataclass
+    class Given(Message):
+        """A chat was given another title."""
+
+        chat: int
+        title: str
+
+    def __init__(self) -> None:
+        """Make a hidden field."""
+        super().__init__(compact=True)
+        self.entry: Entry | None = None
+
+    def ask(self, entry: Entry, row: int) -> None:
+        """Ask for another title, in a row of the list."""
+        self.entry, self.value = entry, entry.title
+        self.offset = self.offset._replace(y=row)
+        self.display = True
+        self.focus()
+
+    def hide(self) -> None:
+        self.entry = None
+        self.display = False
+
+    @on(Input.Submitted)
+    def _give(self, event: Input.Submitted) -> None:
+        event.stop()
+        entry, title = self.entry, event.value.strip()
+        if entry is not None and title:
+            self.post_message(self.Given(entry.chat, title))
