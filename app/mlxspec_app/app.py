@@ -63,6 +63,7 @@ def run_chat(
     desk: "Desk | None" = None,
     theme: str | None = None,
     inline: bool = False,
+    continues: bool = False,
 ) -> int:
     """Run the chat until the user quits, leave its text in the scrollback, return the exit code.
 
@@ -71,6 +72,7 @@ def run_chat(
         desk: Where the chats are kept; None keeps none.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
         inline: Whether to stand below the shell's prompt instead of taking the whole terminal.
+        continues: Whether to go on with the last chat of the desk.
     """
     from mlxspec_app.screens.chat import ChatScreen
 
@@ -78,7 +80,7 @@ def run_chat(
     screens: list[ChatScreen] = []
 
     def make_screen() -> ChatScreen:
-        screens.append(ChatScreen(session, desk))
+        screens.append(ChatScreen(session, desk, continues=continues))
         return screens[-1]
 
     if desk is not None:

@@ -1,4 +1,4 @@
-"""The chat: a conversation screen with a prompt."""
+"""The chat: a conversation with a prompt, kept among others."""
 
 from typing import ClassVar
 
@@ -6,40 +6,24 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec.events import Event
-from mlxspec_app.desk import Desk
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
-from mlxspec_app.messages import Reply
+from mlxspec_app.keymap_chats import HISTORY
+from mlxspec_app.messages import Reply, said
 from mlxspec_app.retell import events_of
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.branching import BranchingScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import LiveReplayScreen
-from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.welcome import Welcome
 
 
-class ChatScreen(ConversationScreen):
+class ChatScreen(BranchingScreen):
     """Talk to a model. What is typed while it cannot listen waits in a queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
-
-    def __init__(self, session: Session, desk: Desk | None = None) -> None:
-        """Make a screen for a session that has not been started; a desk keeps what is said."""
-        super().__init__(session)
-        self.desk = desk
-
-    def take_in(self, event: Event | SessionEvent) -> None:
-        super().take_in(event)
-        if self.desk is not None:
-            self.desk.take_in(event)
-
-    def on_unmount(self) -> None:
-        if self.desk is not None:
-            self.desk.log.note(self.frame_clock.describe())
 
     def on_mount(self) -> None:
         self.query_one(Transcript).can_focus = True
@@ -52,25 +36,31 @@ class ChatScreen(ConversationScreen):
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in (*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT))]
+        rows = (*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT), *key_list(HISTORY))
+        return [Key(*row) for row in rows]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
-            return self.state.phase == "busy" or bool(self.state.queue)
+            return self.state.phase == "busy" or bool(self.state.queue) or self.is_editing
         if action == "replay":
             return self.state.reply is not None
-        if action in ("regenerate", "verify"):
+        if action == "verify":
             return self.state.phase == "ready" and self.state.reply is not None
-        if action == "new_chat":
+        if action == "regenerate":
+            return self.state.phase == "ready" and bool(said(self.state.messages))
+        if action in ("new_chat", "edit"):
             return bool(self.state.messages)
-        return True
+        if action == "fork":
+            return bool(self.state.messages) and self.store is not None
+        return action != "version" or bool(self.standing.versions)
 
     def on_phase_changed(self) -> None:
+        super().on_phase_changed()
         if self.state.phase != "ready" or not self.state.queue:
             return
         reply = self.state.reply
         if reply is not None and (reply.reason == "cancelled" or reply.error):
-            self._unqueue()
+            self.unqueue()
         else:
             self._say(self.state.queue.pop(0))
 
@@ -97,37 +87,37 @@ class ChatScreen(ConversationScreen):
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
+        if self.send_edit(event.text):
+            self.after_order()
+            return
         if self.enter(event.text):
             return
         if self.state.phase == "ready":
             self._say(event.text)
         else:
             self.state.queue.append(event.text)
-        self._after_order()
+        self.after_order()
 
     @on(Welcome.Chosen)
     def _choose(self, event: Welcome.Chosen) -> None:
         self.query_one(Prompt).focus()
         if self.state.phase == "ready":
             self._say(event.prompt)
-        self._after_order()
+        self.after_order()
 
     def action_stop(self) -> None:
+        if self.end_edit():
+            return
         if self.state.phase == "busy":
             self.session.stop()
         else:
-            self._unqueue()
-        self._after_order()
-
-    def action_regenerate(self) -> None:
-        self.state.phase = "busy"
-        self.session.regenerate()
-        self._after_order()
+            self.unqueue()
+        self.after_order()
 
     def action_verify(self) -> None:
         self.state.phase = "busy"
         self.session.prove()
-        self._after_order()
+        self.after_order()
 
     def action_adjust(self, name: str, value: str) -> None:
         try:
@@ -143,23 +133,7 @@ class ChatScreen(ConversationScreen):
 
         self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
 
-    def action_new_chat(self) -> None:
-        self.session.stop()
-        self.session.new_chat()
-        self._after_order()
-
     def _say(self, text: str) -> None:
         self.state.phase = "busy"  # until the session says so itself, no second message goes out
         self.session.send(text)
         self.query_one(Transcript).follow()
-
-    def _unqueue(self) -> None:
-        """Give waiting messages back to be edited: the reply they followed is not what it was."""
-        self.query_one(Prompt).restore("\n".join(self.state.queue))
-        self.state.queue.clear()
-
-    def _after_order(self) -> None:
-        self.wake()
-        self.tick()
-        self.refresh_bindings()
-        self.update_panels()

@@ -107,7 +107,7 @@ class HistoryScreen(Screen[ChosenChat | None]):
             yield
         except StoreError as error:
             if self._pages.entries:
-                self.notify(str(error), severity="warning", timeout=4)
+                self.notify(str(error), severity="warning", timeout=4, markup=False)
             else:
                 self._say_instead(f"The chats cannot be shown: {error}")
 
@@ -155,7 +155,8 @@ class HistoryScreen(Screen[ChosenChat | None]):
             self._change(lambda recorder: recorder.writer.bin.delete(entry.chat))
             self._deleted.append(entry)
             self._on_deleted(entry.chat)
-            self.notify(f"{safe_line(entry.title)} · u brings it back", title="Deleted", timeout=4)
+            said = f"{safe_line(entry.title)} · u brings it back"
+            self.notify(said, title="Deleted", timeout=4, markup=False)
 
     def action_undelete(self) -> None:
         if self._deleted:

@@ -4,7 +4,7 @@ Only the newest messages of a long conversation have widgets; more come in above
 gets there. `unseen` counts the tokens that arrived while the reader was elsewhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from textual.widget import Widget
 from mlxspec_app.inks import INKS, Ink
 from mlxspec_app.keymap import TRANSCRIPT
 from mlxspec_app.messages import Message, Reply
+from mlxspec_app.store.records import Version
 from mlxspec_app.token_cursor import Step, TokenCursor, by_message, by_round, by_token, last_token
 from mlxspec_app.token_facts import TokenFacts, facts_of
 from mlxspec_app.widgets.earlier_row import EarlierRow
@@ -25,6 +26,7 @@ from mlxspec_app.widgets.rendered_reply import RenderedReply
 from mlxspec_app.widgets.reply_footer import ReplyFooter
 from mlxspec_app.widgets.stream import Stream
 from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.version_mark import VersionMarks
 
 MOST_SHOWN = 200
 _MORE = 100  # messages that come in at once, or that may be too many before the oldest go
@@ -63,6 +65,7 @@ class Transcript(Stream, can_focus=False):
         self._widgets: dict[int, TokenMessage] = {}
         self._footers: dict[int, ReplyFooter] = {}
         self._rendered: dict[int, RenderedReply] = {}
+        self._marks = VersionMarks()
         self._cursor: TokenCursor | None = None
         self._ink = INKS[0]
         self._seen_tokens = 0
@@ -153,6 +156,20 @@ class Transcript(Stream, can_focus=False):
         if new_value <= 0 < old_value and not self.is_following:
             self.load_earlier()
 
+    def show_message(self, message: Message) -> None:
+        """Scroll to the first row of a message and stay there."""
+        if message in self._messages:
+            self.release_anchor()
+            self._lay_out(min(self._first, self._messages.index(message)))
+            self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
+
+    def show_versions(self, versions: Mapping[int, Version]) -> None:
+        """Mark the messages of which there are several versions, by their numbers."""
+        for number in self._marks.renew(versions):
+            widget = self._footers.get(number) or self._widgets.get(number)
+            if widget is not None:
+                self.mount(*self._marks.make(number), after=widget)
+
     def on_blur(self, event: events.Blur) -> None:
         self._point(None)
 
@@ -201,13 +218,13 @@ class Transcript(Stream, can_focus=False):
         same = messages[at.message] if at.message < len(messages) else None
         return same is not None and same.number == message.number and at.span < len(same.spans)
 
-    def _reveal(self, number: int, row: int) -> None:
-        """Bring a row of a message into view."""
+    def _reveal(self, number: int, row: int, height: int = 1) -> None:
+        """Bring rows of a message into view."""
         shown = self._rendered.get(number) or self._widgets.get(number)
         region = self.region_of(shown) if shown is not None else None
         if region is not None:
             row = 0 if number in self._rendered else row
-            self.scroll_to_region(Region(0, region.y + row, 1, 1), animate=False)
+            self.scroll_to_region(Region(0, region.y + row, 1, height), animate=False)
 
     def _lay_out(self, first: int, start: int = 0) -> None:
         """Give every message from `first` on a widget, and those before none.
@@ -252,10 +269,11 @@ class Transcript(Stream, can_focus=False):
         widget.set_ink(self._ink)
         widget.extend(message.spans)
         self._widgets[message.number] = widget
+        marks = self._marks.make(message.number)
         if not isinstance(message, Reply):
-            return [widget]
+            return [widget, *marks]
         footer = self._footers[message.number] = ReplyFooter(message)
-        return [widget, footer]
+        return [widget, footer, *marks]
 
     def _update(self, message: Message) -> None:
         widget = self._widgets[message.number]
@@ -273,7 +291,7 @@ class Transcript(Stream, can_focus=False):
         rendered.remove()
 
     def _drop(self, message: Message) -> None:
-        for widgets in (self._widgets, self._footers, self._rendered):
+        for widgets in (self._widgets, self._footers, self._rendered, self._marks):
             widget = widgets.pop(message.number, None)
             if widget is not None:
                 widget.remove()

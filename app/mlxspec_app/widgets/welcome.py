@@ -3,9 +3,11 @@
 While the model loads it shows how far that is, so that the wait teaches the legend.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len, set_cell_size
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -13,11 +15,13 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
 
+from mlxspec_app.ages import ago
 from mlxspec_app.bars import meter
 from mlxspec_app.phrases import size
 from mlxspec_app.safe_text import safe_line, safe_text
 from mlxspec_app.session import LoadProgress
 from mlxspec_app.state import ChatState
+from mlxspec_app.store.records import ChatSummary, Overview
 from mlxspec_app.widgets.legend import legend
 
 _MUTED = "$spec-muted"
@@ -52,6 +56,7 @@ class Welcome(VerticalScroll, can_focus=False):
         scrollbar-size-vertical: 1;
         & > Static, & > OptionList { width: 100%; max-width: 76; height: auto; }
         & > #legend { margin: 1 0; }
+        & > #kept { margin: 0 0 1 0; display: none; }
         & > OptionList {
             border: none;
             padding: 0;
@@ -83,6 +88,7 @@ class Welcome(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
         yield Static(Content("\n").join(legend(kept_only=True)), id="legend")
+        yield Static(id="kept")
         yield Static(id="progress")
         if self._examples:
             yield OptionList(*(_option(example) for example in self._examples), id="examples")
@@ -91,6 +97,13 @@ class Welcome(VerticalScroll, can_focus=False):
         self.query_one("#progress", Static).update(_progress(state))
         for options in self.query(OptionList):
             options.display = state.phase == "ready"
+
+    def show_chats(self, chats: Overview) -> None:
+        """Say that there are chats to go on with, and how the last one ended."""
+        kept = self.query_one("#kept", Static)
+        kept.display = chats.last is not None
+        if chats.last is not None:
+            kept.update(_kept(chats.num_chats, chats.last, is_cut_off=chats.is_cut_off))
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
@@ -115,6 +128,24 @@ def _option(example: Example) -> Content:
         (f"{example.kind:>5} ", "$foreground bold"),
         (f"{example.expectation}  ", "$spec-accepted"),
         (example.prompt, _MUTED),
+    )
+
+
+def _kept(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:
+    if is_cut_off:
+        return Content.assemble(
+            ("! ", "$spec-corrected bold"),
+            ("The last chat ended in the middle of a reply: ", "$spec-corrected"),
+            ("/continue", "$foreground bold"),
+            (" opens it.", "$spec-corrected"),
+        )
+    chats = "1 chat" if num_chats == 1 else f"{num_chats} chats"
+    title = set_cell_size(safe_line(last.title), min(_NAME_CELLS, cell_len(last.title))).rstrip()
+    return Content.assemble(
+        ("Ctrl+L", "$foreground bold"),
+        (f": {chats}; last: ", _MUTED),
+        (title, "$foreground"),
+        (f", {ago(last.updated, time.time())}", _MUTED),
     )
 
 

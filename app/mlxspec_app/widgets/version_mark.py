@@ -1,0 +1,73 @@
+"""The row below a message of which there are several versions: which one it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from mlxspec_app.store.records import Version
+
+
+class VersionMark(Static):
+    """Shows `< 2/3 >`; a click on its left or right end asks for another version."""
+
+    DEFAULT_CSS = """
+    VersionMark { width: auto; height: 1; margin: 0 0 0 2; color: $spec-muted; }
+    """
+
+    @dataclass
+    class Chosen(Message):
+        """Another version of a message is asked for: `step` versions on, or back."""
+
+        message: int
+        step: int
+
+    def __init__(self, message: int, version: Version) -> None:
+        """Make the mark of a message, named by its number."""
+        super().__init__(_text(version))
+        self._message = message
+
+    def show(self, version: Version) -> None:
+        self.update(_text(version))
+
+    def on_click(self, event: events.Click) -> None:
+        step = -1 if event.x < self.size.width / 2 else 1
+        self.post_message(self.Chosen(self._message, step))
+
+
+class VersionMarks(dict[int, VersionMark]):
+    """The marks of a transcript, by the numbers of their messages."""
+
+    def __init__(self) -> None:
+        """Begin without marks."""
+        super().__init__()
+        self._versions: Mapping[int, Version] = {}
+
+    def renew(self, versions: Mapping[int, Version]) -> list[int]:
+        """Change and remove marks; return the messages whose marks have to be made.
+
+        Args:
+            versions: Which version each message is, of those that have others.
+        """
+        self._versions = versions
+        for number in [number for number in self if number not in versions]:
+            self.pop(number).remove()
+        for number, mark in self.items():
+            mark.show(versions[number])
+        return [number for number in versions if number not in self]
+
+    def make(self, number: int) -> list[VersionMark]:
+        """Return the mark of a message in a list, an empty one if it has no other version."""
+        if number not in self._versions:
+            return []
+        self[number] = VersionMark(number, self._versions[number])
+        return [self[number]]
+
+
+def _text(version: Version) -> Content:
+    before = "<" if version.number > 1 else " "
+    after = ">" if version.number < version.count else " "
+    return Content(f"{before} {version.number}/{version.count} {after}")

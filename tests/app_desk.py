@@ -1,0 +1,100 @@
+"""Runs the chat with a store on disk, and waits for what it asks of the store."""
+
+import asyncio
+import math
+import time
+from contextlib import asynccontextmanager
+
+from app_driver import Clock, Driver
+from store_files import open_writer, say
+from traces import make_fake
+
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.desk import find_desk
+from mlxspec_app.replay import ReplaySession
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.history import HistoryScreen
+from mlxspec_app.store.thread import StoreThread
+
+PATIENCE_S = 10
+
+
+@asynccontextmanager
+async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, size=(100, 30)):
+    """Run the chat over recorded replies, or a session, with its store in a folder."""
+    clock = Clock()
+    desk = find_desk(folder)
+    session = session or ReplaySession(make_fake.chat(), speed=speed, clock=clock)
+    desk.keep_chats_of(session)
+    app = MlxspecApp(lambda: ChatScreen(session, desk, continues=continues))
+    try:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            driver = Driver(pilot, session, clock)
+            await rest(driver)
+            yield driver
+    finally:
+        desk.close()
+
+
+@asynccontextmanager
+async def chat_list(folder, size=(100, 30), query=""):
+    """Run the list of chats alone over the store in a folder."""
+    notices = []
+    store = StoreThread(folder / "chats.sqlite3", notices.append)
+    store.start()
+    try:
+        app = MlxspecApp(lambda: HistoryScreen(store, query))
+        async with app.run_test(size=size, notifications=True) as pilot:
+            driver = Driver(pilot, None, Clock())
+            await rest(driver)
+            yield driver
+    finally:
+        store.close()
+
+
+async def rest(driver):
+    """Let everything that was asked of the store be answered and shown."""
+    deadline = time.monotonic() + PATIENCE_S
+    await driver.settle()
+    while any(not worker.is_finished for worker in driver.app.workers):
+        while any(not worker.is_finished for worker in driver.app.workers):
+            assert time.monotonic() < deadline, "the store does not answer"
+            await asyncio.sleep(0.002)
+        await driver.settle()  # what was answered may ask for more
+
+
+async def press(driver, *keys):
+    """Press keys one by one, and wait after each."""
+    for key in keys:
+        await driver.pilot.press(key)
+        await rest(driver)
+
+
+async def type_in(driver, text):
+    """Press the keys of a text, and wait after the last one."""
+    await driver.pilot.press(*("space" if key == " " else key for key in text))
+    await rest(driver)
+
+
+async def enter(driver, text):
+    """Send a message or a command."""
+    await driver.say(text)
+    await rest(driver)
+
+
+def fill(folder, *titles, replies=("An answer.",)):
+    """Add a chat per title, the first one the oldest, with a turn and the replies to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = open_writer(folder / "chats.sqlite3", time.time)
+    for title in titles:
+        say(writer, writer.new_chat(), title, *replies)
+    writer.close()
+
+
+def kept_texts(folder, chat):
+    """The conversation of a chat as a later start would find it."""
+    writer = open_writer(folder / "chats.sqlite3")
+    try:
+        return [message.text for message in writer.reader.path(chat)]
+    finally:
+        writer.close()

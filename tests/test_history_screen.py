@@ -1,0 +1,170 @@
+"""The list of chats: finding, opening, renaming, deleting and copying them."""
+
+import pytest
+from app_desk import chat_list, enter, fill, kept_chat, press, rest, type_in
+from app_driver import texts
+
+from mlxspec_app.screens.history import HistoryScreen
+from mlxspec_app.store.errors import StoreError
+from mlxspec_app.widgets.chat_list import ChatList
+
+
+def titles(driver):
+    return [entry.title for entry in driver.app.screen.query_one(ChatList)._entries]
+
+
+def pointed(driver):
+    return driver.app.screen.query_one(ChatList).entry.title
+
+
+@pytest.mark.parametrize("size", [(60, 20), (100, 30)])
+async def test_chats_are_listed_with_age_size_and_beginning(tmp_path, size):
+    fill(tmp_path, "Tides", "The sky")
+    async with chat_list(tmp_path, size) as driver:
+        assert titles(driver) == ["The sky", "Tides"]
+        row = next(row for row in driver.shown.splitlines() if "The sky" in row)
+        assert row.split() == ["\u276f", "The", "sky", "2", "messages", "·", "just", "now"]
+        assert "An answer." in driver.shown
+        await driver.pilot.pause()
+        assert "esc Back" in " ".join(driver.shown.split())
+
+
+async def test_an_empty_store_says_so(tmp_path):
+    async with chat_list(tmp_path) as driver:
+        assert "No chats yet: n begins one." in driver.shown
+        await press(driver, "r", "d", "f", "u", "enter")
+        assert isinstance(driver.app.screen, HistoryScreen)
+
+
+async def test_a_chat_is_opened_by_a_key_and_by_a_click(tmp_path):
+    fill(tmp_path, "One", "Two", "Three")
+    async with kept_chat(tmp_path) as driver:
+        await press(driver, "ctrl+l", "down", "enter")
+        assert texts(driver) == ["Two", "An answer."]
+        await press(driver, "ctrl+l")
+        await driver.pilot.click(ChatList, offset=(5, 4))
+        await rest(driver)
+        assert texts(driver) == ["One", "An answer."]
+
+
+async def test_words_are_found_while_they_are_typed(tmp_path):
+    fill(tmp_path, "Tides", "The sky", replies=("It is the moon.", "More?", "It is the air."))
+    async with chat_list(tmp_path) as driver:
+        await press(driver, "slash")
+        await type_in(driver, "moon")
+        assert sorted(titles(driver)) == ["The sky", "Tides"]
+        assert "It is the moon." in driver.shown
+        await type_in(driver, " sky")
+        assert "No chat holds these words." in driver.shown
+        await press(driver, "escape")
+        assert len(titles(driver)) == 2
+
+
+async def test_a_message_is_opened_where_it_was_found_on_whatever_branch(tmp_path):
+    long = ("line\n\n" * 40, "And then?", "line\n\n" * 40)
+    fill(tmp_path, "Tides", replies=long)
+    async with kept_chat(tmp_path) as driver:
+        await enter(driver, "/continue")
+        await enter(driver, "/edit")
+        await enter(driver, "Something else")
+        assert texts(driver)[2] == "Something else"
+        await enter(driver, "/search then")
+        await press(driver, "enter")
+        assert texts(driver)[2] == "And then?"
+        assert "\u276f And then?" in driver.shown
+
+
+async def test_a_chat_is_renamed_in_place(tmp_path):
+    fill(tmp_path, "One", "Two")
+    async with chat_list(tmp_path) as driver:
+        await press(driver, "down", "r")
+        await type_in(driver, "again")
+        await press(driver, "enter")
+        assert titles(driver) == ["again", "Two"]
+        assert pointed(driver) == "again"
+        await press(driver, "r", "x", "escape")
+        assert titles(driver)[0] == "again"
+        assert driver.app.focused is driver.app.screen.query_one(ChatList)
+
+
+async def test_a_deleted_chat_can_be_had_back(tmp_path):
+    fill(tmp_path, "One", "Two", "Three")
+    async with chat_list(tmp_path) as driver:
+        await press(driver, "down", "d")
+        assert titles(driver) == ["Three", "One"]
+        assert "u brings it back" in driver.shown
+        await press(driver, "u")
+        assert titles(driver) == ["Three", "Two", "One"]
+        await press(driver, "d", "d", "d")
+        assert "No chats yet" in driver.shown
+        await press(driver, "u", "u", "u")
+        assert len(titles(driver)) == 3
+
+
+async def test_deleting_the_chat_on_the_screen_begins_a_new_one(tmp_path):
+    fill(tmp_path, "One")
+    async with kept_chat(tmp_path) as driver:
+        await enter(driver, "/continue")
+        await press(driver, "ctrl+l", "d", "escape")
+        assert texts(driver) == []
+        await enter(driver, "Two")
+        await press(driver, "ctrl+l")
+        assert titles(driver) == ["Two"]
+
+
+async def test_a_chat_is_copied(tmp_path):
+    fill(tmp_path, "One", "Two")
+    async with chat_list(tmp_path) as driver:
+        await press(driver, "down", "f")
+        assert titles(driver) == ["One · fork", "Two", "One"]
+
+
+async def test_a_new_chat_begins_from_the_list(tmp_path):
+    fill(tmp_path, "One")
+    async with kept_chat(tmp_path) as driver:
+        await enter(driver, "/continue")
+        await press(driver, "ctrl+l", "n")
+        assert texts(driver) == []
+
+
+async def test_a_long_list_is_read_as_far_as_it_is_looked_at(tmp_path):
+    fill(tmp_path, *(f"Chat {number}" for number in range(250)))
+    async with chat_list(tmp_path) as driver:
+        assert len(titles(driver)) == 100
+        await press(driver, "end")
+        assert len(titles(driver)) == 200
+        await press(driver, "end", "end")
+        assert titles(driver) == [f"Chat {number}" for number in reversed(range(250))]
+        assert pointed(driver) == "Chat 0"
+
+
+async def test_a_store_that_cannot_be_used_says_why(tmp_path):
+    (tmp_path / "in the way").write_text("")
+    async with kept_chat(tmp_path / "in the way") as driver:
+        assert "chats cannot be kept" in driver.shown
+        await enter(driver, "Hello")
+        assert len(texts(driver)) == 2
+        await press(driver, "ctrl+l")
+        assert "The chats cannot be shown: chats cannot be kept" in driver.shown
+
+
+async def test_an_error_leaves_the_list_as_it_was(tmp_path):
+    fill(tmp_path, "One")
+    async with chat_list(tmp_path) as driver:
+
+        def refuse(recorder):
+            raise StoreError("the disk is gone")
+
+        driver.app.screen._change(refuse)
+        await rest(driver)
+        assert "the disk is gone" in driver.shown
+        assert titles(driver) == ["One"]
+
+
+async def test_words_that_were_just_typed_are_looked_for_before_one_is_opened(tmp_path):
+    fill(tmp_path, "Tides", "The sky")
+    async with kept_chat(tmp_path) as driver:
+        await press(driver, "ctrl+l", "slash")
+        await driver.pilot.press(*"tides", "enter")
+        await rest(driver)
+        assert texts(driver) == ["Tides", "An answer."]
