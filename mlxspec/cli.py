@@ -64,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument(
         "--inline", action="store_true", help="below the prompt, not on the whole terminal"
     )
+    text = "go on with the last chat"
+    chat.add_argument("-c", "--continue", dest="goes_on", action="store_true", help=text)
     chat.add_argument("--plain", action="store_true", help="bare lines, for pipes and readers")
     generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
     _add_prompt_options(generate)

@@ -21,11 +21,13 @@ def run(args: Namespace) -> int:
     """Open the app, or chat in lines where `--plain` asks for it or there is no terminal.
 
     Raises:
-        ValueError: A setting is out of range.
+        ValueError: A setting is out of range, or bare lines are to go on with a chat.
         MlxspecError: MLX is not here, so no model can run.
     """
     params = generation_params(args)
     if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if args.goes_on:
+            raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")
         backend.check()
         from mlxspec.commands.plain_chat import run_plain
 
@@ -35,7 +37,9 @@ def run(args: Namespace) -> int:
     from mlxspec_app.desk import find_desk
 
     desk = find_desk(args.data_dir)
-    return run_chat(lambda: _session(args, params), desk=desk, inline=args.inline)
+    return run_chat(
+        lambda: _session(args, params), desk=desk, inline=args.inline, continues=args.goes_on
+    )
 
 
 def _session(args: Namespace, params: GenerationParams) -> EngineSession:
