@@ -171,6 +171,8 @@ class TokenMessage(Widget):
         Textual would style all of them anew when the message grows, and leave what it made for
         the garbage collector, whose pauses are seen.
         """
+        if not self.is_attached:  # it was removed, and the screen is not laid out without it yet
+            return [Strip.blank(crop.width)] * crop.height
         strips = [self.render_line(y) for y in crop.line_range]
         for line_filter in self.get_line_filters():
             background = self.background_colors[1]
