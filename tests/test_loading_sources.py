@@ -4,10 +4,9 @@ from functools import partial
 from types import MappingProxyType
 
 import pytest
-from gguf_files import floats, gguf_bytes, tiny_metadata
 from huggingface_hub import scan_cache_dir, snapshot_download
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
-from model_folders import save_folder, save_json, tiny_config
+from model_folders import save_folder, save_gguf, save_json, tiny_config
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import list_local_models, load_model, local, sources
@@ -70,7 +69,9 @@ def test_a_cached_model_without_weights_is_fetched_again(hub, monkeypatch):
     (folder / "model.safetensors").unlink()
     with_network = []
 
-    def download(repository, *, local_files_only=False, **kwargs):
+    def download(repository, *, local_files_only=False, dry_run=False, **kwargs):
+        if dry_run:
+            return []
         if not local_files_only:
             with_network.append(kwargs["allow_patterns"])
         return str(folder)
@@ -111,9 +112,11 @@ def test_errors_of_the_hub_are_told_apart(hub, monkeypatch, error, part):
 def test_a_hub_download_reports_its_bytes_and_draws_nothing(hub, monkeypatch, capsys):
     folder = save_folder(hub / "elsewhere")
 
-    def download(repository, *, local_files_only=False, tqdm_class=None, **kwargs):
+    def download(repository, *, local_files_only=False, dry_run=False, tqdm_class=None, **kwargs):
         if local_files_only:
             raise LocalEntryNotFoundError("not here")
+        if dry_run:
+            return []
         with tqdm_class(total=3, unit="it"), tqdm_class(total=100, unit="B") as bar:
             for _ in range(4):
                 bar.update(25)
@@ -143,9 +146,8 @@ def test_lists_runnable_and_other_models_with_the_reason(hub):
 
 def test_lists_gguf_files_of_the_cache(hub):
     folder = cached_folder(hub, "org/files")
-    metadata = tiny_metadata(tiny_config())
-    (folder / "good.gguf").write_bytes(gguf_bytes(metadata, {"x.weight": floats([1.0])}))
-    (folder / "torn.gguf").write_bytes(gguf_bytes(metadata, {})[:100])
+    whole = save_gguf(folder / "good.gguf").read_bytes()
+    (folder / "torn.gguf").write_bytes(whole[:100])
     good, torn = list_local_models()
     assert (good.source, good.problem) == (str(folder / "good.gguf"), "")
     assert "not a whole GGUF file" in torn.problem
