@@ -4,7 +4,8 @@ from functools import partial
 from types import MappingProxyType
 
 import pytest
-from huggingface_hub import scan_cache_dir, snapshot_download
+from hub_cache import COMMIT, cached_folder, use_hub_cache
+from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from model_folders import save_folder, save_gguf, save_json, tiny_config
 
@@ -12,32 +13,10 @@ from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import list_local_models, load_model, local, sources
 from mlxspec.loading.sources import find_source
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub cache in a temporary folder, and no network."""
-    cache = tmp_path / "hub"
-
-    def download(repository, *, local_files_only=False, **kwargs):
-        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
-
-    cache.mkdir()
-    monkeypatch.setattr(sources, "snapshot_download", download)
-    monkeypatch.setattr(local, "scan_cache_dir", partial(scan_cache_dir, cache))
-    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    return cache
-
-
-def cached_folder(hub, repository="org/tiny"):
-    """Make the place where the hub's cache keeps a repository."""
-    place = hub / f"models--{repository.replace('/', '--')}"
-    snapshot = place / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(COMMIT)
-    return snapshot
+    return use_hub_cache(tmp_path, monkeypatch)
 
 
 def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
