@@ -6,6 +6,7 @@ from itertools import count
 
 from mlxspec.events import (
     CostMeasured,
+    EmittedToken,
     FinishReason,
     GenerationStarted,
     PrefillProgress,
@@ -36,6 +37,11 @@ class Span:
     target_prob: float | None = None
     draft_prob: float | None = None
     source: str = ""
+
+    @classmethod
+    def of(cls, token: EmittedToken, r: int, source: str) -> "Span":
+        """Return the text of a token that round `r` emitted."""
+        return cls(token.text, token.kind, r, token.target_prob, token.draft_prob, source)
 
 
 @dataclass(eq=False)

@@ -13,7 +13,6 @@ from mlxspec.events import (
     CostMeasured,
     DraftProposed,
     DraftVerified,
-    EmittedToken,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -30,7 +29,9 @@ from mlxspec_app.session import (
     ChatCut,
     ChatOpened,
     ContextFull,
+    LoadFailed,
     LoadProgress,
+    ModelChoice,
     ProofFinished,
     ProofProgress,
     ReplyDiscarded,
@@ -44,7 +45,7 @@ from mlxspec_app.session import (
 
 Phase = Literal["loading", "ready", "busy", "failed"]
 """`loading`: the models are not there yet; `ready`: a message can be sent; `busy`: a reply is
-being written; `failed`: the session is over."""
+being written; `failed`: there is no model."""
 
 
 @dataclass
@@ -58,7 +59,9 @@ class ChatState:
         loading: The last progress of loading, while it loads.
         messages: The conversation.
         notices: Things to tell the user, oldest first.
-        error: Why the session failed, or "".
+        choice: The models that are loaded or being loaded; None where no others can be.
+        load_failure: Why other models could not be loaded, until something else is done.
+        error: Why there is no model, or "".
         queue: Messages typed while the session could not take them.
         context: Tokens in the cache.
         context_length: Tokens the model can hold, or 0 while that is not known.
@@ -73,6 +76,8 @@ class ChatState:
     loading: LoadProgress | None = None
     messages: list[Message] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    choice: ModelChoice | None = None
+    load_failure: LoadFailed | None = None
     error: str = ""
     queue: list[str] = field(default_factory=list)
     context: int = 0
@@ -116,8 +121,11 @@ def fold(events: Iterable[Event | SessionEvent], state: ChatState | None = None)
 
 
 def _open(state: ChatState, event: SessionOpening) -> None:
-    state.phase = "loading"
-    state.target, state.drafter, state.baseline = event.target, event.drafter, Baseline()
+    if state.phase != "loading":  # else the models before return after a failure
+        state.load_failure = None
+    state.phase, state.error = "loading", ""
+    state.target, state.drafter, state.choice = event.target, event.drafter, event.choice
+    state.baseline = Baseline()
 
 
 def _progress(state: ChatState, event: LoadProgress) -> None:
@@ -128,8 +136,13 @@ def _ready(state: ChatState, event: SessionReady) -> None:
     state.phase, state.loading = "ready", None
 
 
+def _fail_load(state: ChatState, event: LoadFailed) -> None:
+    state.load_failure, state.loading = event, None
+
+
 def _fail_session(state: ChatState, event: SessionFailed) -> None:
     state.phase, state.loading, state.error = "failed", None, event.message
+    state.choice = None if event.is_over else state.choice
 
 
 def _notice(state: ChatState, event: SessionNotice) -> None:
@@ -197,7 +210,7 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
-        state.phase, state.is_full = "busy", False
+        state.phase, state.is_full, state.load_failure = "busy", False, None
         state.notices.clear()  # they were read, or are of no use any more
     if event.role == "system":
         state.system = event.text
@@ -240,17 +253,13 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     round_ = Round(draft if fits else None, event)
     reply.rounds.append(round_)
     pairs = zip(event.emit, round_.sources, strict=True)
-    reply.spans.extend(_span(token, event.r, source) for token, source in pairs if token.text)
+    reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context
     state.baseline = state.baseline.after_round(reply)
 
 
 def _measured(state: ChatState, event: CostMeasured) -> None:
     state.baseline = state.baseline.measured(event, state.reply)
-
-
-def _span(token: EmittedToken, r: int, source: str) -> Span:
-    return Span(token.text, token.kind, r, token.target_prob, token.draft_prob, source)
 
 
 def _finished(state: ChatState, event: GenerationFinished) -> None:
@@ -278,6 +287,7 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     SessionOpening: _open,
     LoadProgress: _progress,
     SessionReady: _ready,
+    LoadFailed: _fail_load,
     SessionFailed: _fail_session,
     SessionNotice: _notice,
     ReplyDiscarded: _discard,
