@@ -285,7 +285,7 @@ def test_where_the_model_before_cannot_return_either_another_can_still_be_loaded
 
     def open_conversation(choice, on_progress):
         opened.append(choice.model)
-        if opened.count("t") > 1 or choice.model == "broken":
+        if opened.count(choice.model) > 1 or choice.model == "broken":
             raise UnsupportedModelError(f"{choice.model} is broken")
         return FakeConversation(on_progress)
 

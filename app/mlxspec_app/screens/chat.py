@@ -7,13 +7,15 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.events import Event
+from mlxspec.trace import read_trace
+from mlxspec_app.demo import find_demo
 from mlxspec_app.desk import Desk
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.messages import Reply
 from mlxspec_app.retell import events_of
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.choosing import ChoosingScreen
 from mlxspec_app.screens.help import Key
-from mlxspec_app.screens.live_replay import LiveReplayScreen
+from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
@@ -21,7 +23,7 @@ from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.welcome import Welcome
 
 
-class ChatScreen(ConversationScreen):
+class ChatScreen(ChoosingScreen):
     """Talk to a model. What is typed while it cannot listen waits in a queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
@@ -31,6 +33,7 @@ class ChatScreen(ConversationScreen):
         """Make a screen for a session that has not been started; a desk keeps what is said."""
         super().__init__(session)
         self.desk = desk
+        self._was_loading = True
 
     def take_in(self, event: Event | SessionEvent) -> None:
         super().take_in(event)
@@ -55,10 +58,16 @@ class ChatScreen(ConversationScreen):
         return [Key(*row) for row in (*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        is_stuck = self.state.phase == "failed" and self.can_choose
         if action == "stop":
-            return self.state.phase == "busy" or bool(self.state.queue)
+            is_at_work = self.state.phase == "busy" or self.state.loading is not None
+            return is_at_work or bool(self.state.queue)
         if action == "replay":
-            return self.state.reply is not None
+            return self.state.reply is not None or self.state.phase == "failed"
+        if action in ("model", "draft"):
+            return self.can_choose
+        if action == "regenerate" and is_stuck:
+            return True
         if action in ("regenerate", "verify"):
             return self.state.phase == "ready" and self.state.reply is not None
         if action == "new_chat":
@@ -66,10 +75,12 @@ class ChatScreen(ConversationScreen):
         return True
 
     def on_phase_changed(self) -> None:
+        was_loading, self._was_loading = self._was_loading, self.state.phase == "loading"
         if self.state.phase != "ready" or not self.state.queue:
             return
         reply = self.state.reply
-        if reply is not None and (reply.reason == "cancelled" or reply.error):
+        is_broken = reply is not None and (reply.reason == "cancelled" or bool(reply.error))
+        if self.state.load_failure is not None or (is_broken and not was_loading):
             self._unqueue()
         else:
             self._say(self.state.queue.pop(0))
@@ -112,14 +123,21 @@ class ChatScreen(ConversationScreen):
             self._say(event.prompt)
         self._after_order()
 
+    @on(Welcome.WayOut)
+    async def _take_way_out(self, event: Welcome.WayOut) -> None:
+        await self.run_action(event.action)
+
     def action_stop(self) -> None:
-        if self.state.phase == "busy":
+        if self.state.phase == "busy" or self.state.loading is not None:
             self.session.stop()
         else:
             self._unqueue()
         self._after_order()
 
     def action_regenerate(self) -> None:
+        if self.state.phase == "failed":
+            self.load_again()
+            return
         self.state.phase = "busy"
         self.session.regenerate()
         self._after_order()
@@ -141,7 +159,13 @@ class ChatScreen(ConversationScreen):
         def num_rounds() -> int:
             return sum(len(m.rounds) for m in self.state.messages if isinstance(m, Reply))
 
-        self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
+        demo = find_demo() if self.state.reply is None else None
+        if demo is not None:
+            self.app.push_screen(DemoScreen(list(read_trace(demo))))
+        elif self.state.reply is not None:
+            self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
+        else:
+            self.notify("the recording is not part of this installation", timeout=3)
 
     def action_new_chat(self) -> None:
         self.session.stop()

@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.bars import meter
-from mlxspec_app.phrases import Part, count, fitting, times_plain
+from mlxspec_app.phrases import Part, count, fitting, loading_words, times_plain
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.state import ChatState
 
@@ -53,6 +53,8 @@ def status_parts(state: ChatState) -> list[Part]:
     """Return what the bar says, in order; the rank says what to leave out first."""
     reply = state.reply
     parts = [_models(state)]
+    if state.phase == "loading" and state.messages:
+        parts = [Part(loading_words(state.target, state.loading))]
     if reply is not None and reply.started is not None:
         parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
     if state.context_length:

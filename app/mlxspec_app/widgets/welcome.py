@@ -42,6 +42,31 @@ EXAMPLES: tuple[Example, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Way:
+    """What can be done when no model could be loaded.
+
+    Attributes:
+        key: The key that does the same.
+        meaning: What it is, in a few words.
+        action: The screen's action.
+        needs_session: Whether that is of no use when the session is over.
+    """
+
+    key: str
+    meaning: str
+    action: str
+    needs_session: bool = False
+
+
+WAYS_OUT: tuple[Way, ...] = (
+    Way("Ctrl+R", "try again", "regenerate", needs_session=True),
+    Way("Ctrl+O", "choose another model", "model", needs_session=True),
+    Way("F6", "look at a recorded chat", "replay"),
+    Way("Ctrl+Q", "quit", "app.quit"),
+)
+
+
 class Welcome(VerticalScroll, can_focus=False):
     """Shown until the first message."""
 
@@ -75,10 +100,21 @@ class Welcome(VerticalScroll, can_focus=False):
 
         prompt: str
 
+    @dataclass
+    class WayOut(Message):
+        """Without a model something else was chosen.
+
+        Attributes:
+            action: The screen's action.
+        """
+
+        action: str
+
     def __init__(self, examples: Sequence[Example] = EXAMPLES) -> None:
         """Make the page; `examples` may be empty."""
         super().__init__()
         self._examples = examples
+        self._ways: list[Way] = []
 
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
@@ -86,13 +122,28 @@ class Welcome(VerticalScroll, can_focus=False):
         yield Static(id="progress")
         if self._examples:
             yield OptionList(*(_option(example) for example in self._examples), id="examples")
+            yield OptionList(id="ways-out")
 
     def show(self, state: ChatState) -> None:
         self.query_one("#progress", Static).update(_progress(state))
-        for options in self.query(OptionList):
+        for options in self.query("#examples"):
             options.display = state.phase == "ready"
+        for options in self.query("#ways-out").results(OptionList):
+            self._show_ways_out(options, state)
 
-    @on(OptionList.OptionSelected)
+    def _show_ways_out(self, options: OptionList, state: ChatState) -> None:
+        options.display = state.phase == "failed"
+        ways = [way for way in WAYS_OUT if state.choice is not None or not way.needs_session]
+        if options.display and ways != self._ways:
+            self._ways = ways
+            options.set_options(_way_row(way) for way in ways)
+
+    @on(OptionList.OptionSelected, "#ways-out")
+    def _leave(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.post_message(self.WayOut(self._ways[event.option_index].action))
+
+    @on(OptionList.OptionSelected, "#examples")
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.post_message(self.Chosen(self._examples[event.option_index].prompt))
@@ -118,12 +169,15 @@ def _option(example: Example) -> Content:
     )
 
 
+def _way_row(way: Way) -> Content:
+    return Content.assemble((f"{way.key:>8}  ", "$foreground bold"), (way.meaning, _MUTED))
+
+
 def _progress(state: ChatState) -> Content:
     if state.phase == "failed":
         return Content.assemble(
             ("✗ ", "$spec-rejected bold"),
             (safe_text(state.error), "$spec-rejected"),
-            ("\nCtrl+Q quits", _MUTED),
         )
     if state.phase == "loading":
         return _loading(state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model")
