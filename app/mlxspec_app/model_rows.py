@@ -48,10 +48,10 @@ def model_row(model: ModelRecord, memory_gb: float, *, is_current: bool) -> Cont
     sign, style = _SIGNS[model.fit]
     share = meter(min(1.0, model.memory_gb / memory_gb), _METER_CELLS)
     facts = Content.assemble(
-        (f"  {gigabytes(model.size_gb)} {model.packing}  ", _MUTED),
+        (f"  {sign} ", style),
         (share, _PLAIN),
-        (f" {gigabytes(model.memory_gb)} ", _MUTED),
-        (sign, style),
+        (f" {gigabytes(model.memory_gb)}", _PLAIN),
+        (f" · {gigabytes(model.size_gb)} {model.packing}", _MUTED),
     )
     return _rows(name, facts)
 

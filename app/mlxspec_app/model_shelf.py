@@ -17,13 +17,15 @@ class Shelf:
     """Records as they come in from the catalogue.
 
     Attributes:
-        current: What is loaded now.
+        current: What is loaded now, or was to be.
+        is_loaded: Whether it is.
         memory_gb: Memory of the machine.
         models: The models, as shown.
         drafters: Per model, what can draft for it, as shown; only those looked at.
     """
 
     current: ModelChoice
+    is_loaded: bool
     memory_gb: float
     models: Sequence[ModelRecord] = ()
     drafters: dict[str, Sequence[DrafterRecord]] = field(default_factory=dict)
@@ -31,7 +33,7 @@ class Shelf:
 
     def model_rows(self) -> list[Content]:
         return [
-            model_row(model, self.memory_gb, is_current=model.source == self.current.model)
+            model_row(model, self.memory_gb, is_current=self._is_current(model.source))
             for model in self.models
         ]
 
@@ -41,14 +43,14 @@ class Shelf:
         return _place(self.current.model, sources)
 
     def drafter_rows(self, source: str) -> list[Content]:
-        wanted = self._wanted(source)
+        now = self.current.drafter if self._is_current(source) else ""
         found = self.drafters.get(source, ())
-        return [drafter_row(each, is_current=each.drafter == wanted) for each in found]
+        return [drafter_row(each, is_current=each.drafter == now) for each in found]
 
     def drafter_place(self, source: str) -> int | None:
         """Return the place to begin at: what drafts now, else the choice by speed."""
         names = [each.drafter for each in self.drafters.get(source, ())]
-        return _place(self._wanted(source) or AUTO, names)
+        return _place(self.current.drafter if source == self.current.model else AUTO, names)
 
     def model_at(self, place: int | None) -> ModelRecord | None:
         return self.models[place] if place is not None and place < len(self.models) else None
@@ -76,8 +78,8 @@ class Shelf:
         name = drafter.drafter if drafter is not None else AUTO
         return ModelChoice(source, name, self.current.max_kv_size)
 
-    def _wanted(self, source: str) -> str:
-        return self.current.drafter if source == self.current.model else ""
+    def _is_current(self, source: str) -> bool:
+        return self.is_loaded and source == self.current.model
 
 
 def _place(wanted: str, names: Sequence[str]) -> int | None:

@@ -66,7 +66,8 @@ class ModelsScreen(Screen[ModelChoice | None]):
         super().__init__()
         self._desk, self._catalogue, self._state, self._stop = desk, catalogue, state, stop
         self._begins_with = begins_with
-        self._shelf = Shelf(state.choice or ModelChoice(), catalogue.memory_gb)
+        is_loaded = state.phase in ("ready", "busy")
+        self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
 
     @property
     def _model(self) -> ModelRecord | None:

@@ -20,14 +20,17 @@ class ChoiceList(OptionList):
         text-wrap: nowrap;
         text-overflow: ellipsis;
         scrollbar-size-vertical: 1;
-        &:focus { border: round $border; }
+        &:focus { border: round $border; background-tint: transparent; }
         & > .option-list--option { padding: 0; }
         & > .option-list--option-highlighted {
             background: $spec-line;
             color: $foreground;
             text-style: none;
         }
-        &:focus > .option-list--option-highlighted { background: $spec-line; }
+        &:focus > .option-list--option-highlighted {
+            background: $spec-line;
+            text-style: none;
+        }
     }
     """
 

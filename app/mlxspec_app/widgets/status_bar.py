@@ -69,7 +69,7 @@ def status_parts(state: ChatState) -> list[Part]:
 
 
 def _models(state: ChatState) -> Part:
-    if not state.target:
+    if not state.target or state.phase == "failed":
         return Part({"loading": "loading …", "failed": "no model"}.get(state.phase, "ready"))
     target, drafter = (safe_line(name)[:_NAME_CELLS] for name in (state.target, state.drafter))
     return Part(f"{target} ◂ {drafter}" if drafter else target)

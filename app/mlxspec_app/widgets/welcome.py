@@ -137,6 +137,7 @@ class Welcome(VerticalScroll, can_focus=False):
         if options.display and ways != self._ways:
             self._ways = ways
             options.set_options(_way_row(way) for way in ways)
+            options.highlighted = 0
 
     @on(OptionList.OptionSelected, "#ways-out")
     def _leave(self, event: OptionList.OptionSelected) -> None:
