@@ -5,8 +5,9 @@ from app_driver import ScriptedSession, running
 from fake_catalogue import FakeCatalogue
 from traces import make_fake
 
-from mlxspec.events import GenerationFinished, GenerationStarted, TurnStarted
+from mlxspec.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
 from mlxspec_app.desk import find_desk
+from mlxspec_app.retell import events_of
 from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.session import (
@@ -165,3 +166,20 @@ async def test_a_chat_that_lost_its_model_says_how_to_go_on():
     async with chatting(*lost, size=(120, 30)) as driver:
         assert "no model is loaded: smol is broken" in driver.shown
         assert "Ctrl+R tries again, Ctrl+O chooses another" in driver.shown
+
+
+# ---- without drafts ------------------------------------------------------------------------
+
+
+async def test_a_drafter_that_breaks_down_is_told_and_marked():
+    async with chatting(DrafterFailed(1.0, "pool", "no memory")) as driver:
+        assert "the drafter pool failed, so no drafts: no memory" in driver.shown
+        assert "spec off" in driver.shown.splitlines()[0]
+        await tell(driver, TurnStarted("user", "hi"), GenerationStarted("smol", "pool"))
+        assert "spec off" not in driver.shown
+
+
+def test_a_fault_of_the_drafter_is_told_again():
+    fault = DrafterFailed(1.0, "pool", "no memory")
+    state = fold([*STOPPED[:2], fault, STOPPED[2]])
+    assert fold(events_of(state)).reply.drafter_fault == "no memory"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from mlxspec.events import (
     CostMeasured,
+    DrafterFailed,
     DraftProposed,
     DraftVerified,
     Event,
@@ -262,6 +263,11 @@ def _measured(state: ChatState, event: CostMeasured) -> None:
     state.baseline = state.baseline.measured(event, state.reply)
 
 
+def _spec_off(state: ChatState, event: DrafterFailed) -> None:
+    state._open_reply().drafter_fault = event.message
+    state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
+
+
 def _finished(state: ChatState, event: GenerationFinished) -> None:
     reply = state._open_reply()
     reply.stats.add(event)
@@ -304,6 +310,7 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     DraftProposed: _draft,
     DraftVerified: _verdict,
     PlainDecoded: _verdict,
+    DrafterFailed: _spec_off,
     GenerationFinished: _finished,
     GenerationFailed: _failed,
     CostMeasured: _measured,

@@ -55,6 +55,8 @@ def status_parts(state: ChatState) -> list[Part]:
     parts = [_models(state)]
     if state.phase == "loading" and state.messages:
         parts = [Part(loading_words(state.target, state.loading))]
+    if reply is not None and reply.drafter_fault:
+        parts.append(Part("spec off"))
     if reply is not None and reply.started is not None:
         parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
     if state.context_length:
@@ -82,6 +84,8 @@ def _meter(used: int, length: int) -> str:
 def _styled(part: Part) -> Content:
     if "tok/s" in part.text:
         return Content.styled(part.text, "$foreground bold")
+    if part.text == "spec off":
+        return Content.styled(part.text, "$spec-corrected bold")
     if " ◂ " in part.text:
         target, _, drafter = part.text.partition(" ◂ ")
         return Content.assemble((target, "$foreground"), (f" ◂ {drafter}", "$spec-accepted"))
