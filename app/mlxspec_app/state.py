@@ -23,6 +23,7 @@ from mlxspec.events import (
     TurnStarted,
 )
 from mlxspec_app.baseline import Baseline
+from mlxspec_app.loading import LOADING
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.rounds import Round
 from mlxspec_app.session import (
@@ -37,10 +38,7 @@ from mlxspec_app.session import (
     ProofProgress,
     ReplyDiscarded,
     SessionEvent,
-    SessionFailed,
     SessionNotice,
-    SessionOpening,
-    SessionReady,
     TurnsForgotten,
 )
 
@@ -119,31 +117,6 @@ def fold(events: Iterable[Event | SessionEvent], state: ChatState | None = None)
     for event in events:
         state.apply(event)
     return state
-
-
-def _open(state: ChatState, event: SessionOpening) -> None:
-    if state.phase != "loading":  # else the models before return after a failure
-        state.load_failure = None
-    state.phase, state.error = "loading", ""
-    state.target, state.drafter, state.choice = event.target, event.drafter, event.choice
-    state.baseline = Baseline()
-
-
-def _progress(state: ChatState, event: LoadProgress) -> None:
-    state.loading = event
-
-
-def _ready(state: ChatState, event: SessionReady) -> None:
-    state.phase, state.loading = "ready", None
-
-
-def _fail_load(state: ChatState, event: LoadFailed) -> None:
-    state.load_failure, state.loading = event, None
-
-
-def _fail_session(state: ChatState, event: SessionFailed) -> None:
-    state.phase, state.loading, state.error = "failed", None, event.message
-    state.choice = None if event.is_over else state.choice
 
 
 def _notice(state: ChatState, event: SessionNotice) -> None:
@@ -290,11 +263,7 @@ def _failed(state: ChatState, event: GenerationFailed) -> None:
 
 
 _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
-    SessionOpening: _open,
-    LoadProgress: _progress,
-    SessionReady: _ready,
-    LoadFailed: _fail_load,
-    SessionFailed: _fail_session,
+    **LOADING,
     SessionNotice: _notice,
     ReplyDiscarded: _discard,
     ChatCleared: _clear,
