@@ -152,11 +152,18 @@ class DrafterFinder:
             return [DrafterEntry("auto", "auto", problem=str(error))]
         files = drafters_for(name := fingerprint(target.profile.config, tokenizer))
         speeds = known_speeds(name, words_of_loaded(target.profile.weights), files)
-        entries = [*_words(files, speeds), *self._models(target, tokenizer), *_heads(target)]
+        others = [model for model in list_local_models() if model.path != target.path]
+        entries = [
+            *_words(files, speeds),
+            *self._models(others, target, tokenizer),
+            *_heads(others, target),
+        ]
         return sorted(entries, key=_rank)
 
-    def _models(self, target: LocalModel, tokenizer: Tokenizer) -> Iterator[DrafterEntry]:
-        for model in list_local_models():
+    def _models(
+        self, models: Sequence[LocalModel], target: LocalModel, tokenizer: Tokenizer
+    ) -> Iterator[DrafterEntry]:
+        for model in models:
             if model.profile is None or model.path.samefile(target.path):
                 continue
             drafter = str(model.path) if model.source == "default" else model.source
@@ -174,11 +181,11 @@ class DrafterFinder:
         return self._mismatches[pair]
 
 
-def _heads(target: LocalModel) -> Iterator[DrafterEntry]:
+def _heads(models: Sequence[LocalModel], target: LocalModel) -> Iterator[DrafterEntry]:
     """Yield the heads of others in the hub's cache folder; only loading shows if they fit."""
     assert target.profile is not None
     width = target.profile.config.hidden_size
-    for model in list_local_models():
+    for model in models:
         try:
             if model.profile is not None or model.path.is_file() or is_model_folder(model.path):
                 continue
