@@ -93,6 +93,16 @@ def test_a_drafter_that_reads_the_target_is_told_everything_in_the_next_reply(me
     assert rounds == [event.path for event in wanted if isinstance(event, DraftVerified)]
 
 
+def test_a_drafter_that_broke_down_is_not_told_anything_more():
+    engine = make_engine(MODEL, AlwaysRight([]))
+    drafter = engine.drafter = eagle3_drafter(engine.target)
+    break_down(drafter, "propose", 2)
+    read, told = drafter.read, []
+    drafter.read = lambda *args: (told.append(args), read(*args))
+    list(engine.generate(PROMPT, PARAMS))
+    assert len(told) == 2  # the prompt and the first round
+
+
 def test_the_history_is_that_of_the_text():
     drafter = AlwaysRight(PROMPT + REPLY)
     break_down(drafter, "update", 2, CacheError("torn"))
