@@ -79,13 +79,13 @@ def find_local(source: str) -> Source | None:
         path = default_model.default_model_path()
         here = default_model.has_default_model()
         return Source(path, default_model.NAME, default_model.SHA256) if here else None
-    if _HUB_ID.fullmatch(source) and not Path(source).expanduser().exists():
-        folder = cached_folder(source)
-        return Source(folder, source, folder.name) if folder else None
     try:
-        return find_source(source)
-    except ModelNotFoundError:
+        if not _HUB_ID.fullmatch(source) or Path(source).expanduser().exists():
+            return find_source(source)
+        folder = cached_folder(source)
+    except (ModelNotFoundError, ValueError):  # nothing there, or no name for the hub
         return None
+    return Source(folder, source, folder.name) if folder else None
 
 
 def cached_folder(repository: str) -> Path | None:

@@ -6,9 +6,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from mlxspec.errors import TraceError
 from mlxspec.events import Event
-from mlxspec.trace import read_trace
-from mlxspec_app.demo import find_demo
+from mlxspec_app.demo import read_demo
 from mlxspec_app.desk import Desk
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.messages import Reply
@@ -159,13 +159,13 @@ class ChatScreen(ChoosingScreen):
         def num_rounds() -> int:
             return sum(len(m.rounds) for m in self.state.messages if isinstance(m, Reply))
 
-        demo = find_demo() if self.state.reply is None else None
-        if demo is not None:
-            self.app.push_screen(DemoScreen(list(read_trace(demo))))
-        elif self.state.reply is not None:
+        if self.state.reply is not None:
             self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
-        else:
-            self.notify("the recording is not part of this installation", timeout=3)
+            return
+        try:
+            self.app.push_screen(DemoScreen(read_demo()))
+        except TraceError as error:
+            self.notify(str(error), severity="warning", timeout=4)
 
     def action_new_chat(self) -> None:
         self.session.stop()
