@@ -11,7 +11,7 @@ from model_folders import save_folder, save_gguf, save_json, tiny_config
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import list_local_models, load_model, local, sources
-from mlxspec.loading.sources import find_source
+from mlxspec.loading.sources import find_local, find_source
 
 
 @pytest.fixture
@@ -30,6 +30,11 @@ def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
 def test_anything_else_is_refused_with_what_is_allowed(name):
     with pytest.raises(ModelNotFoundError, match="give a folder, a GGUF file, a hub id"):
         find_source(name)
+
+
+@pytest.mark.parametrize("name", ["no/such/place", "a..b/c--d", "org/elsewhere", "default", ""])
+def test_what_is_not_here_is_not_found_and_not_fetched(hub, name):
+    assert find_local(name) is None
 
 
 def test_a_cached_hub_model_needs_no_network(hub):
