@@ -22,6 +22,7 @@ from mlxspec.loading.shipped import DrafterFile, drafters_for
 from mlxspec.loading.sources import find_local
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import words_of_loaded
+from mlxspec.options import DEFAULT_MODEL
 
 MEMORY_TOKENS = 4096
 """Tokens whose keys and values count in the memory of a model, or its context if that is less."""
@@ -105,7 +106,7 @@ def list_models() -> list[ModelEntry]:
     if not default_model.has_default_model():
         size_gb = default_model.DOWNLOAD_BYTES / backend.GB
         entries = [entry for entry in entries if entry.source != "default"]
-        entries.insert(0, ModelEntry("default", default_model.NAME, size_gb, is_here=False))
+        entries.insert(0, ModelEntry("default", DEFAULT_MODEL, size_gb, is_here=False))
     return entries
 
 

@@ -10,6 +10,7 @@ from huggingface_hub.errors import CacheNotFound
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import default_model
 from mlxspec.loading.profile import ModelProfile, read_profile
+from mlxspec.options import DEFAULT_MODEL
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class LocalModel:
 def list_local_models() -> list[LocalModel]:
     """Return the models that are here, the default model first; reads headers, no weights."""
     path = default_model.default_model_path()
-    models = [describe_model(path, "default", default_model.NAME)] if path.is_file() else []
+    models = [describe_model(path, "default", DEFAULT_MODEL)] if path.is_file() else []
     try:
         cache = scan_cache_dir()
     except CacheNotFound:

@@ -78,7 +78,7 @@ def find_local(source: str) -> Source | None:
     if source in ("", "default"):
         path = default_model.default_model_path()
         here = default_model.has_default_model()
-        return Source(path, default_model.NAME, default_model.SHA256) if here else None
+        return Source(path, DEFAULT_MODEL, default_model.SHA256) if here else None
     try:
         if not _HUB_ID.fullmatch(source) or Path(source).expanduser().exists():
             return find_source(source)
