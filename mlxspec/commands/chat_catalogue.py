@@ -1,14 +1,14 @@
-"""The catalogue of models and drafters as the app's model picker takes it."""
+"""The catalogue of models and drafters as the app's model picker takes it.
+
+What knows them leans on MLX, which the first frame of the app does not wait for.
+"""
 
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mlxspec import backend
 from mlxspec_app.catalogue import DrafterRecord, ModelRecord
-
-if TYPE_CHECKING:  # it leans on MLX, which the first frame of the app does not wait for
-    from mlxspec.choosing.catalogue import DrafterFinder
 
 _DEFAULT = "default"
 
@@ -33,7 +33,7 @@ class ChatCatalogue:
         return [DrafterRecord(**asdict(entry)) for entry in self._finder.find(source or _DEFAULT)]
 
     @cached_property
-    def _finder(self) -> "DrafterFinder":
+    def _finder(self) -> Any:
         from mlxspec.choosing.catalogue import DrafterFinder
 
         return DrafterFinder()
