@@ -81,7 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     add("doctor", "Say what this machine runs on and what to improve.")
-    models = add("models", "List the models that are here.")
+    models = add("models", "List the models that are here, or the drafters of one.")
+    models.add_argument("model", nargs="?", help="folder, GGUF file, hub id or default")
+    models.add_argument("--json", action="store_true", help="print one JSON document instead")
     models.add_argument("--fetch", action="store_true", help="fetch the default model")
     text = "Make a drafter for a model from its own text."
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)

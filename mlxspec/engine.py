@@ -7,18 +7,23 @@
 - Everything up to the verdict is lazy; `read_round` is the one place that waits for the device.
 - Events leave the engine after the commit, so whatever interrupts the iteration leaves a state
   from which the next reply continues correctly.
+
+A drafter that breaks down costs its drafts, not the reply: the rounds that follow are plain.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mlxspec import __version__, backend
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter, readers_of
-from mlxspec.errors import ContextLengthError
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.events import (
+    DrafterFailed,
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -36,6 +41,12 @@ from mlxspec.reply import Reply, RoundReport
 from mlxspec.stats import GenerationStats
 from mlxspec.text import TextStream
 from mlxspec.verify import verify
+
+_FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
+"""What a drafter meets in the world: too little memory, too long a text, weights that do not fit.
+Anything else is a mistake in its code, and is not hidden."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,8 @@ class Engine:
         self.tokenizer = tokenizer
         self.name = name
         self.weights = weights
+        self._active = drafter  # drafts in this reply; none once it broke down
+        self._faults: list[str] = []
         rotates = target.cache.max_size is not None
         self.context_length = None if rotates else target.model.config.max_position_embeddings
 
@@ -126,10 +139,12 @@ class Engine:
         stop_tokens = (*self.target.eos_token_ids, *self.tokenizer.eos_token_ids)
         reply = Reply(tokens, params, text, stop_tokens, self.target.vocab_size)
         yield self._started(params)
+        self._active, self._faults = self.drafter, []
         self.target.attach(readers_of(self.drafter))
         yield from self._prefill(tokens, reply, should_stop)
         if not reply.finish_reason:
-            self.drafter.start(tokens, params.law, reply.next_key())
+            key = reply.next_key()
+            self._attempt(lambda: self._active.start(tokens, params.law, key))
         while not reply.finish_reason:
             if should_stop():
                 reply.finish_reason = "cancelled"
@@ -137,6 +152,8 @@ class Engine:
                 reply.finish_reason = "context"
             else:
                 yield from self._report(reply, self._round(reply))
+            while self._faults:
+                yield DrafterFailed(reply.seconds(), self.drafter.name, self._faults.pop())
         yield GenerationFinished(reply.seconds(), reply.finish_reason, text.finish())
 
     def _prefill(
@@ -163,22 +180,35 @@ class Engine:
         logits = self.target.logits(self.target.forward_tree(draft.tree))
         laws = reply.laws_for(draft, logits)
         verdict = verify(draft, laws, reply.next_key(), reply.params.chain_rule)
-        readout = read_round(draft, verdict, laws, self.drafter.num_top_tokens)
+        readout = read_round(draft, verdict, laws, self._active.num_top_tokens)
         report = reply.take(readout)
         self.target.commit(report.outcome.path)
-        self.drafter.update(report.outcome)
+        self._attempt(lambda: self._active.update(report.outcome))
         end = time.perf_counter()
         return _Round(draft, report, readout.draft_probs, drafted - start, end - drafted)
 
     def _propose(self, reply: Reply) -> Draft:
         budget = reply.draft_budget(self._room())
-        draft = self.drafter.propose(reply.root, budget) if budget else Draft.empty(reply.root)
+        empty = Draft.empty(reply.root)
+        if not budget:
+            return empty
+        draft = self._attempt(lambda: self._active.propose(reply.root, budget)) or empty
         if draft.tree.n_nodes - 1 > budget:
             raise ValueError(
                 f"the drafter {self.drafter.name!r} proposed {draft.tree.n_nodes - 1} nodes; "
                 f"it was given a budget of {budget}"
             )
         return draft
+
+    def _attempt(self, act: Callable[[], T]) -> T | None:
+        """Let the drafter act; if it breaks down, the rest of the reply goes without it."""
+        try:
+            return act()
+        except _FAULTS as error:
+            self._faults.append(str(error) or type(error).__name__)
+            self._active = NoDrafter()
+            self.target.attach(())  # what it reads of the target would break down as well
+            return None
 
     def _report(self, reply: Reply, done: _Round) -> Iterator[Event]:
         """Turn a finished round into its events."""

@@ -5,8 +5,9 @@ a file. Nothing here imports MLX, so a recorded reply can be shown anywhere.
 
 A reply is: one `TurnStarted` when it came from a chat, `GenerationStarted`, some
 `PrefillProgress`, then per target forward either `DraftProposed` + `DraftVerified` or
-`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. What a forward costs is
-measured between replies: `CostMeasured`.
+`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. Where the drafter breaks
+down, `DrafterFailed` follows the forward at hand. What a forward costs is measured between
+replies: `CostMeasured`.
 """
 
 from dataclasses import dataclass, field
@@ -185,6 +186,22 @@ class PlainDecoded:
 
 
 @dataclass(frozen=True)
+class DrafterFailed:
+    """The drafter broke down; the reply goes on without drafts, its law unchanged.
+
+    Attributes:
+        ts: Seconds since the generation started.
+        drafter: Name of the drafter.
+        message: What happened to it.
+    """
+
+    t: ClassVar[str] = "nodraft"
+    ts: float
+    drafter: str
+    message: str
+
+
+@dataclass(frozen=True)
 class GenerationFinished:
     """The reply ended.
 
@@ -257,6 +274,7 @@ Event = (
     | DraftProposed
     | DraftVerified
     | PlainDecoded
+    | DrafterFailed
     | GenerationFinished
     | GenerationFailed
     | CostMeasured

@@ -4,14 +4,14 @@ import json
 
 import mlx.core as mx
 import numpy as np
-from gguf_files import VOCABULARY, tiny_config
+from gguf_files import VOCABULARY, floats, gguf_bytes, gguf_name, tiny_config, tiny_metadata
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from mlxspec.models import Model, ModelConfig, build_model
 
-__all__ = ["random_model", "random_weights", "save_folder", "save_json", "tiny_config"]
+__all__ = ["random_model", "random_weights", "save_folder", "save_gguf", "save_json", "tiny_config"]
 
 
 def random_weights(config, seed=0) -> dict[str, np.ndarray]:
@@ -60,6 +60,14 @@ def save_folder(folder, config=None, weights=None, *, shards=1, **extra):
         weight_map |= dict.fromkeys(part, file)
     save_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
     return folder
+
+
+def save_gguf(path, config=None, **metadata):
+    """Write a tiny model as a GGUF file; `metadata` changes what its header says."""
+    config = config or tiny_config()
+    tensors = {gguf_name(name): floats(array) for name, array in random_weights(config).items()}
+    path.write_bytes(gguf_bytes(tiny_metadata(config, **metadata), tensors))
+    return path
 
 
 def save_tokenizer(folder) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest.mock import ANY
 
 import pytest
 from app_live import PATIENCE_S, FakeConversation, Live
@@ -24,6 +25,7 @@ from mlxspec_app.bridge import EngineSession
 from mlxspec_app.session import (
     ChatCleared,
     ChatCut,
+    LoadFailed,
     LoadProgress,
     ModelChoice,
     ProofFinished,
@@ -48,7 +50,11 @@ def live():
 def test_loading_is_told_as_it_goes():
     live = Live()
     live.until_a(SessionReady)
-    assert live.news == [SessionOpening("t", ""), LoadProgress(49, 98), SessionReady()]
+    assert live.news == [
+        SessionOpening("t", "", ModelChoice("t", "")),
+        LoadProgress(49, 98),
+        SessionReady(),
+    ]
     live.session.close()
 
 
@@ -214,7 +220,7 @@ def test_another_model_can_be_loaded_after_a_first_one_that_could_not():
     assert "no model is loaded" in live.until_a(GenerationFailed).message
     live.session.load(ModelChoice("u", "d"))
     live.until_a(SessionReady)
-    assert live.news[0] == SessionOpening("u", "d")
+    assert live.news[0] == SessionOpening("u", "d", ModelChoice("u", "d"))
     live.session.regenerate()
     live.until_a(GenerationFinished)
     live.session.close()
@@ -234,7 +240,10 @@ def test_the_model_before_returns_when_another_cannot_be_loaded():
     live.session.load(ModelChoice("broken"))
     live.until_a(SessionReady)
     assert opened == ["t", "broken", "t"]
-    assert SessionNotice("'broken' is of a kind that cannot be run") in live.news
+    failed = next(event for event in live.news if isinstance(event, LoadFailed))
+    assert failed.choice == ModelChoice("broken")
+    assert failed.message == "'broken' is of a kind that cannot be run"
+    assert "Traceback" in failed.traceback
     live.session.send("hi")
     live.until_a(GenerationFinished)
     live.session.close()
@@ -267,7 +276,26 @@ def test_a_download_is_stopped_and_the_model_before_returns():
     live.session.stop()
     live.until_a(SessionReady)
     assert names == ["t", "large", "t"]
-    assert any("stopped" in e.message for e in live.news if isinstance(e, SessionNotice))
+    assert any("stopped" in e.message for e in live.news if isinstance(e, LoadFailed))
+    live.session.close()
+
+
+def test_where_the_model_before_cannot_return_either_another_can_still_be_loaded():
+    opened = []
+
+    def open_conversation(choice, on_progress):
+        opened.append(choice.model)
+        if opened.count(choice.model) > 1 or choice.model == "broken":
+            raise UnsupportedModelError(f"{choice.model} is broken")
+        return FakeConversation(on_progress)
+
+    live = Live(open_conversation=open_conversation)
+    live.until_a(SessionReady)
+    live.session.load(ModelChoice("broken"))
+    assert live.until_a(SessionFailed) == SessionFailed("t is broken", ANY, is_over=False)
+    live.session.load(ModelChoice("u"))
+    live.until_a(SessionReady)
+    assert opened == ["t", "broken", "t", "u"]
     live.session.close()
 
 

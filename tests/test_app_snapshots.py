@@ -8,22 +8,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-from app_driver import TRACES, Clock, rows
+from app_driver import TRACES, Clock, ScriptedSession, rows
 from app_pictures import FOLDER, Pictures, picture
+from fake_catalogue import FakeCatalogue
 from race_runs import decoded_plainly
 from traces import make_fake
 
 from mlxspec.trace import read_trace
 from mlxspec_app import themed_app
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.desk import find_desk
 from mlxspec_app.race import Race, Track
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.session import ModelChoice, SessionFailed, SessionOpening, SessionReady
+from mlxspec_app.state import fold
 from mlxspec_app.widgets.prompt import Prompt
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))
+OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", ModelChoice("", "pool"))
 CHAT = list(read_trace(TRACES / "chat.jsonl"))
 
 
@@ -102,8 +108,23 @@ def race(clock):
     return RaceScreen(Race([Track("A", decoded_plainly(TREE)), Track("B", TREE)], clock))
 
 
+def models(clock):
+    state = fold([OPENING, SessionReady()])
+    return ModelsScreen(find_desk(FOLDER), FakeCatalogue(), state, lambda: None)
+
+
+def no_model(clock):
+    return ChatScreen(ScriptedSession(OPENING, SessionFailed("it is not here: connect")))
+
+
 async def nothing(stage):
     pass
+
+
+async def once_read(stage):
+    for _ in range(2):  # the drafters are read when the models are there
+        await stage.app.workers.wait_for_complete()
+        await stage.settle()
 
 
 async def in_the_middle(stage):
@@ -150,6 +171,8 @@ SCREENS = {
     "replay": (replay, between_phases),
     "race": (race, at_half_time),
     "help": (chat(), asking_for_help),
+    "models": (models, once_read),
+    "no-model": (no_model, nothing),
 }
 
 

@@ -201,12 +201,12 @@ def test_a_drafter_that_raises_leaves_an_engine_that_replies_as_new():
     class Breaks(AlwaysRight):
         def propose(self, root, budget):
             if len(self.tokens) > 12:
-                raise RuntimeError("drafter broke")
+                raise TypeError("drafter broke")
             return super().propose(root, budget)
 
     engine = make_engine(MODEL, Breaks(FULL))
     params = GenerationParams(max_tokens=20, num_draft_tokens=2)
-    with pytest.raises(RuntimeError, match="drafter broke"):
+    with pytest.raises(TypeError, match="drafter broke"):
         list(engine.generate(PROMPT, params))
     engine.drafter = AlwaysRight(FULL)
     assert emitted(engine.generate(PROMPT, params)) == REPLY[:20]

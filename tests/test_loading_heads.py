@@ -271,7 +271,9 @@ def hub(tmp_path, monkeypatch):
     folder = cache / "models--org--head" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
     files = {}
 
-    def download(repository, *, local_files_only=False, allow_patterns=(), **kwargs):
+    def download(repository, *, local_files_only=False, dry_run=False, allow_patterns=(), **kwargs):
+        if dry_run:
+            return []
         if not local_files_only:
             asked.append(sorted(allow_patterns))
             for name, write in files.items():

@@ -4,41 +4,19 @@ from functools import partial
 from types import MappingProxyType
 
 import pytest
-from gguf_files import floats, gguf_bytes, tiny_metadata
-from huggingface_hub import scan_cache_dir, snapshot_download
+from hub_cache import COMMIT, cached_folder, use_hub_cache
+from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
-from model_folders import save_folder, save_json, tiny_config
+from model_folders import save_folder, save_gguf, save_json, tiny_config
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import list_local_models, load_model, local, sources
-from mlxspec.loading.sources import find_source
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+from mlxspec.loading.sources import find_local, find_source
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub cache in a temporary folder, and no network."""
-    cache = tmp_path / "hub"
-
-    def download(repository, *, local_files_only=False, **kwargs):
-        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
-
-    cache.mkdir()
-    monkeypatch.setattr(sources, "snapshot_download", download)
-    monkeypatch.setattr(local, "scan_cache_dir", partial(scan_cache_dir, cache))
-    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    return cache
-
-
-def cached_folder(hub, repository="org/tiny"):
-    """Make the place where the hub's cache keeps a repository."""
-    place = hub / f"models--{repository.replace('/', '--')}"
-    snapshot = place / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(COMMIT)
-    return snapshot
+    return use_hub_cache(tmp_path, monkeypatch)
 
 
 def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
@@ -52,6 +30,11 @@ def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
 def test_anything_else_is_refused_with_what_is_allowed(name):
     with pytest.raises(ModelNotFoundError, match="give a folder, a GGUF file, a hub id"):
         find_source(name)
+
+
+@pytest.mark.parametrize("name", ["no/such/place", "a..b/c--d", "org/elsewhere", "default", ""])
+def test_what_is_not_here_is_not_found_and_not_fetched(hub, name):
+    assert find_local(name) is None
 
 
 def test_a_cached_hub_model_needs_no_network(hub):
@@ -70,7 +53,9 @@ def test_a_cached_model_without_weights_is_fetched_again(hub, monkeypatch):
     (folder / "model.safetensors").unlink()
     with_network = []
 
-    def download(repository, *, local_files_only=False, **kwargs):
+    def download(repository, *, local_files_only=False, dry_run=False, **kwargs):
+        if dry_run:
+            return []
         if not local_files_only:
             with_network.append(kwargs["allow_patterns"])
         return str(folder)
@@ -111,9 +96,11 @@ def test_errors_of_the_hub_are_told_apart(hub, monkeypatch, error, part):
 def test_a_hub_download_reports_its_bytes_and_draws_nothing(hub, monkeypatch, capsys):
     folder = save_folder(hub / "elsewhere")
 
-    def download(repository, *, local_files_only=False, tqdm_class=None, **kwargs):
+    def download(repository, *, local_files_only=False, dry_run=False, tqdm_class=None, **kwargs):
         if local_files_only:
             raise LocalEntryNotFoundError("not here")
+        if dry_run:
+            return []
         with tqdm_class(total=3, unit="it"), tqdm_class(total=100, unit="B") as bar:
             for _ in range(4):
                 bar.update(25)
@@ -143,9 +130,8 @@ def test_lists_runnable_and_other_models_with_the_reason(hub):
 
 def test_lists_gguf_files_of_the_cache(hub):
     folder = cached_folder(hub, "org/files")
-    metadata = tiny_metadata(tiny_config())
-    (folder / "good.gguf").write_bytes(gguf_bytes(metadata, {"x.weight": floats([1.0])}))
-    (folder / "torn.gguf").write_bytes(gguf_bytes(metadata, {})[:100])
+    whole = save_gguf(folder / "good.gguf").read_bytes()
+    (folder / "torn.gguf").write_bytes(whole[:100])
     good, torn = list_local_models()
     assert (good.source, good.problem) == (str(folder / "good.gguf"), "")
     assert "not a whole GGUF file" in torn.problem

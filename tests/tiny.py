@@ -6,6 +6,7 @@ import mlx.utils
 from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.engine import Engine
+from mlxspec.events import DrafterFailed
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.rows import Quantization
 
@@ -70,5 +71,7 @@ def make_engine(model: Model, drafter, kind: str = "full") -> Engine:
 
 
 def emitted(events) -> list[int]:
-    """The token ids that a sequence of events emits."""
+    """The token ids that a sequence of events emits, unless the drafter broke down on the way."""
+    events = list(events)
+    assert [event for event in events if isinstance(event, DrafterFailed)] == []
     return [token.token for event in events for token in getattr(event, "emit", ())]

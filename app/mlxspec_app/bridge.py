@@ -25,6 +25,7 @@ from mlxspec_app.interpreter import ConversationLike, Interpreter, ShouldStop, d
 from mlxspec_app.no_model import NoModel
 from mlxspec_app.session import (
     ChatOpened,
+    LoadFailed,
     LoadProgress,
     ModelChoice,
     ProgressCallback,
@@ -169,7 +170,9 @@ class EngineSession:
             while (order := self._orders.get()) is not None and not self._closing.is_set():
                 self._carry_out(order)
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
-            self._events.append(SessionFailed(describe(error), traceback.format_exc()))
+            self._events.append(
+                SessionFailed(describe(error), traceback.format_exc(), is_over=True)
+            )
         finally:
             self._open_orders.clear()
             self._interpreter.take(NoModel())
@@ -195,21 +198,21 @@ class EngineSession:
         except Exception as error:  # the thread's edge: whatever is wrong with a model's files
             if self._closing.is_set():
                 return
+            message, place = describe(error), traceback.format_exc()
             if before is None:
-                self._events.append(SessionFailed(describe(error), traceback.format_exc()))
+                self._events.append(SessionFailed(message, place))
                 return
-            self.tell(describe(error))
-            self._open(before, lambda: False)
+            self._events.append(LoadFailed(choice, message, place))
+            self._load(before, lambda: False)  # nothing is loaded now: it fails at most once
 
     def _open(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
         def show(done: int, total: int) -> None:
             if should_stop():
-                raise LoadingStoppedError(
-                    "the download was stopped; it goes on from there next time"
-                )
+                raise LoadingStoppedError(_stopped(choice))
             self._events.append(LoadProgress(done, total))
 
-        self._events.append(SessionOpening(choice.model or self._default_name, choice.drafter))
+        name = choice.model or self._default_name
+        self._events.append(SessionOpening(name, choice.drafter, choice))
         self._interpreter.take(NoModel())  # two targets at once may not fit
         self._loaded = None
         _free_unused()
@@ -238,6 +241,13 @@ class EngineSession:
         if trace is not None:
             with suppress(TraceError):  # a full disk was reported when the write failed
                 trace.close()
+
+
+def _stopped(choice: ModelChoice) -> str:
+    """Return what a stopped download leaves: the hub keeps whole files, pip keeps nothing."""
+    if choice.model:
+        return "the download was stopped; the files that are whole are kept for the next time"
+    return "the download was stopped; the next one begins anew"
 
 
 def _free_unused() -> None:

@@ -73,6 +73,8 @@ COMMANDS = (
     Command("rename", "call this chat something else", "rename", "TITLE"),
     Command("stop", "end the reply after this round", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
+    Command("model", "choose a model, or load the one named", "model", "NAME", is_optional=True),
+    Command("draft", "choose what drafts, by its name", "draft", "NAME", is_optional=True),
     Command("replay", "step through the conversation round by round", "replay"),
     Command("copy", "copy the last reply", "copy_message"),
     Command("code", "copy the last block of code", "copy_code"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 
 from mlxspec.events import Event
+from mlxspec_app.catalogue import Catalogue
 from mlxspec_app.log import AppLog
 from mlxspec_app.places import Places, find_places
 from mlxspec_app.session import Session, SessionEvent
@@ -26,6 +27,7 @@ class Desk:
         settings: What the user chose.
         notices: What the user should know about the settings file.
         store: The chats, while a session keeps them; None before, and where none are kept.
+        catalogue: Knows the models that can be chosen; None where none can be.
         log: What went wrong.
     """
 
@@ -33,6 +35,7 @@ class Desk:
     settings: Settings = field(default_factory=Settings)
     notices: tuple[str, ...] = ()
     store: StoreThread | None = None
+    catalogue: Catalogue | None = None
     log: AppLog = field(init=False)
     _tell: Callable[[str], None] = field(default=_print, init=False, repr=False)
 

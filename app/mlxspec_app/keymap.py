@@ -52,14 +52,14 @@ COMMON = (
 )
 
 CHAT = (
-    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="end the reply after this round"),
+    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="end the reply, or a download"),
     Binding(
         "ctrl+r",
         "regenerate",
         "Again",
         priority=True,
         id="chat.regenerate",
-        tooltip="write the last reply again",
+        tooltip="write the last reply again; without a model, load it again",
     ),
     Binding(
         "ctrl+n",
@@ -77,6 +77,14 @@ CHAT = (
         priority=True,
         id="chat.list",
         tooltip="all chats: open, search, rename, delete",
+    ),
+    Binding(
+        "ctrl+o",
+        "model",
+        "Models",
+        priority=True,
+        id="chat.model",
+        tooltip="choose other models",
     ),
     Binding(
         "f6",

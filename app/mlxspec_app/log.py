@@ -9,7 +9,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from mlxspec.events import Event, GenerationFailed
-from mlxspec_app.session import SessionEvent, SessionFailed
+from mlxspec_app.session import LoadFailed, SessionEvent, SessionFailed
 
 NAME = "app.log"
 _MOST_BYTES = 1_000_000
@@ -33,7 +33,7 @@ class AppLog:
 
     def take_in(self, event: Event | SessionEvent) -> None:
         """Write down what went wrong, if something did."""
-        if isinstance(event, GenerationFailed | SessionFailed):
+        if isinstance(event, GenerationFailed | LoadFailed | SessionFailed):
             self._write(logging.ERROR, f"{event.message}\n{event.traceback}".rstrip())
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from itertools import count
 
 from mlxspec.events import (
     CostMeasured,
+    EmittedToken,
     FinishReason,
     GenerationStarted,
     PrefillProgress,
@@ -36,6 +37,11 @@ class Span:
     target_prob: float | None = None
     draft_prob: float | None = None
     source: str = ""
+
+    @classmethod
+    def of(cls, token: EmittedToken, r: int, source: str) -> "Span":
+        """Return the text of a token that round `r` emitted."""
+        return cls(token.text, token.kind, r, token.target_prob, token.draft_prob, source)
 
 
 @dataclass(eq=False)
@@ -69,6 +75,7 @@ class Reply(Message):
         stats: Its figures so far.
         rounds: Every finished target forward.
         reason: Why it ended; None while it is being written and after a failure.
+        drafter_fault: Why it went on without drafts, or "".
         error: What broke it off, or "".
         traceback: Where that happened.
         peak_memory: Most memory in use, in GB, where the engine states it.
@@ -83,6 +90,7 @@ class Reply(Message):
     stats: GenerationStats = field(default_factory=GenerationStats)
     rounds: list[Round] = field(default_factory=list)
     reason: FinishReason | None = None
+    drafter_fault: str = ""
     error: str = ""
     traceback: str = ""
     peak_memory: float | None = None

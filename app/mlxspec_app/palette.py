@@ -42,4 +42,4 @@ def _lines() -> Iterator[tuple[str, Command, bool]]:
         if command.choices:
             yield from ((f"/{command.name} {choice}", command, True) for choice in command.choices)
         else:
-            yield f"/{command.name}", command, not command.argument
+            yield f"/{command.name}", command, not command.argument or command.is_optional

@@ -8,6 +8,10 @@ from rich.cells import cell_len
 from mlxspec.events import CostMeasured
 from mlxspec_app.baseline import speedup
 from mlxspec_app.messages import Reply
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.session import LoadProgress
+
+_NAME_CELLS = 40
 
 _REASONS = {
     "length": "length limit",
@@ -27,6 +31,14 @@ def count(number: int) -> str:
 def size(number: int) -> str:
     """Return a number of bytes in MB."""
     return f"{number / 1e6:.0f} MB"
+
+
+def loading_words(target: str, progress: LoadProgress | None) -> str:
+    """Return how far a model is that is loaded, in a few words."""
+    name = safe_line(target)[:_NAME_CELLS] or "the model"
+    if progress is None or progress.total <= progress.done:
+        return f"loading {name} …"
+    return f"downloading {name} {100 * progress.done // progress.total} %"
 
 
 def prob(value: float | None) -> str:

@@ -7,7 +7,14 @@ which a state keeps the last, and a draft that waits for its verdict.
 
 from collections.abc import Iterator
 
-from mlxspec.events import CostMeasured, Event, GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec.events import (
+    CostMeasured,
+    DrafterFailed,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    TurnStarted,
+)
 from mlxspec_app.messages import Message, Reply
 from mlxspec_app.state import ChatState
 
@@ -36,6 +43,8 @@ def _told(message: Message) -> Iterator[Event]:
         if round_.draft is not None:
             yield round_.draft
         yield round_.verdict
+    if message.drafter_fault and message.started is not None:
+        yield DrafterFailed(message.stats.total_s, message.started.drafter, message.drafter_fault)
     yield from _ending(message)
 
 

@@ -38,10 +38,12 @@ class SessionOpening:
     Attributes:
         target: Name of the target model, or "" while it is not known.
         drafter: Name of the drafter, or "".
+        choice: What was asked for; None where nothing can be chosen.
     """
 
     target: str = ""
     drafter: str = ""
+    choice: ModelChoice | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,33 @@ class SessionReady:
 
 
 @dataclass(frozen=True)
+class LoadFailed:
+    """Other models could not be loaded; those before return, `SessionOpening` follows.
+
+    Attributes:
+        choice: What was asked for.
+        message: Why it cannot be had.
+        traceback: Where that was found.
+    """
+
+    choice: ModelChoice
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
 class SessionFailed:
-    """The session cannot go on, most likely because its model could not be loaded."""
+    """There is no model, most likely because the first one could not be loaded.
+
+    Attributes:
+        message: Why.
+        traceback: Where that was found.
+        is_over: Whether the session is over; else `load` takes another model.
+    """
 
     message: str
     traceback: str = ""
+    is_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,6 +181,7 @@ SessionEvent = (
     SessionOpening
     | LoadProgress
     | SessionReady
+    | LoadFailed
     | SessionFailed
     | SessionNotice
     | ReplyDiscarded
@@ -218,7 +243,8 @@ class Session(Protocol):
     def load(self, choice: ModelChoice) -> None:
         """Load other models and go on with the conversation; `SessionOpening` comes first.
 
-        `stop` ends a download; then, and where they cannot be loaded, the models before return.
+        `stop` ends a download; then, and where they cannot be loaded, `LoadFailed` follows and
+        the models before return; `SessionFailed` where there were none.
         """
 
     def prove(self) -> None:

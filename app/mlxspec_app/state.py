@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from mlxspec.events import (
     CostMeasured,
+    DrafterFailed,
     DraftProposed,
     DraftVerified,
-    EmittedToken,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -23,6 +23,7 @@ from mlxspec.events import (
     TurnStarted,
 )
 from mlxspec_app.baseline import Baseline
+from mlxspec_app.loading import LOADING
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.rounds import Round
 from mlxspec_app.session import (
@@ -30,21 +31,20 @@ from mlxspec_app.session import (
     ChatCut,
     ChatOpened,
     ContextFull,
+    LoadFailed,
     LoadProgress,
+    ModelChoice,
     ProofFinished,
     ProofProgress,
     ReplyDiscarded,
     SessionEvent,
-    SessionFailed,
     SessionNotice,
-    SessionOpening,
-    SessionReady,
     TurnsForgotten,
 )
 
 Phase = Literal["loading", "ready", "busy", "failed"]
 """`loading`: the models are not there yet; `ready`: a message can be sent; `busy`: a reply is
-being written; `failed`: the session is over."""
+being written; `failed`: there is no model."""
 
 
 @dataclass
@@ -58,7 +58,9 @@ class ChatState:
         loading: The last progress of loading, while it loads.
         messages: The conversation.
         notices: Things to tell the user, oldest first.
-        error: Why the session failed, or "".
+        choice: The models that are loaded or being loaded; None where no others can be.
+        load_failure: Why other models could not be loaded, until something else is done.
+        error: Why there is no model, or "".
         queue: Messages typed while the session could not take them.
         context: Tokens in the cache.
         context_length: Tokens the model can hold, or 0 while that is not known.
@@ -73,6 +75,8 @@ class ChatState:
     loading: LoadProgress | None = None
     messages: list[Message] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    choice: ModelChoice | None = None
+    load_failure: LoadFailed | None = None
     error: str = ""
     queue: list[str] = field(default_factory=list)
     context: int = 0
@@ -113,23 +117,6 @@ def fold(events: Iterable[Event | SessionEvent], state: ChatState | None = None)
     for event in events:
         state.apply(event)
     return state
-
-
-def _open(state: ChatState, event: SessionOpening) -> None:
-    state.phase = "loading"
-    state.target, state.drafter, state.baseline = event.target, event.drafter, Baseline()
-
-
-def _progress(state: ChatState, event: LoadProgress) -> None:
-    state.loading = event
-
-
-def _ready(state: ChatState, event: SessionReady) -> None:
-    state.phase, state.loading = "ready", None
-
-
-def _fail_session(state: ChatState, event: SessionFailed) -> None:
-    state.phase, state.loading, state.error = "failed", None, event.message
 
 
 def _notice(state: ChatState, event: SessionNotice) -> None:
@@ -197,7 +184,7 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
-        state.phase, state.is_full = "busy", False
+        state.phase, state.is_full, state.load_failure = "busy", False, None
         state.notices.clear()  # they were read, or are of no use any more
     if event.role == "system":
         state.system = event.text
@@ -240,7 +227,7 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     round_ = Round(draft if fits else None, event)
     reply.rounds.append(round_)
     pairs = zip(event.emit, round_.sources, strict=True)
-    reply.spans.extend(_span(token, event.r, source) for token, source in pairs if token.text)
+    reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context
     state.baseline = state.baseline.after_round(reply)
 
@@ -249,8 +236,9 @@ def _measured(state: ChatState, event: CostMeasured) -> None:
     state.baseline = state.baseline.measured(event, state.reply)
 
 
-def _span(token: EmittedToken, r: int, source: str) -> Span:
-    return Span(token.text, token.kind, r, token.target_prob, token.draft_prob, source)
+def _spec_off(state: ChatState, event: DrafterFailed) -> None:
+    state._open_reply().drafter_fault = event.message
+    state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
 
 
 def _finished(state: ChatState, event: GenerationFinished) -> None:
@@ -275,10 +263,7 @@ def _failed(state: ChatState, event: GenerationFailed) -> None:
 
 
 _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
-    SessionOpening: _open,
-    LoadProgress: _progress,
-    SessionReady: _ready,
-    SessionFailed: _fail_session,
+    **LOADING,
     SessionNotice: _notice,
     ReplyDiscarded: _discard,
     ChatCleared: _clear,
@@ -294,6 +279,7 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     DraftProposed: _draft,
     DraftVerified: _verdict,
     PlainDecoded: _verdict,
+    DrafterFailed: _spec_off,
     GenerationFinished: _finished,
     GenerationFailed: _failed,
     CostMeasured: _measured,

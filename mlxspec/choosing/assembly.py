@@ -30,13 +30,12 @@ from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import LoadedModel, ProgressCallback, load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.folder import read_config
+from mlxspec.loading.folder import is_model_folder
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.loading.head_source import find_head
 from mlxspec.loading.heads import load_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
-from mlxspec.models.config import FAMILIES
 from mlxspec.options import DEFAULT_LOOKAHEAD
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
@@ -183,13 +182,7 @@ def _from_file(file: DrafterFile, site: Site, *, is_probed: bool = False) -> Dra
 
 
 def _is_model(path: Path) -> bool:
-    """Say whether a path holds a whole model; a head has no tokenizer or no family."""
-    if path.is_file():
-        return path.suffix == ".gguf"
-    if not (path / "tokenizer.json").is_file():
-        return False
-    config = read_config(path)
-    return config.get("model_type") in FAMILIES and "medusa_num_heads" not in config
+    return path.suffix == ".gguf" if path.is_file() else is_model_folder(path)
 
 
 def _draft_model(small: LoadedModel, site: Site) -> Drafter:

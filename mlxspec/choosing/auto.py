@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mlxspec.cache import Cache
 from mlxspec.choosing.assembly import Site, build_drafter, candidates
 from mlxspec.choosing.measured import keep, machine_key, recall
 from mlxspec.choosing.trials import PROMPTS, Trial, run_trial
 from mlxspec.drafters.base import Drafter
 from mlxspec.errors import MlxspecError
+from mlxspec.loading.shipped import DrafterFile
 
 MAX_SECONDS = 15.0
 _TOKENS_PER_PROMPT = 48
+_FULL_CACHE = Cache(0).describe()
 _WARM_UP_PROMPT = "Good morning!"
 _CLEARLY_SLOWER = 0.85  # of the fastest so far
 _SHARE_OF_FIRST_PROMPT = 0.6  # of the time: everybody writes there
@@ -51,7 +54,8 @@ def choose_drafter(site: Site) -> Choice:
     The target's history is empty afterwards, and nothing learned in a trial is kept.
     """
     names = candidates(site.files)
-    key = _key(site, names)
+    cache = site.target.cache.describe()
+    key = _key(site.fingerprint, site.loaded.weights, cache, site.files)
     known = _speeds_of(recall(key) or {})
     if known and fastest(known) in names:
         return Choice(fastest(known), f"{_reason(known)}, measured before", known)
@@ -61,6 +65,19 @@ def choose_drafter(site: Site) -> Choice:
     site.target.reset()
     keep(key, {"speeds": speeds})
     return Choice(fastest(speeds), _reason(speeds), speeds)
+
+
+def known_speeds(
+    fingerprint: str, weights: str, files: Mapping[str, DrafterFile]
+) -> dict[str, float]:
+    """Return the tokens/s that were measured for a target with a full cache, by candidate.
+
+    Args:
+        fingerprint: Of the target.
+        weights: Its weight type in words.
+        files: The trained drafters that are here for it.
+    """
+    return _speeds_of(recall(_key(fingerprint, weights, _FULL_CACHE, files)) or {})
 
 
 def measure(
@@ -134,11 +151,10 @@ def _reason(speeds: Mapping[str, float]) -> str:
     return f"fastest of {len(ranked)} on this machine (tokens/s: {figures})"
 
 
-def _key(site: Site, names: Sequence[str]) -> str:
-    loaded, cache = site.loaded, site.target.cache.describe()
-    files = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(site.files.items()))
-    model = f"{site.fingerprint}, {loaded.weights}, {cache}"
-    return " | ".join([machine_key(), model, " ".join(names), files])
+def _key(fingerprint: str, weights: str, cache: str, files: Mapping[str, DrafterFile]) -> str:
+    digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
+    model = f"{fingerprint}, {weights}, {cache}"
+    return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
 
 def _build_all(names: Sequence[str], site: Site) -> dict[str, Drafter]:

@@ -9,7 +9,9 @@ from dataclasses import asdict
 
 from mlxspec import backend
 from mlxspec.commands.adjusting import adjusted
+from mlxspec.commands.chat_catalogue import ChatCatalogue
 from mlxspec.commands.options import generation_params, options
+from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.params import GenerationParams
 from mlxspec_app.bridge import EngineSession
@@ -37,6 +39,7 @@ def run(args: Namespace) -> int:
     from mlxspec_app.desk import find_desk
 
     desk = find_desk(args.data_dir)
+    desk.catalogue = ChatCatalogue()
     return run_chat(
         lambda: _session(args, params), desk=desk, inline=args.inline, continues=args.goes_on
     )
@@ -48,18 +51,28 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         from mlxspec.commands.opening import open_engine
         from mlxspec.conversation import Conversation
 
-        chosen = {**vars(args), **asdict(choice)}
-        prepared = open_engine(Namespace(**chosen), on_progress, session.tell)
+        try:
+            chosen = _chosen(args, choice, is_first=choice == first)
+            prepared = open_engine(chosen, on_progress, session.tell)
+        except ValueError as error:  # a drafter that does not exist, for example
+            raise MlxspecError(str(error)) from error
         session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
         return Conversation(prepared.engine)
 
+    first = ModelChoice(args.model or "", options(args).asked, args.max_kv_size)
     session = EngineSession(
         open_conversation,
         params,
         args.trace,
-        choice=ModelChoice(args.model or "", options(args).asked, args.max_kv_size),
+        choice=first,
         default_name=DEFAULT_MODEL,
         system=args.system,
         adjust=adjusted,
     )
     return session
+
+
+def _chosen(args: Namespace, choice: ModelChoice, *, is_first: bool) -> Namespace:
+    """Return the arguments with other models; `--draft-model` was meant for the first ones."""
+    draft_model = args.draft_model if is_first else None
+    return Namespace(**{**vars(args), **asdict(choice), "draft_model": draft_model})

@@ -14,6 +14,7 @@ from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.engine import Engine
 from mlxspec.events import (
+    DrafterFailed,
     DraftVerified,
     EmittedToken,
     Event,
@@ -97,6 +98,9 @@ class _Printer:
                 self._bar.update(event.done, event.total)
             case DraftVerified() | PlainDecoded():
                 self._add(event.emit)
+            case DrafterFailed():
+                why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
+                print(f"mlxspec: {why}", file=sys.stderr)
             case GenerationFinished():
                 self._finish(event)
 

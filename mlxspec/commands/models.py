@@ -1,23 +1,70 @@
-"""`mlxspec models`: what can be run without a download; `--fetch` gets the default model."""
+"""`mlxspec models`: what can be run without a download, and what can draft for a model.
 
+`--fetch` gets the default model; `--json` prints the same as one JSON document.
+"""
+
+import json
+import textwrap
 from argparse import Namespace
+from dataclasses import asdict
 
-from mlxspec.loading import fetch_default_model, list_local_models
+from mlxspec import backend
+from mlxspec.choosing.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
+from mlxspec.loading import fetch_default_model
+from mlxspec.loading.sources import find_local
+
+_INDENT = "    "
 
 
 def run(args: Namespace) -> int:
-    """List local models, or fetch the default one.
+    """List local models, or the drafters of one, or fetch the default model.
 
     Raises:
         ModelNotFoundError: The default model is not here and cannot be fetched.
+        ValueError: The drafters of a model are asked for that is not here.
     """
     if args.fetch:
         print(fetch_default_model())
         return 0
-    models = list_local_models()
-    if "default" not in [model.source for model in models]:
-        print("default  is not here yet: mlxspec models --fetch gets it (98 MB)")
-    for model in models:
-        state = f"cannot run: {model.problem}" if model.problem else "ready"
-        print(f"{model.source}  {model.size_gb:.2f} GB  {state}")
+    if args.model is None:
+        models = list_models()
+        rows = {"memory_gb": backend.memory_gb(), "models": [asdict(model) for model in models]}
+        text = "\n".join(map(_model_text, models))
+    else:
+        if find_local(args.model) is None:
+            raise ValueError(f"{args.model!r} is not here; `mlxspec models` lists what is")
+        drafters = DrafterFinder().find(args.model)
+        rows = {"model": args.model, "drafters": [asdict(drafter) for drafter in drafters]}
+        text = "\n".join(map(_drafter_text, drafters))
+    print(json.dumps(rows, indent=1) if args.json else text)
     return 0
+
+
+def _model_text(model: ModelEntry) -> str:
+    if not model.is_here:
+        return f"{model.source}  is not here yet: mlxspec models --fetch gets it (93 MB)"
+    if not model.packing:
+        return f"{model.source}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
+    memory = backend.memory_gb()
+    state = f"cannot chat: {model.problem}" if model.problem else _fit(model, memory)
+    facts = (
+        f"{model.architecture}, {model.packing}, context {model.context_length:,}, takes "
+        f"{model.memory_gb:.1f} of {memory:.1f} GB memory at {model.memory_tokens:,} tokens"
+    )
+    return f"{model.source}  {model.size_gb:.2f} GB  {state}\n{_wrapped(facts)}"
+
+
+def _fit(model: ModelEntry, memory_gb: float) -> str:
+    return {"fits": "ready", "tight": "ready, tight"}.get(model.fit_in(memory_gb), "does not fit")
+
+
+def _drafter_text(entry: DrafterEntry) -> str:
+    speed = f"  {entry.tokens_per_s:.1f} tokens/s" if entry.tokens_per_s is not None else ""
+    fastest = ", the fastest" if entry.is_fastest else ""
+    if entry.problem:
+        return f"{entry.drafter}\n{_wrapped('not for this model: ' + entry.problem)}"
+    return f"{entry.drafter}{speed}{fastest}\n{_wrapped(entry.meaning)}"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 96, initial_indent=_INDENT, subsequent_indent=_INDENT)

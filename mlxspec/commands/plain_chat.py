@@ -17,6 +17,7 @@ from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.events import (
+    DrafterFailed,
     DraftVerified,
     Event,
     GenerationFinished,
@@ -126,6 +127,9 @@ class _PlainChat:
                 self._drafter = event.drafter
             case DraftVerified() | PlainDecoded():
                 print("".join(token.text for token in event.emit), end="", flush=True)
+            case DrafterFailed():
+                why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
+                print(f"mlxspec: {why}", file=sys.stderr)
             case GenerationFinished():
                 print(event.text)
                 print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)

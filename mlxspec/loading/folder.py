@@ -13,10 +13,11 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Checkpoint, Quantization
+from mlxspec.models.config import FAMILIES
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
-_TOKENIZER = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 
 
 def read_folder(folder: Path) -> Checkpoint:
@@ -26,8 +27,8 @@ def read_folder(folder: Path) -> Checkpoint:
         UnsupportedModelError: A file is missing or damaged, or of a kind that cannot be read.
     """
     config = read_config(folder)
-    quantization = _quantization(folder, config)
-    tokenizer = _read_tokenizer(folder)
+    quantization = read_quantization(folder, config)
+    tokenizer = read_tokenizer(folder)
     tensors: dict[str, mx.array] = {}
     for path in weight_files(folder):
         tensors.update(_read_safetensors(path))
@@ -42,12 +43,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     if not (folder / CONFIG).is_file():
         raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
-    config = _read_json(folder / CONFIG)
+    config = read_json(folder / CONFIG)
     generation = folder / "generation_config.json"
     if generation.is_file():
-        ends = [_as_list(source.get("eos_token_id")) for source in (config, _read_json(generation))]
+        ends = [_as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
         config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]
     return config
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Return whether a folder holds a whole model; a head has no tokenizer or no family.
+
+    Raises:
+        UnsupportedModelError: Its config is damaged.
+    """
+    if not (folder / TOKENIZER).is_file():
+        return False
+    config = read_config(folder)
+    return config.get("model_type") in FAMILIES and "medusa_num_heads" not in config
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -69,7 +82,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _shards(folder: Path) -> list[Path]:
-    weight_map = _read_json(folder / _INDEX).get("weight_map")
+    weight_map = read_json(folder / _INDEX).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else [None]
     own = {name for name in names if isinstance(name, str) and name == Path(name).name}
     if not own or not own.issuperset(names):
@@ -84,7 +97,12 @@ def _shards(folder: Path) -> list[Path]:
     return paths
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file holds.
+
+    Raises:
+        UnsupportedModelError: It cannot be read, or holds something else.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -100,7 +118,12 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _quantization(folder: Path, config: dict[str, Any]) -> Quantization | None:
+def read_quantization(folder: Path, config: dict[str, Any]) -> Quantization | None:
+    """Return how the weights of a folder are quantised, None where they are not.
+
+    Raises:
+        UnsupportedModelError: They are, but not by MLX.
+    """
     own = config.get("quantization")
     if isinstance(own, dict):
         return own
@@ -123,15 +146,20 @@ def _read_safetensors(path: Path) -> dict[str, mx.array]:
         ) from error
 
 
-def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    if not (folder / _TOKENIZER).is_file():
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a folder.
+
+    Raises:
+        UnsupportedModelError: It is missing, damaged or no fast one.
+    """
+    if not (folder / TOKENIZER).is_file():
         raise UnsupportedModelError(
-            f"{folder} has no {_TOKENIZER}, the format of fast tokenizers: fetch the model again, "
+            f"{folder} has no {TOKENIZER}, the format of fast tokenizers: fetch the model again, "
             "or convert its tokenizer with transformers"
         )
-    for name in (_TOKENIZER, "tokenizer_config.json"):
+    for name in (TOKENIZER, "tokenizer_config.json"):
         if (folder / name).is_file():
-            _read_json(folder / name)
+            read_json(folder / name)
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
             folder, local_files_only=True

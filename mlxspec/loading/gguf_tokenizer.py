@@ -68,25 +68,31 @@ def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
     return sorted({token for token in found if isinstance(token, int)})
 
 
+def check_tokenizer_kind(path: Path, metadata: dict[str, Any]) -> None:
+    """Raise UnsupportedModelError for a tokenizer of a kind that cannot be built."""
+    kind = metadata.get(_PREFIX + "model")
+    splitter = str(metadata.get(_PREFIX + "pre"))
+    if kind != "llama" and (kind != "gpt2" or splitter not in _SPLITTERS):
+        raise UnsupportedModelError(
+            f"{path} has a tokenizer of the kind {kind!r} that splits text by {splitter!r}; kind "
+            f"'llama', or 'gpt2' with {', '.join(_SPLITTERS)}, can be used: take the model as a "
+            "folder"
+        )
+
+
 def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedTokenizerFast:
     """Return the tokenizer that a GGUF file describes.
 
     Raises:
         UnsupportedModelError: It is of a kind that cannot be built, or its parts do not fit.
     """
-    kind = metadata.get(_PREFIX + "model")
+    check_tokenizer_kind(path, metadata)
     splitter = str(metadata.get(_PREFIX + "pre"))
     vocabulary = _Vocabulary(path, metadata)
-    if kind == "llama":
+    if metadata.get(_PREFIX + "model") == "llama":
         backend, starts = _sentencepiece(vocabulary, metadata), True
-    elif kind == "gpt2" and splitter in _SPLITTERS:
-        backend, starts = _byte_level(vocabulary, splitter), splitter in ("llama-bpe", "llama3")
     else:
-        raise UnsupportedModelError(
-            f"{path} has a tokenizer of the kind {kind!r} that splits text by {splitter!r}; kind "
-            f"'llama', or 'gpt2' with {', '.join(_SPLITTERS)}, can be used: take the model as a "
-            "folder"
-        )
+        backend, starts = _byte_level(vocabulary, splitter), splitter in ("llama-bpe", "llama3")
     backend.add_special_tokens(vocabulary.added(_CONTROL))
     backend.add_tokens(vocabulary.added(_USER_DEFINED))
     start = vocabulary.token("bos_token_id")

@@ -21,7 +21,7 @@ from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.loading.head_file import parse_head, read_safetensors
 from mlxspec.loading.pickled import read_pickled
 from mlxspec.loading.pip_download import ProgressCallback
-from mlxspec.loading.sources import Source, find_source
+from mlxspec.loading.sources import Source, cached_folder, find_source
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PICKLED = (".bin", ".pt", ".pth")
@@ -93,11 +93,12 @@ def read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
 
 def _cached(repository: str) -> Source | None:
     try:
-        folder = Path(snapshot_download(repository, local_files_only=True))
-        _weight_paths(folder)
-    except (OSError, ValueError, UnsupportedModelError):  # not cached, or no name for the hub
+        folder = cached_folder(repository)
+        if folder is not None:
+            _weight_paths(folder)
+    except (OSError, ValueError, UnsupportedModelError):  # incomplete, or no name for the hub
         return None
-    return Source(folder, repository, folder.name)
+    return Source(folder, repository, folder.name) if folder is not None else None
 
 
 def _fetched(repository: str, on_progress: ProgressCallback | None) -> Source:

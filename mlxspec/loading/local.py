@@ -1,7 +1,7 @@
 """The models on this disk: the default one, and what the hub's cache folder holds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from huggingface_hub import scan_cache_dir
@@ -9,10 +9,8 @@ from huggingface_hub.errors import CacheNotFound
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import default_model
-from mlxspec.loading.folder import read_config, weight_files
-from mlxspec.loading.gguf_config import check_architecture
-from mlxspec.loading.gguf_header import read_header
-from mlxspec.models import ModelConfig
+from mlxspec.loading.profile import ModelProfile, read_profile
+from mlxspec.options import DEFAULT_MODEL
 
 
 @dataclass(frozen=True)
@@ -23,17 +21,23 @@ class LocalModel:
         source: What to pass to `load_model`.
         size_gb: Room it takes, in GB.
         problem: Why it cannot be run, or "".
+        name: What to call it.
+        path: The folder or GGUF file.
+        profile: What its headers say, or None where it cannot be run.
     """
 
     source: str
     size_gb: float
     problem: str = ""
+    name: str = ""
+    path: Path = Path()
+    profile: ModelProfile | None = field(default=None, repr=False)
 
 
 def list_local_models() -> list[LocalModel]:
     """Return the models that are here, the default model first; reads headers, no weights."""
     path = default_model.default_model_path()
-    models = [LocalModel("default", path.stat().st_size / 1e9)] if path.is_file() else []
+    models = [describe_model(path, "default", DEFAULT_MODEL)] if path.is_file() else []
     try:
         cache = scan_cache_dir()
     except CacheNotFound:
@@ -45,27 +49,30 @@ def list_local_models() -> list[LocalModel]:
     return models
 
 
+def describe_model(path: Path, source: str, name: str) -> LocalModel:
+    """Return what is known of the model in a folder or GGUF file.
+
+    Args:
+        path: The folder or file.
+        source: What to pass to `load_model`.
+        name: What to call it.
+    """
+    size_gb = _size(path) / 1e9
+    try:
+        profile = read_profile(path)
+    except UnsupportedModelError as error:
+        return LocalModel(source, size_gb, str(error), name, path)
+    return LocalModel(source, size_gb, "", name, path, profile)
+
+
 def _in_snapshot(repository: str, folder: Path) -> Iterator[LocalModel]:
     files = sorted(folder.glob("*.gguf"))
     for path in files:
-        yield LocalModel(str(path), path.stat().st_size / 1e9, _gguf_problem(path))
+        yield describe_model(path, str(path), path.stem)
     if not files:
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        yield LocalModel(repository, size / 1e9, _folder_problem(folder))
+        yield describe_model(folder, repository, repository)
 
 
-def _gguf_problem(path: Path) -> str:
-    try:
-        check_architecture(path, read_header(path))
-    except UnsupportedModelError as error:
-        return str(error)
-    return ""
-
-
-def _folder_problem(folder: Path) -> str:
-    try:
-        ModelConfig.from_dict(read_config(folder))
-        weight_files(folder)
-    except UnsupportedModelError as error:
-        return str(error)
-    return ""
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -2,25 +2,35 @@
 
 import io
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.constants import HF_HUB_CACHE
+from huggingface_hub.errors import (
+    DryRunError,
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 from tqdm.auto import tqdm
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import default_model
 from mlxspec.loading.default_model import fetch_default_model
-from mlxspec.loading.folder import read_config, weight_files
+from mlxspec.loading.disk import check_room
+from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
 from mlxspec.loading.pip_download import ProgressCallback
 from mlxspec.options import DEFAULT_MODEL
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-_WANTED = ["*.json", "*.jinja", "*.safetensors"]
-_UNWANTED = ["*/*", "consolidated*"]
+_PATTERNS: dict[str, Any] = {
+    "allow_patterns": ["*.json", "*.jinja", "*.safetensors"],
+    "ignore_patterns": ["*/*", "consolidated*"],
+}
 
 
 @dataclass(frozen=True)
@@ -63,16 +73,37 @@ def find_source(
     )
 
 
+def find_local(source: str) -> Source | None:
+    """Return where a model lies that is here already, None for one to fetch or to correct."""
+    if source in ("", "default"):
+        path = default_model.default_model_path()
+        here = default_model.has_default_model()
+        return Source(path, DEFAULT_MODEL, default_model.SHA256) if here else None
+    try:
+        if not _HUB_ID.fullmatch(source) or Path(source).expanduser().exists():
+            return find_source(source)
+        folder = cached_folder(source)
+    except (ModelNotFoundError, ValueError):  # nothing there, or no name for the hub
+        return None
+    return Source(folder, source, folder.name) if folder else None
+
+
+def cached_folder(repository: str) -> Path | None:
+    """Return what the hub's cache folder holds of a repository, whole or not, or None.
+
+    The hub calls a snapshot incomplete that lacks any file of the repository, one that is not
+    wanted here too, so those who read the folder look for what they need.
+    """
+    try:
+        return Path(snapshot_download(repository, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        partial = getattr(error, "snapshot_path", None)
+        return Path(partial) if partial else None
+
+
 def _from_hub(repository: str, on_progress: ProgressCallback | None) -> Source:
     try:
-        folder = _cached_snapshot(repository) or Path(
-            snapshot_download(
-                repository,
-                allow_patterns=_WANTED,
-                ignore_patterns=_UNWANTED,
-                tqdm_class=None if on_progress is None else _bar_that_reports(on_progress),
-            )
-        )
+        folder = _cached_snapshot(repository) or _fetched_snapshot(repository, on_progress)
     except GatedRepoError as error:
         raise ModelNotFoundError(
             f"{repository} is given only to accounts that accepted its terms: accept them on its "
@@ -92,13 +123,27 @@ def _from_hub(repository: str, on_progress: ProgressCallback | None) -> Source:
 
 def _cached_snapshot(repository: str) -> Path | None:
     """Return the snapshot on this disk, or None where it is missing or incomplete."""
+    folder = cached_folder(repository)
+    if folder is None:
+        return None
     try:
-        folder = Path(snapshot_download(repository, local_files_only=True))
         read_config(folder)
         weight_files(folder)
+        if not (folder / TOKENIZER).is_file():  # a head has none; a download that broke off, too
+            snapshot_download(repository, local_files_only=True, **_PATTERNS)
     except (LocalEntryNotFoundError, UnsupportedModelError):
         return None
     return folder
+
+
+def _fetched_snapshot(repository: str, on_progress: ProgressCallback | None) -> Path:
+    """Fetch what is missing of a snapshot; whole files are kept if that breaks off."""
+    bar = None if on_progress is None else _bar_that_reports(on_progress)
+    with suppress(DryRunError):  # out of reach: the download itself says why
+        files = snapshot_download(repository, dry_run=True, tqdm_class=bar, **_PATTERNS)
+        missing = sum(file.file_size or 0 for file in files if file.will_download)
+        check_room(Path(HF_HUB_CACHE), missing, repository)
+    return Path(snapshot_download(repository, tqdm_class=bar, **_PATTERNS))
 
 
 def _first_line(error: Exception) -> str:
@@ -114,9 +159,14 @@ def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
             super().__init__(*args, **kwargs | {"file": io.StringIO(), "disable": False})
 
         def display(self, *args: Any, **kwargs: Any) -> None:
+            """Draw nothing."""
+
+        def update(self, n: float | None = 1) -> Any:
+            drawn = super().update(n)  # what reports may raise, and must not hold tqdm's lock then
             nonlocal most
             if self.unit == "B" and self.total and self.n > most:
                 most = int(self.n)
                 on_progress(most, int(self.total))
+            return drawn
 
     return Bar

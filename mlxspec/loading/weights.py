@@ -41,16 +41,22 @@ def load_weights(
     if backend.is_cpu():
         _check_memory(wanted)
         weights = _to_float32(kept, quantization)
-        words = "float32" if stored == "float32" else f"float32 from {stored}"
     else:
         if quantization is not None:
             _quantize(model, kept, quantization)
             wanted = dict(tree_flatten(model.parameters()))
-        weights, words = _to_one_dtype(kept), stored
+        weights = _to_one_dtype(kept)
     _check_names(wanted, weights)
     model.load_weights(list(weights.items()))
     mx.eval(model.parameters())
-    return words
+    return words_of_loaded(stored)
+
+
+def words_of_loaded(stored: str) -> str:
+    """Return the weight type in words of a model that is loaded here from the stored type."""
+    if not backend.is_cpu() or stored == "float32":
+        return stored
+    return f"float32 from {stored}"
 
 
 def _is_ignored(name: str, tied: bool) -> bool:

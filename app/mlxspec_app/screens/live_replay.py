@@ -41,6 +41,10 @@ class LiveReplayScreen(ReplayScreen):
 
     def begin(self) -> None:
         super().begin()
+        self.wind()
+
+    def wind(self) -> None:
+        """Go to where the replay begins, which is where the conversation stands."""
         self.recording.playhead.paused = True
         self.action_wind()
 
@@ -52,3 +56,16 @@ class LiveReplayScreen(ReplayScreen):
         super().update_panels()
         missed = self._count_rounds() - len(self.recording.timeline.rounds)
         self.query_one(Transport).show(f"live +{missed} rounds" if missed > 0 else "")
+
+
+class DemoScreen(LiveReplayScreen):
+    """Plays a recording from its beginning, over a chat that has no model."""
+
+    NOTE = "a recording"
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        """Make a screen that plays the events."""
+        super().__init__(events, lambda: 0)
+
+    def wind(self) -> None:
+        """Begin at the beginning."""

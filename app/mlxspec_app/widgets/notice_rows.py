@@ -3,6 +3,7 @@
 from textual.content import Content
 from textual.widgets import Static
 
+from mlxspec_app.model_rows import load_trouble
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.state import ChatState
 
@@ -43,10 +44,18 @@ def _troubles(state: ChatState) -> list[Content]:
         Content.assemble(("! ", "$spec-corrected bold"), (safe_line(notice), "$spec-corrected"))
         for notice in state.notices[-1:]
     ]
-    if state.error and state.messages:
-        error = (safe_line(state.error), "$spec-rejected")
-        rows.append(Content.assemble(("✗ ", "$spec-rejected bold"), error))
+    failure = load_trouble(state)
+    if failure is not None and state.messages:
+        rows.append(failure + Content.styled(f"  {_keys(state)}", "$spec-muted bold"))
     return rows
+
+
+def _keys(state: ChatState) -> str:
+    """Return the keys that help where a model could not be loaded."""
+    if state.choice is None:
+        return "Ctrl+Q quits"
+    again = "Ctrl+R tries again, " if state.phase == "failed" else ""
+    return f"{again}Ctrl+O chooses another"
 
 
 def _queued(queue: list[str]) -> list[Content]:

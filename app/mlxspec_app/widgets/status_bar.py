@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.bars import meter
-from mlxspec_app.phrases import Part, count, fitting, times_plain
+from mlxspec_app.phrases import Part, count, fitting, loading_words, times_plain
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.state import ChatState
 
@@ -53,6 +53,10 @@ def status_parts(state: ChatState) -> list[Part]:
     """Return what the bar says, in order; the rank says what to leave out first."""
     reply = state.reply
     parts = [_models(state)]
+    if state.phase == "loading" and state.messages:
+        parts = [Part(loading_words(state.target, state.loading))]
+    if reply is not None and reply.drafter_fault:
+        parts.append(Part("spec off"))
     if reply is not None and reply.started is not None:
         parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
     if state.context_length:
@@ -67,7 +71,7 @@ def status_parts(state: ChatState) -> list[Part]:
 
 
 def _models(state: ChatState) -> Part:
-    if not state.target:
+    if not state.target or state.phase == "failed":
         return Part({"loading": "loading …", "failed": "no model"}.get(state.phase, "ready"))
     target, drafter = (safe_line(name)[:_NAME_CELLS] for name in (state.target, state.drafter))
     return Part(f"{target} ◂ {drafter}" if drafter else target)
@@ -80,6 +84,8 @@ def _meter(used: int, length: int) -> str:
 def _styled(part: Part) -> Content:
     if "tok/s" in part.text:
         return Content.styled(part.text, "$foreground bold")
+    if part.text == "spec off":
+        return Content.styled(part.text, "$spec-corrected bold")
     if " ◂ " in part.text:
         target, _, drafter = part.text.partition(" ◂ ")
         return Content.assemble((target, "$foreground"), (f" ◂ {drafter}", "$spec-accepted"))

@@ -46,6 +46,31 @@ EXAMPLES: tuple[Example, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Way:
+    """What can be done when no model could be loaded.
+
+    Attributes:
+        key: The key that does the same.
+        meaning: What it is, in a few words.
+        action: The screen's action.
+        needs_session: Whether that is of no use when the session is over.
+    """
+
+    key: str
+    meaning: str
+    action: str
+    needs_session: bool = False
+
+
+WAYS_OUT: tuple[Way, ...] = (
+    Way("Ctrl+R", "try again", "regenerate", needs_session=True),
+    Way("Ctrl+O", "choose another model", "model", needs_session=True),
+    Way("F6", "look at a recorded chat", "replay"),
+    Way("Ctrl+Q", "quit", "app.quit"),
+)
+
+
 class Welcome(VerticalScroll, can_focus=False):
     """Shown until the first message."""
 
@@ -80,10 +105,21 @@ class Welcome(VerticalScroll, can_focus=False):
 
         prompt: str
 
+    @dataclass
+    class WayOut(Message):
+        """Without a model something else was chosen.
+
+        Attributes:
+            action: The screen's action.
+        """
+
+        action: str
+
     def __init__(self, examples: Sequence[Example] = EXAMPLES) -> None:
         """Make the page; `examples` may be empty."""
         super().__init__()
         self._examples = examples
+        self._ways: list[Way] = []
 
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
@@ -92,11 +128,14 @@ class Welcome(VerticalScroll, can_focus=False):
         yield Static(id="progress")
         if self._examples:
             yield OptionList(*(_option(example) for example in self._examples), id="examples")
+            yield OptionList(id="ways-out")
 
     def show(self, state: ChatState) -> None:
         self.query_one("#progress", Static).update(_progress(state))
-        for options in self.query(OptionList):
+        for options in self.query("#examples"):
             options.display = state.phase == "ready"
+        for options in self.query("#ways-out").results(OptionList):
+            self._show_ways_out(options, state)
 
     def show_chats(self, chats: Overview) -> None:
         """Say that there are chats to go on with, and how the last one ended."""
@@ -105,7 +144,20 @@ class Welcome(VerticalScroll, can_focus=False):
         if chats.last is not None:
             kept.update(_kept(chats.num_chats, chats.last, is_cut_off=chats.is_cut_off))
 
-    @on(OptionList.OptionSelected)
+    def _show_ways_out(self, options: OptionList, state: ChatState) -> None:
+        options.display = state.phase == "failed"
+        ways = [way for way in WAYS_OUT if state.choice is not None or not way.needs_session]
+        if options.display and ways != self._ways:
+            self._ways = ways
+            options.set_options(_way_row(way) for way in ways)
+            options.highlighted = 0
+
+    @on(OptionList.OptionSelected, "#ways-out")
+    def _leave(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.post_message(self.WayOut(self._ways[event.option_index].action))
+
+    @on(OptionList.OptionSelected, "#examples")
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.post_message(self.Chosen(self._examples[event.option_index].prompt))
@@ -131,6 +183,10 @@ def _option(example: Example) -> Content:
     )
 
 
+def _way_row(way: Way) -> Content:
+    return Content.assemble((f"{way.key:>8}  ", "$foreground bold"), (way.meaning, _MUTED))
+
+
 def _kept(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:
     if is_cut_off:
         return Content.assemble(
@@ -154,7 +210,6 @@ def _progress(state: ChatState) -> Content:
         return Content.assemble(
             ("✗ ", "$spec-rejected bold"),
             (safe_text(state.error), "$spec-rejected"),
-            ("\nCtrl+Q quits", _MUTED),
         )
     if state.phase == "loading":
         return _loading(state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model")

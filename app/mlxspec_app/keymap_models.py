@@ -1,0 +1,16 @@
+"""The keys of the model picker, in the same form as those of the chat (see `keymap.py`)."""
+
+from textual.binding import Binding
+
+MODELS = (
+    Binding("escape", "dismiss(None)", "Back", id="models.back", tooltip="back to the chat"),
+    Binding(
+        "d",
+        "make_default",
+        "Make default",
+        id="models.default",
+        tooltip="begin with this pair from now on",
+    ),
+    Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
+    Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+)

@@ -1,0 +1,122 @@
+"""Models and drafters as the rows of the picker word them: a record in, styled text out."""
+
+from textual.content import Content
+
+from mlxspec_app.bars import meter
+from mlxspec_app.catalogue import DrafterRecord, ModelRecord
+from mlxspec_app.phrases import count, loading_words
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.state import ChatState
+
+_MUTED, _PLAIN, _BAD, _GOOD, _WARN = (
+    "$spec-muted",
+    "$foreground",
+    "$spec-rejected",
+    "$spec-accepted",
+    "$spec-corrected",
+)
+_METER_CELLS = 6
+_SIGNS = {"fits": ("✓", _GOOD), "tight": ("!", _WARN), "too large": ("✗", _BAD)}
+_FITS = {
+    "fits": "fits",
+    "tight": "is tight: other programs may be pushed out of memory",
+    "too large": "does not fit: it may be refused, or stall the machine",
+}
+
+
+def gigabytes(size_gb: float) -> str:
+    """Return a size in MB below one GB, else in GB."""
+    return f"{size_gb * 1000:.0f} MB" if size_gb < 1 else f"{size_gb:.1f} GB"
+
+
+def model_row(model: ModelRecord, memory_gb: float, *, is_current: bool) -> Content:
+    """Return a model in two rows.
+
+    Args:
+        model: The model.
+        memory_gb: Memory of the machine.
+        is_current: Whether it is loaded.
+    """
+    mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
+    if model.problem:
+        facts = Content.assemble(("  ✗ ", _BAD), (safe_line(model.problem), _MUTED))
+        return _rows(Content.assemble(mark, (safe_line(model.name), _MUTED)), facts)
+    name = Content.assemble(mark, (safe_line(model.name), f"{_PLAIN} bold"))
+    if not model.is_here:
+        fetch = f"↓ not here yet, {gigabytes(model.size_gb)} to fetch"
+        return _rows(name, Content.assemble("  ", (fetch, _MUTED)))
+    sign, style = _SIGNS[model.fit]
+    share = meter(min(1.0, model.memory_gb / memory_gb), _METER_CELLS)
+    facts = Content.assemble(
+        (f"  {sign} ", style),
+        (share, _PLAIN),
+        (f" {gigabytes(model.memory_gb)}", _PLAIN),
+        (f" · {gigabytes(model.size_gb)} {model.packing}", _MUTED),
+    )
+    return _rows(name, facts)
+
+
+def model_facts(model: ModelRecord, memory_gb: float) -> Content:
+    """Return all that is known of a model, for the foot of the picker."""
+    if model.problem:
+        return trouble("cannot be chosen", model.problem)
+    if not model.is_here:
+        return Content.assemble(
+            ("Enter fetches it, this once: ", _PLAIN), (gigabytes(model.size_gb), f"{_PLAIN} bold")
+        )
+    return Content.assemble(
+        (f"{model.architecture}, {model.packing}, context {count(model.context_length)}. ", _MUTED),
+        (
+            f"Takes {gigabytes(model.memory_gb)} at {count(model.memory_tokens)} tokens, of "
+            f"{memory_gb:.1f} GB: ",
+            _MUTED,
+        ),
+        (_FITS[model.fit], _SIGNS[model.fit][1]),
+    )
+
+
+def drafter_row(drafter: DrafterRecord, *, is_current: bool) -> Content:
+    """Return a drafter in two rows."""
+    mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
+    if drafter.problem:
+        reason = Content.assemble(("  ✗ ", _BAD), (safe_line(drafter.problem), _MUTED))
+        return _rows(Content.assemble(mark, (safe_line(drafter.name), _MUTED)), reason)
+    name = Content.assemble(mark, (safe_line(drafter.name), f"{_PLAIN} bold"))
+    if drafter.tokens_per_s is not None:
+        name += Content.styled(f"  {drafter.tokens_per_s:.1f} tok/s", _PLAIN)
+    if drafter.is_fastest:
+        name += Content.styled("  fastest", _GOOD)
+    return _rows(name, Content.styled(f"  {safe_line(drafter.meaning)}", _MUTED))
+
+
+def drafter_facts(drafter: DrafterRecord) -> Content:
+    """Return all that is known of a drafter, for the foot of the picker."""
+    if drafter.problem:
+        return trouble(f"{safe_line(drafter.name)} cannot draft here", drafter.problem)
+    speed = "measured on this machine" if drafter.tokens_per_s is not None else "not measured yet"
+    return Content.styled(f"{safe_line(drafter.meaning)}; {speed}", _MUTED)
+
+
+def load_news(state: ChatState) -> Content:
+    """Return how far a model is that is being loaded, or why one could not be."""
+    if state.phase == "loading":
+        return Content.styled(loading_words(state.target, state.loading), f"{_PLAIN} bold")
+    return load_trouble(state) or Content("")
+
+
+def load_trouble(state: ChatState) -> Content | None:
+    """Return why models could not be loaded, None where nothing is wrong."""
+    if state.load_failure is not None:
+        name = safe_line(state.load_failure.choice.model) or "the default model"
+        return trouble(f"{name} could not be loaded", state.load_failure.message)
+    return trouble("no model is loaded", state.error) if state.error else None
+
+
+def trouble(what: str, why: str, key: str = "") -> Content:
+    """Return what went wrong, why, and a key that helps."""
+    row = Content.assemble(("✗ ", f"{_BAD} bold"), (f"{what}: ", _BAD), (safe_line(why), _PLAIN))
+    return row + Content.styled(f"  {key}", f"{_MUTED} bold") if key else row
+
+
+def _rows(*rows: Content) -> Content:
+    return Content("\n").join(rows)

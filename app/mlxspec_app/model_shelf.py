@@ -1,0 +1,86 @@
+"""What the model picker knows so far: models, their drafters, and what is loaded now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from textual.content import Content
+
+from mlxspec_app.catalogue import DrafterRecord, ModelRecord
+from mlxspec_app.model_rows import drafter_row, gigabytes, model_row, trouble
+from mlxspec_app.session import ModelChoice
+
+AUTO = "auto"
+
+
+@dataclass
+class Shelf:
+    """Records as they come in from the catalogue.
+
+    Attributes:
+        current: What is loaded now, or was to be.
+        is_loaded: Whether it is.
+        memory_gb: Memory of the machine.
+        models: The models, as shown.
+        drafters: Per model, what can draft for it, as shown; only those looked at.
+    """
+
+    current: ModelChoice
+    is_loaded: bool
+    memory_gb: float
+    models: Sequence[ModelRecord] = ()
+    drafters: dict[str, Sequence[DrafterRecord]] = field(default_factory=dict)
+    _warned_of: str | None = None
+
+    def model_rows(self) -> list[Content]:
+        return [
+            model_row(model, self.memory_gb, is_current=self._is_current(model.source))
+            for model in self.models
+        ]
+
+    def model_place(self) -> int | None:
+        """Return the place to begin at: the model that is loaded, else the first one."""
+        sources = [model.source for model in self.models]
+        return _place(self.current.model, sources)
+
+    def drafter_rows(self, source: str) -> list[Content]:
+        now = self.current.drafter if self._is_current(source) else ""
+        found = self.drafters.get(source, ())
+        return [drafter_row(each, is_current=each.drafter == now) for each in found]
+
+    def drafter_place(self, source: str) -> int | None:
+        """Return the place to begin at: what drafts now, else the choice by speed."""
+        names = [each.drafter for each in self.drafters.get(source, ())]
+        return _place(self.current.drafter if source == self.current.model else AUTO, names)
+
+    def model_at(self, place: int | None) -> ModelRecord | None:
+        return self.models[place] if place is not None and place < len(self.models) else None
+
+    def drafter_at(self, source: str, place: int | None) -> DrafterRecord | None:
+        found = self.drafters.get(source, ())
+        return found[place] if place is not None and place < len(found) else None
+
+    def obstacle(self, model: ModelRecord) -> Content | None:
+        """Return why a model is not loaded at once; one that is too large is warned of once."""
+        if model.problem:
+            return trouble("cannot be chosen", model.problem)
+        if model.fit != "too large" or self._warned_of == model.source:
+            return None
+        self._warned_of = model.source
+        why = f"it takes {gigabytes(model.memory_gb)} of {gigabytes(self.memory_gb)}"
+        return trouble("it does not fit the memory", why, "Enter again loads it all the same")
+
+    def forget_warning(self) -> None:
+        """Warn again of a model that is too large: another one was looked at meanwhile."""
+        self._warned_of = None
+
+    def pair(self, source: str, drafter: DrafterRecord | None = None) -> ModelChoice:
+        """Return what to load; the cache stays as it is."""
+        name = drafter.drafter if drafter is not None else AUTO
+        return ModelChoice(source, name, self.current.max_kv_size)
+
+    def _is_current(self, source: str) -> bool:
+        return self.is_loaded and source == self.current.model
+
+
+def _place(wanted: str, names: Sequence[str]) -> int | None:
+    return names.index(wanted) if wanted in names else 0 if names else None

@@ -1,0 +1,199 @@
+"""The model picker: the models on the left, what can draft for the highlighted one on the right.
+
+What is here is read in a thread, because that looks at disks; the screen below goes on meanwhile.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Input, OptionList, Static
+from textual.worker import get_current_worker
+
+from mlxspec_app.catalogue import Catalogue, DrafterRecord, ModelRecord
+from mlxspec_app.desk import Desk
+from mlxspec_app.keymap_models import MODELS
+from mlxspec_app.model_rows import drafter_facts, load_news, model_facts, trouble
+from mlxspec_app.model_shelf import Shelf
+from mlxspec_app.session import ModelChoice
+from mlxspec_app.settings import SettingsError, change_settings
+from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.choice_list import ChoiceList
+
+_UPDATES_PER_S = 5
+
+T = TypeVar("T")
+
+
+class ModelsScreen(Screen[ModelChoice | None]):
+    """Asks which models to load; None for those that are there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(MODELS)
+    AUTO_FOCUS = ""
+    DEFAULT_CSS = """
+    ModelsScreen {
+        & > #news, & > #facts { height: auto; max-height: 4; padding: 0 1; }
+        & > #facts { min-height: 2; }
+        & > Input, & > Input:focus { border: round $border-blurred; background: $background; }
+        & > Input:focus { border: round $border; }
+    }
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        catalogue: Catalogue,
+        state: ChatState,
+        stop: Callable[[], None],
+        *,
+        begins_with: str = "models",
+    ) -> None:
+        """Make a picker.
+
+        Args:
+            desk: Has the settings that hold the default models.
+            catalogue: Knows what is here.
+            state: What is known of the session; read again and again.
+            stop: Ends a download.
+            begins_with: The list that has the focus, "models" or "drafters".
+        """
+        super().__init__()
+        self._desk, self._catalogue, self._state, self._stop = desk, catalogue, state, stop
+        self._begins_with = begins_with
+        is_loaded = state.phase in ("ready", "busy")
+        self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
+
+    @property
+    def _model(self) -> ModelRecord | None:
+        return self._shelf.model_at(self.query_one("#models", ChoiceList).highlighted)
+
+    @property
+    def _drafter(self) -> DrafterRecord | None:
+        place = self.query_one("#drafters", ChoiceList).highlighted
+        return self._shelf.drafter_at(self._model.source, place) if self._model else None
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="news")
+        yield Input(placeholder="a folder, a GGUF file or a hub id, such as org/name")
+        with Horizontal():
+            yield ChoiceList("models", id="models")
+            yield ChoiceList("drafters", id="drafters")
+        yield Static("looking at what is here …", id="facts")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#models").border_subtitle = "Enter loads"
+        self.query_one(f"#{self._begins_with}").focus()
+        self.set_interval(1 / _UPDATES_PER_S, self._show_news)
+        self._show_news()
+        self._read_models()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "stop" or self._state.loading is not None
+
+    @work(thread=True, group="models", exclusive=True)
+    def _read_models(self) -> None:
+        self._read(self._catalogue.models, self._show_models)
+
+    @work(thread=True, group="drafters", exclusive=True)
+    def _read_drafters(self, source: str) -> None:
+        def show(found: Sequence[DrafterRecord]) -> None:
+            self._shelf.drafters[source] = found
+            self._show_drafters()
+
+        self._read(lambda: self._catalogue.drafters(source), show)
+
+    def _show_models(self, models: Sequence[ModelRecord]) -> None:
+        self._shelf.models = models
+        rows, place = self._shelf.model_rows(), self._shelf.model_place()
+        self.query_one("#models", ChoiceList).show(rows, place)
+
+    def _show_drafters(self) -> None:
+        source = self._model.source if self._model is not None else ""
+        rows, place = self._shelf.drafter_rows(source), self._shelf.drafter_place(source)
+        self.query_one("#drafters", ChoiceList).show(rows, place)
+
+    def _show_news(self) -> None:
+        news = load_news(self._state)
+        row = self.query_one("#news", Static)
+        row.display = bool(news)
+        row.update(news)
+        self.refresh_bindings()
+
+    @on(OptionList.OptionHighlighted, "#models")
+    def _look_at_model(self) -> None:
+        model = self._model
+        if model is None:
+            return
+        self._shelf.forget_warning()
+        self._say(model_facts(model, self._shelf.memory_gb))
+        self._show_drafters()
+        if model.source not in self._shelf.drafters and not model.problem:
+            self._read_drafters(model.source)
+
+    @on(OptionList.OptionHighlighted, "#drafters")
+    def _look_at_drafter(self) -> None:
+        if self._drafter is not None and self.query_one("#drafters").has_focus:
+            self._say(drafter_facts(self._drafter))
+
+    @on(OptionList.OptionSelected)
+    def _choose(self) -> None:
+        model, drafter = self._model, self._drafter
+        if model is None:
+            return
+        obstacle = self._shelf.obstacle(model)
+        if obstacle is None and drafter is not None and drafter.problem:
+            obstacle = drafter_facts(drafter)
+        if obstacle is None:
+            self.dismiss(self._shelf.pair(model.source, drafter))
+        else:
+            self._say(obstacle)
+            self.app.bell()
+
+    @on(Input.Submitted)
+    def _take_typed(self, event: Input.Submitted) -> None:
+        if event.value.strip():
+            self.dismiss(self._shelf.pair(event.value.strip()))
+
+    def action_stop(self) -> None:
+        self._stop()
+
+    def action_make_default(self) -> None:
+        model, drafter = self._model, self._drafter
+        if model is not None and not model.problem and not (drafter and drafter.problem):
+            self._write_default(self._shelf.pair(model.source, drafter))
+
+    @work(thread=True, group="settings")
+    def _write_default(self, pair: ModelChoice) -> None:
+        changes = {"model": pair.model or None, "drafter": pair.drafter}
+        try:
+            change_settings(self._desk.places.settings, changes)
+        except SettingsError as error:
+            self.app.call_from_thread(self.notify, str(error), severity="warning", timeout=6)
+            return
+        kept = replace(self._desk.settings, model=pair.model, drafter=pair.drafter)
+        self._desk.settings = kept
+        words = f"{pair.model or 'the default model'} with {pair.drafter}, from the next start on"
+        self.app.call_from_thread(self.notify, words, title="Default", timeout=3)
+
+    def _say(self, what: Content) -> None:
+        self.query_one("#facts", Static).update(what)
+
+    def _read(self, look: Callable[[], T], show: Callable[[T], None]) -> None:
+        """Look at the disk in a worker's thread and show what was found, if anyone still looks."""
+        worker = get_current_worker()
+        try:
+            found = look()
+        except Exception as error:  # the thread's edge: an error becomes a row on the screen
+            words = f"{type(error).__name__}: {error}"
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._say, trouble("what is here cannot be read", words))
+            return
+        if not worker.is_cancelled:
+            self.app.call_from_thread(show, found)

@@ -1,0 +1,238 @@
+"""Which models are here, whether they fit this machine, and which drafters each can have.
+
+All of it is read from configs, headers and tokenizers; nothing is loaded. What a drafter is worth
+is known only where the choice `auto` has measured it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mlxspec import backend
+from mlxspec.choosing.assembly import HOST_DRAFTERS, TRAINED
+from mlxspec.choosing.auto import fastest, known_speeds
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import default_model
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.folder import is_model_folder, read_config
+from mlxspec.loading.local import LocalModel, describe_model, list_local_models
+from mlxspec.loading.profile import num_weights, tokenizer_of
+from mlxspec.loading.shipped import DrafterFile, drafters_for
+from mlxspec.loading.sources import find_local
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.loading.weights import words_of_loaded
+from mlxspec.options import DEFAULT_MODEL
+
+MEMORY_TOKENS = 4096
+"""Tokens whose keys and values count in the memory of a model, or its context if that is less."""
+
+Fit = Literal["fits", "tight", "too large"]
+_COMFORTABLE = 0.7  # Metal lets a process use about this share; the rest is for the system
+
+_MEANINGS = {
+    "auto": "measures once what is fastest here",
+    "pool": "what was said before, and a table of short contexts",
+    "suffix": "what was said before, word for word",
+    "table": "a table of short contexts",
+    "none": "no drafts: plain decoding",
+    "model": "a small language model trained for this one",
+    "medusa": "heads that guess several tokens ahead",
+    "eagle3": "a head that reads the target's layers",
+    "exit": "the target's own lower layers",
+}
+_NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct version"
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model that can be chosen.
+
+    Attributes:
+        source: What `--model` takes; "default" for the default model.
+        name: What to call it.
+        size_gb: Room it takes on the disk; of one that is not here, the size of its download.
+        is_here: Whether it is on this disk.
+        packing: How its weights are stored, in words; "" where it is not known.
+        architecture: Its family, or "".
+        context_length: Tokens it was made for, or 0.
+        memory_gb: Memory it takes here with the keys and values of `memory_tokens`, or 0.
+        memory_tokens: Tokens that counts.
+        problem: Why it cannot be chosen, or "".
+    """
+
+    source: str
+    name: str
+    size_gb: float
+    is_here: bool = True
+    packing: str = ""
+    architecture: str = ""
+    context_length: int = 0
+    memory_gb: float = 0.0
+    memory_tokens: int = 0
+    problem: str = ""
+
+    def fit_in(self, memory_gb: float) -> Fit:
+        """Return how it fits the memory of a machine, some of which others need."""
+        if self.memory_gb > memory_gb:
+            return "too large"
+        return "fits" if self.memory_gb <= _COMFORTABLE * memory_gb else "tight"
+
+
+@dataclass(frozen=True)
+class DrafterEntry:
+    """A drafter for one target.
+
+    Attributes:
+        drafter: What `--drafter` takes.
+        name: What to call it.
+        meaning: What it does, in a few words.
+        problem: Why it cannot draft for the target, or "".
+        tokens_per_s: Speed of the pair where it was measured on this machine, else None.
+        is_fastest: Whether that is the most of all that were measured.
+    """
+
+    drafter: str
+    name: str
+    meaning: str = ""
+    problem: str = ""
+    tokens_per_s: float | None = None
+    is_fastest: bool = False
+
+
+def list_models() -> list[ModelEntry]:
+    """Return the models that are here; the default one comes first, here or not."""
+    entries = [model_entry(model) for model in list_local_models()]
+    if not default_model.has_default_model():
+        size_gb = default_model.DOWNLOAD_BYTES / backend.GB
+        entries = [entry for entry in entries if entry.source != "default"]
+        entries.insert(0, ModelEntry("default", DEFAULT_MODEL, size_gb, is_here=False))
+    return entries
+
+
+def model_entry(model: LocalModel) -> ModelEntry:
+    """Return a model on this disk as it can be chosen."""
+    profile = model.profile
+    if profile is None:
+        return ModelEntry(model.source, model.name, model.size_gb, problem=model.problem)
+    config = profile.config
+    num_tokens = min(MEMORY_TOKENS, config.max_position_embeddings)
+    return ModelEntry(
+        model.source,
+        model.name,
+        model.size_gb,
+        packing=profile.packing,
+        architecture=config.model_type,
+        context_length=config.max_position_embeddings,
+        memory_gb=profile.memory_bytes(num_tokens) / backend.GB,
+        memory_tokens=num_tokens,
+        problem="" if profile.has_chat_template else _NO_CHAT,
+    )
+
+
+class DrafterFinder:
+    """Finds the drafters of a target; remembers which tokenizers it has compared."""
+
+    def __init__(self) -> None:
+        self._mismatches: dict[tuple[Path, Path], str] = {}
+
+    def find(self, source: str) -> list[DrafterEntry]:
+        """Return the drafters for a model, those of no use with the reason, best first.
+
+        Args:
+            source: What `--model` takes; of a model that is not here, only the drafters that
+                need no training are known.
+        """
+        place = find_local(source)
+        target = describe_model(place.path, source, place.name) if place is not None else None
+        if target is None or target.profile is None:
+            return [_entry("auto"), *(_entry(word) for word in _untrained())]
+        try:
+            tokenizer = tokenizer_of(target.path, target.profile.config)
+        except UnsupportedModelError as error:
+            return [DrafterEntry("auto", "auto", problem=str(error))]
+        files = drafters_for(name := fingerprint(target.profile.config, tokenizer))
+        speeds = known_speeds(name, words_of_loaded(target.profile.weights), files)
+        others = [model for model in list_local_models() if model.path != target.path]
+        entries = [
+            *_words(files, speeds),
+            *self._models(others, target, tokenizer),
+            *_heads(others, target),
+        ]
+        return sorted(entries, key=_rank)
+
+    def _models(
+        self, models: Sequence[LocalModel], target: LocalModel, tokenizer: Tokenizer
+    ) -> Iterator[DrafterEntry]:
+        for model in models:
+            if model.profile is None or model.path.samefile(target.path):
+                continue
+            drafter = str(model.path) if model.source == "default" else model.source
+            problem = self._problem(model, target, tokenizer)
+            yield DrafterEntry(drafter, model.name, "a model that is here", problem)
+
+    def _problem(self, draft: LocalModel, target: LocalModel, tokenizer: Tokenizer) -> str:
+        assert draft.profile is not None
+        assert target.profile is not None
+        if num_weights(draft.profile.config) >= num_weights(target.profile.config):
+            return "it is no smaller than the target"
+        pair = (draft.path, target.path)
+        if pair not in self._mismatches:
+            self._mismatches[pair] = _mismatch(draft, tokenizer)
+        return self._mismatches[pair]
+
+
+def _heads(models: Sequence[LocalModel], target: LocalModel) -> Iterator[DrafterEntry]:
+    """Yield the heads of others in the hub's cache folder; only loading shows if they fit."""
+    assert target.profile is not None
+    width = target.profile.config.hidden_size
+    for model in models:
+        try:
+            if model.profile is not None or model.path.is_file() or is_model_folder(model.path):
+                continue
+            own = read_config(model.path).get("hidden_size", width)
+        except UnsupportedModelError:
+            continue
+        problem = "" if own == width else f"made for a width of {own}, the target's is {width}"
+        yield DrafterEntry(model.source, model.name, "a head that is here", problem)
+
+
+def _mismatch(draft: LocalModel, target: Tokenizer) -> str:
+    assert draft.profile is not None
+    try:
+        own = tokenizer_of(draft.path, draft.profile.config)
+    except UnsupportedModelError as error:
+        return str(error)
+    if own.same_as(target):
+        return ""
+    if own.vocab_size == target.vocab_size:
+        return "it reads another tokenizer than the target"
+    return f"vocabulary of {own.vocab_size:,}, the target's has {target.vocab_size:,}"
+
+
+def _words(files: Mapping[str, DrafterFile], speeds: Mapping[str, float]) -> Iterator[DrafterEntry]:
+    best = fastest(speeds) if speeds else ""
+    yield DrafterEntry("auto", "auto", f"the fastest here: {best}" if best else _MEANINGS["auto"])
+    for word, kind in TRAINED.items():
+        problem = "" if kind in files else f"none is trained for this model: mlxspec train {kind}"
+        yield _entry(word, problem, speeds, best)
+    for word in _untrained():
+        yield _entry(word, "", speeds, best)
+    for name in speeds.keys() - {*TRAINED, *HOST_DRAFTERS}:
+        yield DrafterEntry(name, name, "one pool of these", "", speeds[name], name == best)
+
+
+def _entry(
+    word: str, problem: str = "", speeds: Mapping[str, float] | None = None, best: str = ""
+) -> DrafterEntry:
+    speed = (speeds or {}).get(word)
+    return DrafterEntry(word, word, _MEANINGS[word], problem, speed, word == best)
+
+
+def _untrained() -> Sequence[str]:
+    return [word for word in _MEANINGS if word in HOST_DRAFTERS]
+
+
+def _rank(entry: DrafterEntry) -> tuple[bool, bool, float]:
+    """Sort `auto` first, then by measured speed, and what cannot draft last."""
+    return entry.drafter != "auto", bool(entry.problem), -(entry.tokens_per_s or 0.0)

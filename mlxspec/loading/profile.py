@@ -1,0 +1,172 @@
+"""What can be said of a model before it is loaded: its config and headers are read, no weights."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from mlxspec import backend
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.checkpoint import Quantization
+from mlxspec.loading.folder import (
+    is_model_folder,
+    read_config,
+    read_json,
+    read_quantization,
+    read_tokenizer,
+    weight_files,
+)
+from mlxspec.loading.gguf_config import gguf_config
+from mlxspec.loading.gguf_header import TENSOR_TYPES, read_header
+from mlxspec.loading.gguf_tokenizer import check_tokenizer_kind, tokenizer_from_gguf
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.models import ModelConfig
+
+_FLOAT_BYTES, _HALF_BYTES = 4, 2
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_BITS = {"Q4_0": "4-bit", "Q4_1": "4-bit", "Q8_0": "8-bit"}
+_ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """What the headers of a model say.
+
+    Attributes:
+        config: Its shape and settings.
+        packing: How most of its weights are stored, in words, such as "Q4_1", "4-bit", "bfloat16".
+        weights: The same as `load_weights` words it: GGUF's names for it are not used there.
+        stored_bytes: Bytes of all its weights as stored.
+        has_chat_template: Whether it can chat.
+    """
+
+    config: ModelConfig
+    packing: str
+    weights: str
+    stored_bytes: int
+    has_chat_template: bool
+
+    def memory_bytes(self, num_tokens: int) -> int:
+        """Return what it takes here: weights and the keys and values of so many tokens.
+
+        A CPU computes in float32, whatever is stored; a GPU takes the weights as they are.
+        """
+        config = self.config
+        is_wide = backend.is_cpu() or self.weights == "float32"
+        row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+        cache = num_tokens * row * (_FLOAT_BYTES if is_wide else _HALF_BYTES)
+        if backend.is_cpu():
+            return num_weights(config) * _FLOAT_BYTES + cache
+        return self.stored_bytes + cache
+
+
+def read_profile(path: Path) -> ModelProfile:
+    """Return what the headers of a model folder or GGUF file say.
+
+    Raises:
+        UnsupportedModelError: It cannot be run.
+    """
+    return _of_folder(path) if path.is_dir() else _of_gguf(path)
+
+
+def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
+    """Return the tokenizer of a model folder or GGUF file.
+
+    Raises:
+        UnsupportedModelError: It cannot be used.
+    """
+    if path.is_dir():
+        return Tokenizer(read_tokenizer(path), config.eos_token_ids)
+    return Tokenizer(tokenizer_from_gguf(path, read_header(path).metadata), config.eos_token_ids)
+
+
+def num_weights(config: ModelConfig) -> int:
+    """Return how many numbers a model of this shape is made of."""
+    width, inner = config.hidden_size, config.intermediate_size
+    queries = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    layer = 2 * width * (queries + keys) + 3 * width * inner + 2 * width
+    layer += (queries + 2 * keys) * config.attention_bias + width * config.output_bias
+    layer += (2 * inner + width) * config.mlp_bias
+    tables = config.vocab_size * width * (1 if config.tie_word_embeddings else 2)
+    return config.num_hidden_layers * layer + tables + width
+
+
+def _of_folder(folder: Path) -> ModelProfile:
+    if not is_model_folder(folder):
+        ModelConfig.from_dict(read_config(folder))  # says it better where the family is unknown
+        raise UnsupportedModelError(
+            f"{folder} has no tokenizer.json or holds heads: it may be a drafter, not a model; "
+            "name it with --drafter"
+        )
+    config = read_config(folder)
+    quantization = read_quantization(folder, config)
+    sizes: Counter[str] = Counter()
+    total = 0
+    for path in weight_files(folder):
+        stored = _stored_sizes(path)
+        total += sum(n_bytes for _, n_bytes in stored.values())
+        for name, (dtype, n_bytes) in stored.items():
+            sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
+    words = _most(sizes)
+    chats = _has_template(folder)
+    return ModelProfile(ModelConfig.from_dict(config), words, words, total, chats)
+
+
+def _has_template(folder: Path) -> bool:
+    settings = folder / "tokenizer_config.json"
+    stated = settings.is_file() and read_json(settings).get("chat_template") is not None
+    return stated or (folder / "chat_template.jinja").is_file()
+
+
+def _of_gguf(path: Path) -> ModelProfile:
+    header = read_header(path)
+    config = ModelConfig.from_dict(gguf_config(path, header, None))
+    check_tokenizer_kind(path, header.metadata)
+    sizes: Counter[str] = Counter()
+    for tensor in header.tensors.values():
+        sizes[tensor.type.name] += tensor.n_bytes
+    known = [tensor_type.name for tensor_type in TENSOR_TYPES.values()]
+    quantised = [name for name in known if name in _BITS and name in sizes]
+    name = _most(sizes, quantised)
+    packing = name if name in _BITS else _DTYPES[name]
+    chats = "tokenizer.chat_template" in header.metadata
+    return ModelProfile(config, packing, _BITS.get(name, packing), sizes.total(), chats)
+
+
+def _stored_sizes(path: Path) -> dict[str, tuple[str, int]]:
+    """Return type and bytes of every tensor of a safetensors file; reads its header alone."""
+    try:
+        with safe_open(path, framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: (
+                    found.get_dtype(),
+                    prod(found.get_shape()) * _ITEM_BYTES.get(found.get_dtype(), 1),
+                )
+                for name, found in slices.items()
+            }
+    except (OSError, SafetensorError) as error:
+        raise UnsupportedModelError(
+            f"{path} is damaged or cut short ({error}): fetch it again"
+        ) from error
+
+
+def _words_of(
+    name: str, dtype: str, stored: Mapping[str, object], quantization: Quantization | None
+) -> str:
+    path = name.rpartition(".")[0]
+    if quantization is None or f"{path}.scales" not in stored:
+        return _DTYPES.get(dtype, dtype)
+    own = quantization.get(path)
+    chosen = own if isinstance(own, Mapping) else quantization
+    return f"{chosen.get('bits', 4)}-bit"
+
+
+def _most(sizes: Counter[str], names: Iterable[str] = ()) -> str:
+    """Return what takes most bytes, among quantised types where there are such."""
+    among = list(names) or [name for name in sizes if name.endswith("-bit")] or list(sizes)
+    return max(among, key=lambda name: sizes[name], default="float32")

@@ -1,0 +1,33 @@
+"""A hub cache of the test's own, without a network, and an empty folder for all downloads."""
+
+from functools import partial
+
+from huggingface_hub import scan_cache_dir, snapshot_download
+
+from mlxspec.loading import local, sources
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def use_hub_cache(tmp_path, monkeypatch):
+    """Let the loader look into a cache below `tmp_path` only; returns its folder."""
+    cache = tmp_path / "hub"
+
+    def download(repository, *, local_files_only=False, **kwargs):
+        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
+
+    cache.mkdir()
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr(local, "scan_cache_dir", partial(scan_cache_dir, cache))
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    return cache
+
+
+def cached_folder(hub, repository="org/tiny"):
+    """Make the place where the hub's cache keeps a repository."""
+    place = hub / f"models--{repository.replace('/', '--')}"
+    snapshot = place / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    return snapshot

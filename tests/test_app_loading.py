@@ -1,0 +1,185 @@
+"""Loading other models in the middle of a chat, and a chat that has no model at all."""
+
+import pytest
+from app_driver import ScriptedSession, running
+from fake_catalogue import FakeCatalogue
+from traces import make_fake
+
+from mlxspec.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
+from mlxspec_app.desk import find_desk
+from mlxspec_app.retell import events_of
+from mlxspec_app.screens.live_replay import DemoScreen
+from mlxspec_app.screens.models import ModelsScreen
+from mlxspec_app.session import (
+    LoadFailed,
+    LoadProgress,
+    ModelChoice,
+    SessionFailed,
+    SessionNotice,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.state import fold
+from mlxspec_app.widgets.prompt import Prompt
+
+NOW = ModelChoice("", "pool", 512)
+OPENING = SessionOpening("smol", "pool", NOW)
+FETCHING = (SessionOpening("org/x", "auto", ModelChoice("org/x")), LoadProgress(45, 100))
+BACK = (LoadFailed(ModelChoice("org/x"), "no network: connect"), OPENING, SessionReady())
+FAILED = (OPENING, SessionFailed("smol is not here: connect to the network"))
+STOPPED = (
+    TurnStarted("user", "hi"),
+    GenerationStarted("smol", "pool"),
+    GenerationFinished(1.0, "cancelled"),
+)
+
+
+def chatting(*news, **options):
+    return running(ScriptedSession(OPENING, SessionReady(), *make_fake.chat(), *news), **options)
+
+
+async def tell(driver, *news):
+    driver.session.news += news
+    await driver.settle()
+
+
+def orders(driver, kind):
+    return [order[1] for order in driver.session.orders if order[0] == kind]
+
+
+@pytest.mark.parametrize(
+    ("line", "choice"),
+    [
+        ("/model org/x", ModelChoice("org/x", "auto", 512)),
+        ("/model default", ModelChoice("", "auto", 512)),
+        ("/draft none", ModelChoice("", "none", 512)),
+    ],
+)
+async def test_models_are_loaded_by_name(line, choice):
+    async with chatting() as driver:
+        await driver.say(line)
+        assert orders(driver, "load") == [choice]
+
+
+@pytest.mark.parametrize(("line", "focus"), [("/model", "models"), ("/draft", "drafters")])
+async def test_without_a_name_the_picker_opens(tmp_path, line, focus):
+    desk = find_desk(tmp_path)
+    desk.catalogue = FakeCatalogue()
+    async with chatting(desk=desk) as driver:
+        await driver.say(line)
+        assert isinstance(driver.app.screen, ModelsScreen)
+        assert driver.app.focused.id == focus
+
+
+async def test_without_a_catalogue_a_name_is_asked_for():
+    async with chatting() as driver:
+        await driver.press("ctrl+o")
+        assert "name the model: /model NAME" in driver.shown
+
+
+async def test_a_download_shows_above_the_conversation_and_escape_ends_it():
+    async with chatting(*FETCHING) as driver:
+        assert "downloading org/x 45 %" in driver.shown
+        assert "one of them is empty" in driver.shown
+        await driver.press("escape")
+        assert driver.session.orders[-1] == "stop"
+
+
+async def test_what_is_typed_while_a_model_loads_is_said_to_that_model():
+    async with chatting(*STOPPED, *FETCHING) as driver:
+        await driver.say("And then?")
+        assert "waits  And then?" in driver.shown
+        await tell(driver, SessionReady())
+        assert orders(driver, "send") == ["And then?"]
+
+
+async def test_what_was_meant_for_a_model_that_does_not_come_is_given_back():
+    async with chatting(*FETCHING) as driver:
+        await driver.say("And then?")
+        await tell(driver, *BACK)
+        assert orders(driver, "send") == []
+        assert driver.screen.query_one(Prompt).text == "And then?"
+
+
+async def test_a_failed_load_is_a_row_with_a_key_until_something_is_said():
+    async with chatting(*FETCHING, *BACK, size=(120, 30)) as driver:
+        assert "org/x could not be loaded: no network: connect" in driver.shown
+        assert "Ctrl+O chooses another" in driver.shown
+        assert "smol ◂ pool" in driver.shown
+        await tell(driver, TurnStarted("user", "hi"))
+        assert "could not be loaded" not in driver.shown
+
+
+def test_another_attempt_forgets_the_failure_before():
+    state = fold([OPENING, SessionReady(), *FETCHING, *BACK])
+    assert state.load_failure == BACK[0]
+    assert state.choice == NOW
+    assert fold(FETCHING, state).load_failure is None
+
+
+# ---- without a model -----------------------------------------------------------------------
+
+
+async def test_a_chat_without_a_model_offers_ways_out():
+    async with running(ScriptedSession(*FAILED)) as driver:
+        assert "smol is not here: connect to the network" in driver.shown
+        for words in ("try again", "choose another model", "recorded chat", "quit"):
+            assert words in driver.shown
+        assert "no model" in driver.shown.splitlines()[0]
+
+
+async def test_the_same_models_can_be_tried_again():
+    async with running(ScriptedSession(*FAILED)) as driver:
+        await driver.press("ctrl+r")
+        assert orders(driver, "load") == [NOW]
+        await tell(driver, OPENING)
+        assert "smol is not here" not in driver.shown
+        assert "loading smol" in driver.shown
+
+
+async def test_a_way_out_can_be_chosen_from_the_list():
+    async with running(ScriptedSession(*FAILED)) as driver:
+        await driver.press("shift+tab", "enter")
+        assert orders(driver, "load") == [NOW]
+
+
+async def test_a_recorded_chat_can_be_looked_at_and_left():
+    async with running(ScriptedSession(*FAILED)) as driver:
+        await driver.press("f6")
+        assert isinstance(driver.app.screen, DemoScreen)
+        assert not driver.app.screen.recording.playhead.paused
+        await driver.press("escape")
+        assert "try again" in driver.shown
+
+
+async def test_a_session_that_is_over_offers_no_other_model():
+    over = SessionFailed("the trace cannot be written", is_over=True)
+    async with running(ScriptedSession(OPENING, over)) as driver:
+        assert "try again" not in driver.shown
+        assert "recorded chat" in driver.shown
+        await driver.press("ctrl+o", "ctrl+r")
+        assert orders(driver, "load") == []
+
+
+async def test_a_chat_that_lost_its_model_says_how_to_go_on():
+    lost = (*FETCHING, SessionNotice("x"), SessionFailed("smol is broken"))
+    async with chatting(*lost, size=(120, 30)) as driver:
+        assert "no model is loaded: smol is broken" in driver.shown
+        assert "Ctrl+R tries again, Ctrl+O chooses another" in driver.shown
+
+
+# ---- without drafts ------------------------------------------------------------------------
+
+
+async def test_a_drafter_that_breaks_down_is_told_and_marked():
+    async with chatting(DrafterFailed(1.0, "pool", "no memory")) as driver:
+        assert "the drafter pool failed, so no drafts: no memory" in driver.shown
+        assert "spec off" in driver.shown.splitlines()[0]
+        await tell(driver, TurnStarted("user", "hi"), GenerationStarted("smol", "pool"))
+        assert "spec off" not in driver.shown
+
+
+def test_a_fault_of_the_drafter_is_told_again():
+    fault = DrafterFailed(1.0, "pool", "no memory")
+    state = fold([*STOPPED[:2], fault, STOPPED[2]])
+    assert fold(events_of(state)).reply.drafter_fault == "no memory"

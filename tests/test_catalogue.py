@@ -1,0 +1,253 @@
+"""What is said of models and drafters before anything is loaded, and that it comes true."""
+
+import json
+
+import mlx.core as mx
+import pytest
+from drafter_files import medusa_parts, save_drafter
+from hub_cache import cached_folder, use_hub_cache
+from mlx import nn
+from mlx.utils import tree_flatten
+from model_folders import (
+    random_model,
+    random_weights,
+    save_folder,
+    save_gguf,
+    save_json,
+    tiny_config,
+)
+
+from mlxspec import api, backend
+from mlxspec.choosing import auto, catalogue
+from mlxspec.choosing.catalogue import DrafterFinder, ModelEntry, list_models
+from mlxspec.cli import main
+from mlxspec.loading import load_model
+from mlxspec.loading.default_model import default_model_path
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.profile import num_weights, read_profile
+from mlxspec.models import ModelConfig, build_model
+
+TEMPLATE = {"chat_template": "{{ messages }}", "eos_token": "<|end|>"}
+BIG = tiny_config(num_hidden_layers=4)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "_TOKENS_PER_PROMPT", 4)
+    return use_hub_cache(tmp_path, monkeypatch)
+
+
+def quantised(config):
+    """The weights of a model in MLX's 4 bits."""
+    model = random_model(config)
+    nn.quantize(model, group_size=32, bits=4)
+    return dict(tree_flatten(model.parameters()))
+
+
+def chat_folder(hub, repository="org/tiny", config=None, **options):
+    folder = save_folder(cached_folder(hub, repository), config, **options)
+    save_json(folder / "tokenizer_config.json", TEMPLATE)
+    return folder
+
+
+def entry_of(source):
+    return next(entry for entry in list_models() if entry.source == source)
+
+
+def drafter(target, name):
+    return next(entry for entry in DrafterFinder().find(target) if entry.name == name)
+
+
+# ---- models --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"model_type": "qwen2"},
+        {"attention_bias": True, "mlp_bias": True, "num_hidden_layers": 3},
+        {"head_dim": 16, "num_key_value_heads": 1},
+    ],
+)
+def test_the_numbers_of_a_model_are_counted_from_its_config(changes):
+    config = ModelConfig.from_dict(tiny_config(**changes))
+    parameters = tree_flatten(build_model(config).parameters())
+    assert num_weights(config) == sum(array.size for _, array in parameters)
+
+
+def test_a_model_is_described_by_its_headers(hub):
+    chat_folder(hub)
+    found = entry_of("org/tiny")
+    assert (found.name, found.architecture, found.packing) == ("org/tiny", "llama", "float32")
+    assert (found.context_length, found.problem, found.is_here) == (128, "", True)
+
+
+def test_the_memory_is_that_of_weights_and_cache_in_float32_on_a_cpu(hub, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: True)
+    chat_folder(hub, config=tiny_config(max_position_embeddings=8192))
+    found = entry_of("org/tiny")
+    weights = num_weights(ModelConfig.from_dict(tiny_config()))
+    rows = 4096 * 2 * 2 * 2 * 8  # tokens, layers, keys and values, heads, numbers of a head
+    assert found.memory_tokens == 4096
+    assert found.memory_gb == pytest.approx(4 * (weights + rows) / 1e9)
+
+
+def test_a_gpu_takes_the_weights_as_they_are_stored(hub, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+    weights = quantised(tiny_config())
+    chat_folder(hub, weights=weights, config={**tiny_config(), "quantization": {"bits": 4}})
+    stored = sum(array.nbytes for array in weights.values())
+    rows = 128 * 2 * 2 * 2 * 8 * 2
+    assert entry_of("org/tiny").memory_gb == pytest.approx((stored + rows) / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("write", "packing"),
+    [
+        (lambda folder: save_folder(folder), "float32"),
+        (
+            lambda folder: save_folder(
+                folder,
+                {**tiny_config(), "quantization": {"group_size": 32, "bits": 4}},
+                quantised(tiny_config()),
+            ),
+            "4-bit",
+        ),
+        (
+            lambda folder: save_folder(
+                folder,
+                weights={
+                    name: mx.array(array).astype(mx.bfloat16)
+                    for name, array in random_weights(tiny_config()).items()
+                },
+                shards=2,
+            ),
+            "bfloat16",
+        ),
+        (lambda folder: save_gguf(folder.with_suffix(".gguf")), "float32"),
+    ],
+    ids=["plain", "quantised", "shards", "gguf"],
+)
+def test_the_weight_type_is_what_loading_will_call_it(tmp_path, write, packing):
+    path = write(tmp_path / "tiny")
+    profile = read_profile(path)
+    assert profile.packing == packing
+    assert catalogue.words_of_loaded(profile.weights) == load_model(path).weights
+
+
+def test_a_model_that_cannot_be_run_or_cannot_chat_says_why(hub):
+    save_json(cached_folder(hub, "org/other") / "config.json", {"model_type": "gemma3"})
+    save_folder(cached_folder(hub, "org/base"))
+    torn = chat_folder(hub, "org/torn") / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-8])
+    file = save_gguf(cached_folder(hub, "org/files") / "x.gguf", **{"tokenizer.ggml.pre": "odd"})
+    assert "gemma3" in entry_of("org/other").problem
+    assert "no chat template" in entry_of("org/base").problem
+    assert "cut short" in entry_of("org/torn").problem
+    assert "'odd'" in entry_of(str(file)).problem
+
+
+def test_a_head_is_no_model(hub):
+    folder = chat_folder(hub, "org/head")
+    (folder / "tokenizer.json").unlink()
+    assert "may be a drafter" in entry_of("org/head").problem
+
+
+def test_the_default_model_comes_first_and_is_fetched_where_it_is_missing(hub):
+    chat_folder(hub)
+    first = list_models()[0]
+    assert (first.source, first.is_here) == ("default", False)
+    assert first.size_gb == pytest.approx(0.093, abs=0.001)
+
+
+@pytest.mark.parametrize(("takes", "fit"), [(6.9, "fits"), (7.1, "tight"), (10.1, "too large")])
+def test_a_model_leaves_room_for_the_rest_of_the_machine_or_not(takes, fit):
+    assert ModelEntry("x", "x", 1.0, memory_gb=takes).fit_in(10.0) == fit
+
+
+# ---- drafters ------------------------------------------------------------------------------
+
+
+def test_trained_drafters_are_there_or_say_how_to_make_them(hub, tmp_path):
+    folder = chat_folder(hub)
+    loaded = load_model(folder)
+    name = fingerprint(loaded.config, loaded.tokenizer)
+    path = tmp_path / "home" / "drafters" / "medusa.safetensors"
+    save_drafter(path, "medusa", *medusa_parts(), name)
+    assert drafter("org/tiny", "medusa").problem == ""
+    assert "mlxspec train eagle3" in drafter("org/tiny", "eagle3").problem
+    names = [entry.name for entry in DrafterFinder().find("org/tiny")]
+    assert names[:2] == ["auto", "medusa"]
+    assert set(names[-3:]) == {"model", "eagle3", "exit"}
+
+
+def test_a_smaller_model_with_the_same_tokenizer_can_draft(hub):
+    chat_folder(hub, "org/big", BIG)
+    chat_folder(hub, "org/small")
+    assert drafter("org/big", "org/small").problem == ""
+    assert drafter("org/small", "org/big").problem == "it is no smaller than the target"
+
+
+def test_a_model_with_another_vocabulary_says_both(hub):
+    chat_folder(hub, "org/big", BIG)
+    folder = cached_folder(hub, "org/files")
+    tokens = [*"abcdefghijklmnopqrst", "xy", "\u0120", "\u010a", "z", "<|end|>"]
+    kinds = [1] * 24 + [3]
+    changes = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds}
+    save_gguf(folder / "other.gguf", tiny_config(vocab_size=25), **changes)
+    assert drafter("org/big", "other").problem == "vocabulary of 25, the target's has 24"
+
+
+def test_the_default_model_drafts_by_its_path(hub):
+    chat_folder(hub, "org/big", BIG)
+    path = default_model_path()
+    path.parent.mkdir(parents=True)
+    save_gguf(path)
+    assert drafter("org/big", "SmolLM2-135M-Instruct").drafter == str(path)
+
+
+def test_a_head_of_another_width_is_refused(hub):
+    chat_folder(hub)
+    head = chat_folder(hub, "org/head", tiny_config(hidden_size=64))
+    (head / "tokenizer.json").unlink()
+    assert drafter("org/tiny", "org/head").problem == "made for a width of 64, the target's is 32"
+
+
+def test_speeds_are_those_that_the_choice_measured(hub):
+    folder = chat_folder(hub)
+    assert drafter("org/tiny", "pool").tokens_per_s is None
+    speeds = api.prepare(folder).choice.speeds
+    entries = {entry.name: entry for entry in DrafterFinder().find("org/tiny")}
+    assert {name: entries[name].tokens_per_s for name in speeds} == speeds
+    best = max(speeds, key=speeds.__getitem__)
+    assert entries[best].is_fastest
+    assert best in entries["auto"].meaning
+
+
+def test_of_a_model_that_is_not_here_only_untrained_drafters_are_known(hub):
+    names = [entry.name for entry in DrafterFinder().find("org/elsewhere")]
+    assert names == ["auto", "pool", "suffix", "table", "none"]
+
+
+# ---- the command ---------------------------------------------------------------------------
+
+
+def test_the_command_lists_models_and_drafters(hub, capsys):
+    chat_folder(hub)
+    assert main(["models"]) == 0
+    listed = capsys.readouterr().out
+    assert "default  is not here yet" in listed
+    assert "llama, float32, context 128" in listed
+    assert main(["models", "org/tiny"]) == 0
+    assert "none is trained for this model" in capsys.readouterr().out
+    assert main(["models", "org/elsewhere"]) == 2
+
+
+def test_the_command_prints_json(hub, capsys):
+    chat_folder(hub)
+    assert main(["models", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][1]["packing"] == "float32"
+    assert main(["models", "org/tiny", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["drafters"][0]["drafter"] == "auto"

@@ -1,0 +1,129 @@
+"""A drafter that breaks down costs its drafts: the reply is the same, and the next one drafts."""
+
+import pytest
+
+from mlxspec.errors import CacheError
+from mlxspec.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.reply import GenerationParams
+from mlxspec.trace import event_from_json, event_to_json
+from tests.adversaries import AlwaysRight
+from tests.tiny import make_engine, tiny_model
+from tests.tiny_heads_eagle import eagle3_drafter
+from tests.tiny_heads_exit import exit_engine
+from tests.truth import Target
+
+MODEL = tiny_model()
+TARGET = Target(MODEL)
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+REPLY = TARGET.greedy(PROMPT, 24)
+PARAMS = GenerationParams(max_tokens=24, num_draft_tokens=3)
+KINDS = ("full", "rotating")
+
+
+def break_down(drafter, method, call, error=None, *, is_after=False):
+    """Let one method of a drafter raise at its n-th call, before or after it did its work."""
+    error = error or RuntimeError("no memory")
+    act, calls = getattr(drafter, method), []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == call and not is_after:
+            raise error
+        done = act(*args)
+        if len(calls) == call:
+            raise error
+        return done
+
+    setattr(drafter, method, failing)
+
+
+def tokens_of(events):
+    return [token.token for event in events for token in getattr(event, "emit", ())]
+
+
+def faults_of(events):
+    return [event for event in events if isinstance(event, DrafterFailed)]
+
+
+def assert_says_the_same_and_drafts_again(engine, kind):
+    """The reply is the target's, told with one fault; the next reply drafts as before."""
+    events = list(engine.generate(PROMPT, PARAMS))
+    truth = Target(MODEL, kind) if kind != "full" else TARGET
+    assert tokens_of(events) == truth.greedy(PROMPT, 24)
+    (fault,) = faults_of(events)
+    after = events[events.index(fault) + 1 :]
+    assert all(isinstance(event, PlainDecoded | GenerationFinished) for event in after)
+    again = list(engine.generate(PROMPT, PARAMS))
+    assert tokens_of(again) == tokens_of(events)
+    assert faults_of(again) == []
+    return events, again
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("method", "call"), [("start", 1), ("propose", 1), ("propose", 3)])
+def test_the_reply_goes_on_plainly(kind, method, call, is_after):
+    drafter = AlwaysRight(PROMPT + Target(MODEL).greedy(PROMPT, 40))
+    break_down(drafter, method, call, is_after=is_after)
+    engine = make_engine(MODEL, drafter, kind)
+    _, again = assert_says_the_same_and_drafts_again(engine, kind)
+    assert any(isinstance(event, DraftVerified) for event in again)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["propose", "update"])
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_a_drafter_that_stages_rows_of_the_target_leaves_none(kind, method, is_after):
+    engine = exit_engine(MODEL, kind)
+    break_down(engine.drafter, method, 3, is_after=is_after)
+    assert_says_the_same_and_drafts_again(engine, kind)
+    assert engine.target.cache.num_staged == 0
+
+
+@pytest.mark.parametrize("method", ["propose", "update"])
+def test_a_drafter_that_reads_the_target_is_told_everything_in_the_next_reply(method):
+    engine = make_engine(MODEL, AlwaysRight([]))
+    sound = make_engine(MODEL, AlwaysRight([]))
+    for each in (engine, sound):
+        each.drafter = eagle3_drafter(each.target)
+    break_down(engine.drafter, method, 2)
+    _, again = assert_says_the_same_and_drafts_again(engine, "full")
+    rounds = [event.path for event in again if isinstance(event, DraftVerified)]
+    wanted = sound.generate(PROMPT, PARAMS)
+    assert rounds == [event.path for event in wanted if isinstance(event, DraftVerified)]
+
+
+def test_a_drafter_that_broke_down_is_not_told_anything_more():
+    engine = make_engine(MODEL, AlwaysRight([]))
+    drafter = engine.drafter = eagle3_drafter(engine.target)
+    break_down(drafter, "propose", 2)
+    read, told = drafter.read, []
+    drafter.read = lambda *args: (told.append(args), read(*args))
+    list(engine.generate(PROMPT, PARAMS))
+    assert len(told) == 2  # the prompt and the first round
+
+
+def test_the_history_is_that_of_the_text():
+    drafter = AlwaysRight(PROMPT + REPLY)
+    break_down(drafter, "update", 2, CacheError("torn"))
+    engine = make_engine(MODEL, drafter)
+    events = list(engine.generate(PROMPT, PARAMS))
+    told = tokens_of(events)
+    assert list(engine.target.history) == [*PROMPT, *told][: len(engine.target)]
+    assert len(engine.target) >= len(PROMPT) + len(told) - 1
+
+
+def test_what_happened_is_told_and_can_be_kept_in_a_trace():
+    drafter = AlwaysRight(PROMPT + REPLY)
+    break_down(drafter, "propose", 2, CacheError("the rows are gone"))
+    (fault,) = faults_of(make_engine(MODEL, drafter).generate(PROMPT, PARAMS))
+    assert (fault.drafter, fault.message) == (drafter.name, "the rows are gone")
+    assert event_from_json(event_to_json(fault)) == fault
+
+
+@pytest.mark.parametrize("error", [TypeError("a mistake"), KeyboardInterrupt()], ids=type)
+def test_mistakes_and_interrupts_are_not_hidden(error):
+    drafter = AlwaysRight(PROMPT + REPLY)
+    break_down(drafter, "propose", 2, error)
+    with pytest.raises(type(error)):
+        list(make_engine(MODEL, drafter).generate(PROMPT, PARAMS))

@@ -1,0 +1,190 @@
+"""The model picker: what it shows, what it loads, and what it keeps from being loaded."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+from app_driver import ScriptedSession, running
+from fake_catalogue import LARGE, MIDDLE, MISSING, SMALL, FakeCatalogue
+
+from mlxspec_app.desk import find_desk
+from mlxspec_app.screens.models import ModelsScreen
+from mlxspec_app.session import (
+    LoadFailed,
+    LoadProgress,
+    ModelChoice,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.widgets.choice_list import ChoiceList
+from mlxspec_app.widgets.prompt import Prompt
+
+NOW = ModelChoice("", "pool", 512)
+OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", NOW)
+
+
+@asynccontextmanager
+async def picker(tmp_path, catalogue=None, *, size=(100, 30), key="ctrl+o", news=()):
+    """A chat with the picker open."""
+    session = ScriptedSession(OPENING, SessionReady())
+    desk = find_desk(tmp_path)
+    desk.catalogue = catalogue or FakeCatalogue()
+    async with running(session, size=size, desk=desk) as driver:
+        session.news += news
+        await driver.settle()
+        await driver.press(key)
+        await read(driver)
+        yield driver
+
+
+async def read(driver):
+    """Wait for what is read in threads."""
+    await driver.app.workers.wait_for_complete()
+    await driver.pilot.pause(0)
+    await driver.app.workers.wait_for_complete()
+    await driver.settle()
+
+
+def highlighted(driver, name):
+    return driver.app.screen.query_one(f"#{name}", ChoiceList).highlighted
+
+
+def loaded(driver):
+    return [order[1] for order in driver.session.orders if order[0] == "load"]
+
+
+@pytest.mark.parametrize("size", [(60, 20), (100, 30), (140, 45)])
+async def test_models_and_drafters_are_shown_with_what_speaks_for_and_against_them(tmp_path, size):
+    async with picker(tmp_path, size=size) as driver:
+        assert "SmolLM2-135M-Instruct" in driver.shown
+        assert "730 MB · 98 MB" in driver.shown
+        assert "21.5 tok/s  fastest" in driver.shown
+        assert "vocabulary of 49,152" in driver.shown
+
+
+async def test_what_is_loaded_now_is_marked_and_highlighted(tmp_path):
+    async with picker(tmp_path) as driver:
+        assert "● SmolLM2-135M-Instruct" in driver.shown
+        assert "● pool" in driver.shown
+        assert (highlighted(driver, "models"), highlighted(driver, "drafters")) == (0, 1)
+
+
+async def test_enter_loads_the_model_with_the_drafter_chosen_by_speed(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.press("down")
+        await read(driver)
+        await driver.press("enter")
+        assert loaded(driver) == [ModelChoice(MIDDLE.source, "auto", 512)]
+        assert isinstance(driver.app.focused, Prompt)
+
+
+async def test_enter_on_a_drafter_loads_that_pair(tmp_path):
+    async with picker(tmp_path, key="ctrl+o") as driver:
+        await driver.press("tab", "down", "enter")
+        assert loaded(driver) == [ModelChoice("", "none", 512)]
+
+
+async def test_escape_leaves_all_as_it_is(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.press("down", "escape")
+        assert loaded(driver) == []
+        assert not isinstance(driver.app.screen, ModelsScreen)
+
+
+async def test_a_click_points_and_a_second_one_loads(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.pilot.click("#models", offset=(5, 4))
+        await read(driver)
+        assert highlighted(driver, "models") == 1
+        assert loaded(driver) == []
+        await driver.pilot.click("#models", offset=(5, 4))
+        await driver.settle()
+        assert loaded(driver) == [ModelChoice(MIDDLE.source, "auto", 512)]
+
+
+async def test_a_model_that_cannot_be_run_says_why_and_is_not_loaded(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.press("end")
+        await read(driver)
+        assert "supported are llama, mistral, qwen2" in driver.shown
+        await driver.press("enter")
+        assert loaded(driver) == []
+
+
+async def test_a_drafter_that_does_not_fit_says_why_and_is_not_loaded(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.press("tab", "end", "enter")
+        assert "org/other cannot draft here: vocabulary of 49,152" in driver.shown
+        assert loaded(driver) == []
+
+
+async def test_a_model_that_is_too_large_is_loaded_at_the_second_enter(tmp_path):
+    async with picker(tmp_path, FakeCatalogue([SMALL, LARGE])) as driver:
+        await driver.press("down")
+        await read(driver)
+        await driver.press("enter")
+        assert "it takes 142.0 GB of 16.0 GB" in driver.shown
+        assert loaded(driver) == []
+        await driver.press("enter")
+        assert loaded(driver) == [ModelChoice(LARGE.source, "auto", 512)]
+
+
+async def test_a_typed_name_is_loaded(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.press("shift+tab", *"org", "/", "x", "enter")
+        assert loaded(driver) == [ModelChoice("org/x", "auto", 512)]
+
+
+async def test_where_nothing_is_here_the_default_model_is_one_key_away(tmp_path):
+    async with picker(tmp_path, FakeCatalogue([MISSING])) as driver:
+        assert "Enter fetches it, this once: 93 MB" in driver.shown
+        await driver.press("enter")
+        assert loaded(driver) == [ModelChoice("", "pool", 512)]
+
+
+async def test_the_pair_can_be_made_the_default(tmp_path):
+    async with picker(tmp_path) as driver:
+        await driver.press("down")
+        await read(driver)
+        await driver.press("d")
+        await read(driver)
+        kept = (tmp_path / "settings.toml").read_text()
+        assert f'model = "{MIDDLE.source}"' in kept
+        assert 'drafter = "auto"' in kept
+        assert driver.app.screen_stack[0].desk.settings.model == MIDDLE.source
+
+
+async def test_settings_that_cannot_be_written_are_told(tmp_path):
+    (tmp_path / "settings.toml").write_text("not = = toml")
+    async with picker(tmp_path) as driver:
+        await driver.press("d")
+        await read(driver)
+        assert "is not TOML" in driver.shown
+        assert (tmp_path / "settings.toml").read_text() == "not = = toml"
+
+
+async def test_a_disk_that_cannot_be_read_is_a_row(tmp_path):
+    async with picker(tmp_path, FakeCatalogue(error=OSError("broken disk"))) as driver:
+        assert "what is here cannot be read: OSError: broken disk" in driver.shown
+
+
+async def test_a_download_is_seen_and_can_be_stopped_from_the_picker(tmp_path):
+    fetching = SessionOpening("org/x", "auto", ModelChoice("org/x"))
+    async with picker(tmp_path, news=[fetching, LoadProgress(45, 100)]) as driver:
+        assert "downloading org/x 45 %" in driver.shown
+        await driver.press("s")
+        assert driver.session.orders[-1] == "stop"
+
+
+async def test_why_a_load_failed_stands_on_top(tmp_path):
+    failed = LoadFailed(ModelChoice("org/x"), "org/x is not cached: connect to the network")
+    async with picker(tmp_path, news=[failed]) as driver:
+        assert "org/x could not be loaded: org/x is not cached" in driver.shown
+
+
+async def test_the_drafters_of_a_model_are_asked_for_once(tmp_path):
+    catalogue = FakeCatalogue()
+    async with picker(tmp_path, catalogue) as driver:
+        for key in ("down", "up", "down"):
+            await driver.press(key)
+            await read(driver)
+        assert catalogue.asked == ["", MIDDLE.source]
