@@ -93,6 +93,10 @@ class ReplaySession:
         return self.position < self._end
 
     @property
+    def choice(self) -> ModelChoice:
+        return ModelChoice()
+
+    @property
     def duration(self) -> float:
         """Recorded seconds in all."""
         return self.timeline.duration
@@ -163,6 +167,9 @@ class ReplaySession:
 
     def adjust(self, name: str, value: str) -> None:
         raise ValueError(f"{name} cannot be set to {value}: this is a recording")
+
+    def adjustable(self) -> dict[str, str]:
+        return {}
 
     def tell(self, message: str) -> None:
         self._news.append(SessionNotice(message))

@@ -113,7 +113,13 @@ class ChatCut:
 
 @dataclass(frozen=True)
 class ContextFull:
-    """The last turn no longer fits the model's context, so it was not answered."""
+    """The last turn no longer fits the model's context, so it was not answered.
+
+    Attributes:
+        context_length: Tokens that fit, or 0 where that is not known.
+    """
+
+    context_length: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,6 +186,10 @@ class Session(Protocol):
     def busy(self) -> bool:
         """Whether an order is being carried out or waiting."""
 
+    @property
+    def choice(self) -> ModelChoice:
+        """The models that were asked for last."""
+
     def start(self) -> None:
         """Begin to load; `SessionReady` or `SessionFailed` follows."""
 
@@ -230,6 +240,9 @@ class Session(Protocol):
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
         """
+
+    def adjustable(self) -> dict[str, str]:
+        """Return what the next reply will have of the settings that `adjust` can change."""
 
     def tell(self, message: str) -> None:
         """Show a notice; may be called from any thread."""

@@ -171,6 +171,8 @@ class TokenMessage(Widget):
         Textual would style all of them anew when the message grows, and leave what it made for
         the garbage collector, whose pauses are seen.
         """
+        if self.styles.border_top[0]:
+            return super().render_lines(crop)  # which draws the frame around them
         strips = [self.render_line(y) for y in crop.line_range]
         for line_filter in self.get_line_filters():
             background = self.background_colors[1]
