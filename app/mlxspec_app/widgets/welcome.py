@@ -16,7 +16,6 @@ from textual.widgets import OptionList, Static
 from mlxspec_app.bars import meter
 from mlxspec_app.phrases import size
 from mlxspec_app.safe_text import safe_line, safe_text
-from mlxspec_app.session import LoadProgress
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.legend import legend
 
@@ -83,12 +82,16 @@ class Welcome(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
         yield Static(Content("\n").join(legend(kept_only=True)), id="legend")
+        yield Static(id="system")
         yield Static(id="progress")
         if self._examples:
             yield OptionList(*(_option(example) for example in self._examples), id="examples")
 
     def show(self, state: ChatState) -> None:
         self.query_one("#progress", Static).update(_progress(state))
+        prompt = self.query_one("#system", Static)
+        prompt.display = bool(state.system)
+        prompt.update(_system(state.system))
         for options in self.query(OptionList):
             options.display = state.phase == "ready"
 
@@ -110,6 +113,10 @@ def _title() -> Content:
     )
 
 
+def _system(text: str) -> Content:
+    return Content.assemble(("system prompt: ", _MUTED), (safe_line(text), "$foreground"), "\n")
+
+
 def _option(example: Example) -> Content:
     return Content.assemble(
         (f"{example.kind:>5} ", "$foreground bold"),
@@ -126,11 +133,13 @@ def _progress(state: ChatState) -> Content:
             ("\nCtrl+Q quits", _MUTED),
         )
     if state.phase == "loading":
-        return _loading(state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model")
+        return loading_rows(state)
     return Content.styled("Type, or Tab for an example (↑ drafts well, ↓ hardly):", _MUTED)
 
 
-def _loading(progress: LoadProgress | None, target: str) -> Content:
+def loading_rows(state: ChatState) -> Content:
+    """Return how far the loading of the model is, in a row or two."""
+    progress, target = state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model"
     if progress is None or progress.total <= progress.done:
         return Content.styled(f"loading {target} …", "$foreground")
     share = progress.done / progress.total
