@@ -1,45 +1,31 @@
 """The chat: a conversation screen with a prompt."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec.events import Event
-from mlxspec_app.desk import Desk
+from mlxspec_app.app_choices import choices_of
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
+from mlxspec_app.mentions import MentionError, with_files
 from mlxspec_app.messages import Reply
 from mlxspec_app.retell import events_of
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.desk import DeskScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import LiveReplayScreen
-from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.welcome import Welcome
 
 
-class ChatScreen(ConversationScreen):
+class ChatScreen(DeskScreen):
     """Talk to a model. What is typed while it cannot listen waits in a queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
-
-    def __init__(self, session: Session, desk: Desk | None = None) -> None:
-        """Make a screen for a session that has not been started; a desk keeps what is said."""
-        super().__init__(session)
-        self.desk = desk
-
-    def take_in(self, event: Event | SessionEvent) -> None:
-        super().take_in(event)
-        if self.desk is not None:
-            self.desk.take_in(event)
-
-    def on_unmount(self) -> None:
-        if self.desk is not None:
-            self.desk.log.note(self.frame_clock.describe())
 
     def on_mount(self) -> None:
         self.query_one(Transcript).can_focus = True
@@ -52,7 +38,8 @@ class ChatScreen(ConversationScreen):
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in (*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT))]
+        keys = key_list((*CHAT, *TRANSCRIPT), choices_of(self.app).keys)
+        return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
@@ -62,7 +49,7 @@ class ChatScreen(ConversationScreen):
         if action in ("regenerate", "verify"):
             return self.state.phase == "ready" and self.state.reply is not None
         if action == "new_chat":
-            return bool(self.state.messages)
+            return not self.state.is_empty
         return True
 
     def on_phase_changed(self) -> None:
@@ -99,43 +86,61 @@ class ChatScreen(ConversationScreen):
     def _submit(self, event: Prompt.Submitted) -> None:
         if self.enter(event.text):
             return
+        try:
+            text = with_files(event.text, Path.cwd())
+        except MentionError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+            self.query_one(Prompt).restore(event.text)
+            return
         if self.state.phase == "ready":
-            self._say(event.text)
+            self._say(text)
         else:
-            self.state.queue.append(event.text)
-        self._after_order()
+            self.state.queue.append(text)
+        self.after_order()
 
     @on(Welcome.Chosen)
     def _choose(self, event: Welcome.Chosen) -> None:
         self.query_one(Prompt).focus()
         if self.state.phase == "ready":
             self._say(event.prompt)
-        self._after_order()
+        self.after_order()
 
     def action_stop(self) -> None:
         if self.state.phase == "busy":
             self.session.stop()
         else:
             self._unqueue()
-        self._after_order()
+        self.after_order()
 
     def action_regenerate(self) -> None:
         self.state.phase = "busy"
         self.session.regenerate()
-        self._after_order()
+        self.after_order()
 
     def action_verify(self) -> None:
         self.state.phase = "busy"
         self.session.prove()
-        self._after_order()
+        self.after_order()
 
     def action_adjust(self, name: str, value: str) -> None:
+        if not value:
+            now = self.session.adjustable().get(name, "not known")
+            self.notify(f"{name} is {now}; /settings shows all", timeout=4)
+            return
         try:
             self.session.adjust(name, value)
         except ValueError as error:
             self.notify(str(error), severity="warning", timeout=4)
         else:
             self.notify(f"{name} is {value} from the next reply on", timeout=2)
+
+    def action_system(self, text: str) -> None:
+        if not text:
+            self.offer(f"/system {self.state.system}")
+            return
+        self.session.set_system("" if text == "-" else text)
+        self.query_one(Transcript).follow()
+        self.after_order()
 
     def action_replay(self) -> None:
         def num_rounds() -> int:
@@ -146,7 +151,7 @@ class ChatScreen(ConversationScreen):
     def action_new_chat(self) -> None:
         self.session.stop()
         self.session.new_chat()
-        self._after_order()
+        self.after_order()
 
     def _say(self, text: str) -> None:
         self.state.phase = "busy"  # until the session says so itself, no second message goes out
@@ -157,9 +162,3 @@ class ChatScreen(ConversationScreen):
         """Give waiting messages back to be edited: the reply they followed is not what it was."""
         self.query_one(Prompt).restore("\n".join(self.state.queue))
         self.state.queue.clear()
-
-    def _after_order(self) -> None:
-        self.wake()
-        self.tick()
-        self.refresh_bindings()
-        self.update_panels()
