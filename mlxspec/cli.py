@@ -126,14 +126,14 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("sampling")
-    group.add_argument("--max-tokens", type=int, default=512, help="most tokens of a reply (512)")
-    group.add_argument("--temp", type=float, default=0.0, help="temperature; 0 is greedy (0)")
-    group.add_argument("--top-p", type=float, default=1.0, help="nucleus mass, 1 for all (1)")
-    group.add_argument("--top-k", type=int, default=0, help="most probable tokens, 0 for all (0)")
-    group.add_argument("--min-p", type=float, default=0.0, help="share of the best, 0 for all (0)")
-    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X")
-    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X")
-    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
+    group = parser.add_argument_group("sampling")  # without defaults: a chat has its own
+    group.add_argument("--max-tokens", type=int, help="most tokens of a reply (512)")
+    group.add_argument("--temp", type=float, help="temperature; 0 is greedy (0)")
+    group.add_argument("--top-p", type=float, help="nucleus mass, 1 for all (1)")
+    group.add_argument("--top-k", type=int, help="most probable tokens, 0 for all (0)")
+    group.add_argument("--min-p", type=float, help="share of the best, 0 for all (0)")
+    group.add_argument("--repetition-penalty", type=float, metavar="X")
+    group.add_argument("--presence-penalty", type=float, metavar="X")
+    group.add_argument("--frequency-penalty", type=float, metavar="X")
     group.add_argument("--seed", type=int, help="left out, drawn at random")
     group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may repeat")

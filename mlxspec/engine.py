@@ -247,7 +247,8 @@ class Engine:
         if self.context_length is not None and len(tokens) > self.context_length:
             raise ContextLengthError(
                 f"the prompt has {len(tokens)} tokens; {self.name or 'the model'} takes "
-                f"{self.context_length}: shorten it, or use a rotating cache (max_kv_size)"
+                f"{self.context_length}: shorten it, or use a rotating cache (max_kv_size)",
+                self.context_length,
             )
         bad = [token for token in tokens if not 0 <= token < self.target.vocab_size]
         if bad:

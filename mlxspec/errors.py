@@ -18,7 +18,16 @@ class VocabularyMismatchError(MlxspecError):
 
 
 class ContextLengthError(MlxspecError):
-    """More tokens than the model was built for."""
+    """More tokens than the model was built for.
+
+    Attributes:
+        context_length: Tokens that it takes, or 0 where that is not told.
+    """
+
+    def __init__(self, message: str, context_length: int = 0) -> None:
+        """Say what does not fit."""
+        super().__init__(message)
+        self.context_length = context_length
 
 
 class UnsupportedOperationError(MlxspecError):

@@ -1,7 +1,7 @@
 """Drives the app in tests: a clock that is moved by hand, and what the screen shows as text."""
 
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from traces import make_fake
 from mlxspec.events import Event
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.desk import Desk
+from mlxspec_app.introduction import Introduction
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
@@ -110,9 +111,10 @@ async def running(
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
     desk: Desk | None = None,
+    introduce: Callable[[], Introduction] | None = None,
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
-    app = MlxspecApp(lambda: ChatScreen(session, desk), theme)
+    app = MlxspecApp(lambda: ChatScreen(session, desk, introduce), theme, desk)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock or Clock())
         await driver.settle()
@@ -161,6 +163,12 @@ class ScriptedSession:
 
     def open_chat(self, chat):
         self.orders.append(("open_chat", chat))
+
+    def adjustable(self):
+        return {"temp": "0.0", "k": "15", "seed": "7"}
+
+    def adjust(self, name, value):
+        self.orders.append(("adjust", name, value))
 
     def set_system(self, text):
         self.orders.append(("set_system", text))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.commands.adjusting import NAMES, adjusted
+from mlxspec.commands.adjusting import NAMES, adjustable, adjusted
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 
@@ -44,3 +44,10 @@ def test_settings_add_up():
 def test_what_cannot_be_says_why(name, text, message):
     with pytest.raises(ValueError, match=message):
         adjusted(GenerationParams(), name, text)
+
+
+def test_what_can_be_changed_is_told_as_it_is_typed():
+    params = GenerationParams(law=Law(temperature=0.7), seed=2**32 - 1, num_draft_tokens=0)
+    told = adjustable(params)
+    assert tuple(told) == NAMES
+    assert (told["temp"], told["seed"], told["k"], told["top_p"]) == ("0.7", "4294967295", "0", "1")

@@ -11,7 +11,7 @@ from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
-from mlxspec_app.session import ProofFinished
+from mlxspec_app.session import ProofFinished, SessionReady
 from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
@@ -46,7 +46,6 @@ def test_anything_else_is_a_message(line):
     [
         ("/hlep", "did you mean /help"),
         ("/zzz", "/help lists them"),
-        ("/temp", "/temp NUMBER: NUMBER is missing"),
         ("/ink red", "one of provenance, .* got 'red'"),
         ("/quit now", "stands alone; got 'now'"),
     ],
@@ -170,7 +169,7 @@ async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
 async def test_hints_follow_what_is_typed_and_tab_takes_the_first():
     async with chat() as driver:
         await driver.press("/", "t", "e")
-        assert "/temp NUMBER" in driver.shown
+        assert "/temp [NUMBER]" in driver.shown
         await driver.press("tab")
         prompt = driver.screen.query_one(Prompt)
         assert prompt.text == "/temp "
@@ -234,3 +233,11 @@ async def test_the_help_of_a_replay_lists_only_what_works_there():
         assert "/ink" in page
         assert "/temp" not in page
         assert "/verify" not in page
+
+
+async def test_a_setting_alone_tells_what_it_is():
+    session = ScriptedSession(SessionReady())
+    async with running(session) as driver:
+        await driver.say("/k")
+        assert "k is 15; /settings shows all" in driver.shown
+        assert session.orders == ["start"]

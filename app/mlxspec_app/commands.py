@@ -50,7 +50,8 @@ class Command:
 
 
 def _setting(name: str, argument: str, meaning: str) -> Command:
-    return Command(name, f"{meaning}, from the next reply on", "adjust", argument)
+    meaning = f"{meaning}, from the next reply on; alone, what it is"
+    return Command(name, meaning, "adjust", argument, is_optional=True)
 
 
 COMMANDS = (
@@ -75,6 +76,13 @@ COMMANDS = (
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
     Command("model", "choose a model, or load the one named", "model", "NAME", is_optional=True),
     Command("draft", "choose what drafts, by its name", "draft", "NAME", is_optional=True),
+    Command(
+        "system",
+        "tell the model how to behave; alone, edit what it was told; - for the model's own",
+        "system",
+        "TEXT",
+        is_optional=True,
+    ),
     Command("replay", "step through the conversation round by round", "replay"),
     Command("copy", "copy the last reply", "copy_message"),
     Command("code", "copy the last block of code", "copy_code"),
@@ -91,7 +99,7 @@ COMMANDS = (
     ),
     Command(
         "ink",
-        "colour the text by another property",
+        "colour the text by another property, for now; /settings for good",
         "ink",
         "NAME",
         tuple(ink.name for ink in INKS),
@@ -99,12 +107,13 @@ COMMANDS = (
     ),
     Command(
         "theme",
-        "colours for dark or light terminals",
+        "colours for dark or light terminals, from now on",
         "theme",
         "NAME",
         tuple(theme.name for theme in THEMES),
         is_optional=True,
     ),
+    Command("settings", "everything that can be set, and the keys", "settings"),
     Command(
         "tree",
         "show or hide the draft: its tree, its attention mask, its rows in the cache",
@@ -146,8 +155,8 @@ def parse(line: str) -> Order | None:
     Raises:
         UnknownCommandError: There is no such command, or its argument is missing or not allowed.
     """
-    word, _, argument = line.strip().partition(" ")
-    argument = argument.strip()
+    word, *rest = line.split(maxsplit=1) or [""]
+    argument = rest[0].strip() if rest else ""
     command = _BY_NAME.get(word.removeprefix("/")) if word.startswith("/") else None
     if command is None:
         if argument or not _WORD.fullmatch(word):

@@ -1,7 +1,10 @@
 """What outlives a session of the app: where things lie, what the user chose, and the chats."""
 
+import queue
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 
@@ -10,7 +13,9 @@ from mlxspec_app.catalogue import Catalogue
 from mlxspec_app.log import AppLog
 from mlxspec_app.places import Places, find_places
 from mlxspec_app.session import Session, SessionEvent
-from mlxspec_app.settings import Settings, read_settings
+from mlxspec_app.setting_rules import Value
+from mlxspec_app.setting_values import with_value
+from mlxspec_app.settings import Settings, SettingsError, change_settings, read_settings
 from mlxspec_app.store.thread import StoreThread
 
 
@@ -29,6 +34,7 @@ class Desk:
         store: The chats, while a session keeps them; None before, and where none are kept.
         catalogue: Knows the models that can be chosen; None where none can be.
         log: What went wrong.
+        is_new: Whether nothing was kept here before.
     """
 
     places: Places
@@ -37,7 +43,12 @@ class Desk:
     store: StoreThread | None = None
     catalogue: Catalogue | None = None
     log: AppLog = field(init=False)
+    is_new: bool = False
     _tell: Callable[[str], None] = field(default=_print, init=False, repr=False)
+    _unwritten: "queue.SimpleQueue[tuple[str, Value | None]]" = field(
+        default_factory=queue.SimpleQueue, repr=False
+    )
+    _writing: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
         self.log = AppLog(self.places.logs)
@@ -56,20 +67,57 @@ class Desk:
         if self.store is not None:
             self.store.record(event)
 
+    def change(self, name: str, value: Value | None, themes: Collection[str] = ()) -> None:
+        """Change a setting; `write_settings` puts it into the file.
+
+        Args:
+            name: Its dotted name.
+            value: What it is from now on; None for the default.
+            themes: The themes there are; without any, every name is allowed.
+
+        Raises:
+            ValueError: There is no such setting, or it cannot have this value.
+        """
+        self.settings = with_value(self.settings, name, value, themes)
+        self._unwritten.put((name, value))
+
+    def write_settings(self) -> None:
+        """Write the changes that are not in the file yet; may be called from any thread.
+
+        Raises:
+            SettingsError: The file cannot be read or written; then it is as it was.
+        """
+        with self._writing:
+            changes = {}
+            while not self._unwritten.empty():
+                name, value = self._unwritten.get()
+                changes[name] = value
+            if changes:
+                change_settings(self.places.settings, changes)
+
     def close(self) -> None:
         """Write what is left, and wait for it; what goes wrong from here on goes to stderr."""
         self._tell = _print
+        with suppress(SettingsError):  # it was told when it was written first
+            self.write_settings()
         if self.store is not None:
             self.store.close()
         self.log.close()
 
 
-def find_desk(data_dir: str | PathLike[str] | None = None) -> Desk:
+def find_desk(
+    data_dir: str | PathLike[str] | None = None,
+    *,
+    themes: Collection[str] = (),
+    key_ids: Collection[str] = (),
+) -> Desk:
     """Return the desk of the user, or the one in a folder; reads the settings, makes no file.
 
     Args:
         data_dir: What `--data-dir` names.
+        themes: The themes there are; without any, every name is allowed.
+        key_ids: The ids of the bindings there are; without any, every id is allowed.
     """
     places = find_places(data_dir)
-    read = read_settings(places.settings)
-    return Desk(places, read.settings, read.notices)
+    read = read_settings(places.settings, themes=themes, key_ids=key_ids)
+    return Desk(places, read.settings, read.notices, is_new=not places.store.exists())

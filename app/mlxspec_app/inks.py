@@ -104,3 +104,8 @@ INKS = (
 def next_ink(ink: Ink) -> Ink:
     """Return the ink after `ink`, the first one after the last."""
     return INKS[(INKS.index(ink) + 1) % len(INKS)]
+
+
+def ink_named(name: str) -> Ink:
+    """Return the ink of a name, the first one where there is none of it."""
+    return next((ink for ink in INKS if ink.name == name), INKS[0])

@@ -185,7 +185,7 @@ class Interpreter:
             ts = getattr(last, "ts", 0.0)
             self._publish(GenerationFailed(ts, describe(error), traceback.format_exc()))
             if last is None and isinstance(error, ContextLengthError):
-                self._publish(ContextFull())
+                self._publish(ContextFull(error.context_length))
 
     def _note_heard(self, num_forgotten: int) -> None:
         self._refused = ""

@@ -3,6 +3,8 @@
 The ids let a user's key map rebind an action without naming its default key.
 """
 
+from collections.abc import Mapping
+
 from textual.binding import Binding
 
 COMMON = (
@@ -12,6 +14,7 @@ COMMON = (
     Binding("f2", "next_ink", "Ink", id="view.ink", tooltip="colour by another property"),
     Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
     Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
+    Binding("f5", "settings", "Settings", show=False, id="app.settings", tooltip="settings"),
     Binding(
         "pageup",
         "scroll('up')",
@@ -234,13 +237,28 @@ PROMPT_KEYS = (
     ("Enter", "send the message; while a reply is being written it waits its turn"),
     ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
     ("Up", "on the first line: the message sent before"),
+    ("@file", "bring the text of a file along; Tab completes its name"),
     ("Tab", "to the transcript, whose tokens can be inspected; again, back to the prompt"),
 )
 
 
-def key_list(bindings: tuple[Binding, ...]) -> list[tuple[str, str]]:
-    """Return each key with what it does, for the help page."""
-    return [(b.key_display or key_name(b.key.split(",")[0]), b.tooltip) for b in bindings]
+def key_list(
+    bindings: tuple[Binding, ...], keys: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Return each key with what it does, for the help page.
+
+    Args:
+        bindings: The bindings.
+        keys: Other keys than the usual ones, by the id of a binding.
+    """
+    chosen = keys or {}
+    return [(shown_key(b, chosen.get(b.id or "", "")), b.tooltip) for b in bindings]
+
+
+def shown_key(binding: Binding, chosen: str = "") -> str:
+    """Return the first key of a binding as people write it; `chosen` are keys in its place."""
+    usual = "" if chosen else binding.key_display
+    return usual or key_name((chosen or binding.key).split(",")[0])
 
 
 def key_name(key: str) -> str:

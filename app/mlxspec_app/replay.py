@@ -167,6 +167,9 @@ class ReplaySession:
     def adjust(self, name: str, value: str) -> None:
         raise ValueError(f"{name} cannot be set to {value}: this is a recording")
 
+    def adjustable(self) -> dict[str, str]:
+        return {}
+
     def tell(self, message: str) -> None:
         self._news.append(SessionNotice(message))
 

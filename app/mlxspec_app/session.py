@@ -137,7 +137,13 @@ class ChatCut:
 
 @dataclass(frozen=True)
 class ContextFull:
-    """The last turn no longer fits the model's context, so it was not answered."""
+    """The last turn no longer fits the model's context, so it was not answered.
+
+    Attributes:
+        context_length: Tokens that fit, or 0 where that is not known.
+    """
+
+    context_length: int = 0
 
 
 @dataclass(frozen=True)
@@ -256,6 +262,9 @@ class Session(Protocol):
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
         """
+
+    def adjustable(self) -> dict[str, str]:
+        """Return what the next reply will have of the settings that `adjust` can change."""
 
     def tell(self, message: str) -> None:
         """Show a notice; may be called from any thread."""

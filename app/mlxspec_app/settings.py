@@ -18,8 +18,8 @@ from mlxspec_app.inks import INKS
 from mlxspec_app.setting_rules import KEY_LIST, ContextPolicy, Value, rules
 
 _HEADER = "# Settings of mlxspec. What is left out has its default.\n"
-_KEYS = "keys"
-_SAMPLING = "sampling"
+KEYS = "keys"
+SAMPLING = "sampling"
 
 
 class SettingsError(MlxspecError):
@@ -101,7 +101,7 @@ def read_settings(
         return SettingsRead(Settings(), (f"{path} cannot be read: {reason}; defaults are used",))
     except (ValueError, RecursionError) as error:
         return SettingsRead(Settings(), (f"{path} is not TOML: {error}; defaults are used",))
-    known = {**rules(themes), **{f"{_KEYS}.{name}": KEY_LIST for name in key_ids}}
+    known = {**rules(themes), **{f"{KEYS}.{name}": KEY_LIST for name in key_ids}}
     values: dict[str, Value] = {}
     notices = []
     for name, value in entries.items():
@@ -161,24 +161,24 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _is_free_key(name: str, key_ids: Collection[str]) -> bool:
-    return not key_ids and name.startswith(f"{_KEYS}.")
+    return not key_ids and name.startswith(f"{KEYS}.")
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     top = {item.name for item in fields(Settings)}
-    tables: dict[str, dict[str, Any]] = {_SAMPLING: {}, _KEYS: {}}
+    tables: dict[str, dict[str, Any]] = {SAMPLING: {}, KEYS: {}}
     for name, value in values.items():
         table, _, rest = name.partition(".")
         if rest:
             tables[table][rest] = value
     plain = {name: value for name, value in values.items() if name in top}
-    return Settings(**plain, sampling=Sampling(**tables[_SAMPLING]), keys=tables[_KEYS])
+    return Settings(**plain, sampling=Sampling(**tables[SAMPLING]), keys=tables[KEYS])
 
 
 def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value | None:
-    rule = KEY_LIST if name.startswith(f"{_KEYS}.") else rules(themes).get(name)
+    rule = KEY_LIST if name.startswith(f"{KEYS}.") else rules(themes).get(name)
     if rule is None:
-        raise SettingsError(f"{name} is not a setting; known are {', '.join(rules())} and {_KEYS}")
+        raise SettingsError(f"{name} is not a setting; known are {', '.join(rules())} and {KEYS}")
     try:
         return None if value is None else rule.read(value)
     except ValueError as error:

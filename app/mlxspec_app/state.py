@@ -93,6 +93,11 @@ class ChatState:
         return next((m for m in reversed(self.messages) if isinstance(m, Reply)), None)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was said yet; a system prompt does not count."""
+        return all(message.role == "system" for message in self.messages)
+
+    @property
     def last_round(self) -> Round | None:
         """The last finished round of the last reply."""
         reply = self.reply
@@ -131,16 +136,17 @@ def _discard(state: ChatState, event: ReplyDiscarded) -> None:
 
 
 def _clear(state: ChatState, event: ChatCleared) -> None:
-    _begin_chat(state, [])
+    _begin_chat(state, [])  # in which the system prompt goes on
 
 
 def _open_chat(state: ChatState, event: ChatOpened) -> None:
-    _begin_chat(state, list(event.messages))
     state.system = event.system or ""
+    _begin_chat(state, list(event.messages))
 
 
 def _begin_chat(state: ChatState, messages: list[Message]) -> None:
-    state.messages[:] = messages
+    prompt = [Message("system", [Span(state.system)])] if state.system else []
+    state.messages[:] = [*prompt, *messages]
     state.notices.clear()
     state.context = 0
     state.phase, state.is_full = "ready", False
@@ -156,6 +162,7 @@ def _cut(state: ChatState, event: ChatCut) -> None:
 
 def _full(state: ChatState, event: ContextFull) -> None:
     state.is_full = True
+    state.context_length = event.context_length or state.context_length
 
 
 def _forgotten(state: ChatState, event: TurnsForgotten) -> None:
@@ -186,9 +193,11 @@ def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
         state.notices.clear()  # they were read, or are of no use any more
+    last = state.messages[-1] if state.messages else None
     if event.role == "system":
         state.system = event.text
-    last = state.messages[-1] if state.messages else None
+        if last is not None and last.role == "system":
+            state.messages.pop()  # nothing was said under it
     if state._repeats_turn and last is not None and last.role == event.role:
         return  # a regenerated turn may say again what is on the screen
     state.messages.append(Message(event.role, [Span(event.text)]))

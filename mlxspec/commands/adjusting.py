@@ -19,6 +19,9 @@ _SETTINGS = {
     "top_p": _Setting("top_p", float, True),
     "top_k": _Setting("top_k", int, True),
     "min_p": _Setting("min_p", float, True),
+    "repetition_penalty": _Setting("repetition_penalty", float, True),
+    "presence_penalty": _Setting("presence_penalty", float, True),
+    "frequency_penalty": _Setting("frequency_penalty", float, True),
     "seed": _Setting("seed", int, False),
     "k": _Setting("num_draft_tokens", int, False),
     "max": _Setting("max_tokens", int, False),
@@ -50,3 +53,13 @@ def adjusted(params: GenerationParams, name: str, text: str) -> GenerationParams
     if is_of_law:
         return replace(params, law=replace(params.law, **change))
     return replace(params, **change)
+
+
+def adjustable(params: GenerationParams) -> dict[str, str]:
+    """Return the settings that `adjusted` can change, by name."""
+    return {name: _written(params, setting) for name, setting in _SETTINGS.items()}
+
+
+def _written(params: GenerationParams, setting: _Setting) -> str:
+    value = getattr(params.law if setting.is_of_law else params, setting.field)
+    return f"{value:g}" if setting.kind is float else str(value)

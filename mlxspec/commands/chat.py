@@ -6,16 +6,20 @@ The app is painted before MLX is imported: its engine thread does that, and load
 import sys
 from argparse import Namespace
 from dataclasses import asdict
+from functools import partial
 
 from mlxspec import backend
-from mlxspec.commands.adjusting import adjusted
+from mlxspec.commands.adjusting import adjustable, adjusted
 from mlxspec.commands.chat_catalogue import ChatCatalogue
+from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params, options
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.params import GenerationParams
 from mlxspec_app.bridge import EngineSession
+from mlxspec_app.desk import find_desk
 from mlxspec_app.interpreter import ConversationLike
+from mlxspec_app.introduction import Introduction
 from mlxspec_app.session import ModelChoice, ProgressCallback
 
 
@@ -26,23 +30,42 @@ def run(args: Namespace) -> int:
         ValueError: A setting is out of range, or bare lines are to go on with a chat.
         MlxspecError: MLX is not here, so no model can run.
     """
-    params = generation_params(args)
     if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
         if args.goes_on:
             raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")
-        backend.check()
-        from mlxspec.commands.plain_chat import run_plain
-
-        return run_plain(args, params)
+        return _run_plain(args)
     backend.check_early()
-    from mlxspec_app.app import run_chat
-    from mlxspec_app.desk import find_desk
+    from mlxspec_app.app import open_desk, run_chat
 
-    desk = find_desk(args.data_dir)
+    desk = open_desk(args.data_dir)
     desk.catalogue = ChatCatalogue()
+    chosen = filled_in(args, desk.settings)
+    params = generation_params(chosen)
     return run_chat(
-        lambda: _session(args, params), desk=desk, inline=args.inline, continues=args.goes_on
+        lambda: _session(chosen, params),
+        desk=desk,
+        inline=args.inline,
+        continues=args.goes_on,
+        introduce=partial(_introduce, chosen.model),
     )
+
+
+def _run_plain(args: Namespace) -> int:
+    desk = find_desk(args.data_dir)
+    for notice in desk.notices:
+        print(f"mlxspec: {notice}", file=sys.stderr)
+    chosen = filled_in(args, desk.settings)
+    params = generation_params(chosen)
+    backend.check()
+    from mlxspec.commands.plain_chat import run_plain
+
+    return run_plain(chosen, params)
+
+
+def _introduce(model: str) -> Introduction:
+    from mlxspec.commands.introducing import introduce  # which imports MLX
+
+    return introduce(model)
 
 
 def _session(args: Namespace, params: GenerationParams) -> EngineSession:
@@ -68,6 +91,7 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         default_name=DEFAULT_MODEL,
         system=args.system,
         adjust=adjusted,
+        describe=adjustable,
     )
     return session
 

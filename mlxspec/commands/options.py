@@ -2,10 +2,21 @@
 
 import random
 from argparse import Namespace
+from typing import Any
 
 from mlxspec.law import Law
 from mlxspec.options import Options
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
+from mlxspec.params import GenerationParams
+
+_LAW = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
 
 
 def options(args: Namespace) -> Options:
@@ -21,20 +32,14 @@ def options(args: Namespace) -> Options:
 
 
 def generation_params(args: Namespace) -> GenerationParams:
-    """Return the settings of a reply; a seed is drawn where none is given."""
-    num_draft_tokens = args.num_draft_tokens
+    """Return the settings of a reply, the usual ones where none are given; a seed is drawn."""
+    law = {field: vars(args)[argument] for field, argument in _LAW.items()}
+    seed = random.SystemRandom().getrandbits(32) if args.seed is None else args.seed
+    given = {"max_tokens": args.max_tokens, "num_draft_tokens": args.num_draft_tokens}
     return GenerationParams(
-        max_tokens=args.max_tokens,
-        law=Law(
-            temperature=args.temp,
-            top_k=args.top_k,
-            top_p=args.top_p,
-            min_p=args.min_p,
-            repetition_penalty=args.repetition_penalty,
-            presence_penalty=args.presence_penalty,
-            frequency_penalty=args.frequency_penalty,
-        ),
-        seed=random.SystemRandom().getrandbits(32) if args.seed is None else args.seed,
-        stop=tuple(args.stop),
-        num_draft_tokens=DEFAULT_NUM_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens,
+        law=Law(**_stated(law)), seed=seed, stop=tuple(args.stop), **_stated(given)
     )
+
+
+def _stated(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

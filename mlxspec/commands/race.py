@@ -21,9 +21,9 @@ def run(args: Namespace) -> int:
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
     if not args.plain and sys.stdin.isatty() and sys.stdout.isatty():
-        from mlxspec_app.app import run_race
+        from mlxspec_app.app import open_desk, run_race
 
-        return run_race(race)
+        return run_race(race, desk=open_desk())
     verdict = compare(*(track.events for track in race.tracks))
     for line in outcome_lines(race, verdict):
         print(line)

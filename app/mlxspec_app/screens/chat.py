@@ -1,5 +1,6 @@
 """The chat: a conversation with a prompt, kept among others."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -7,13 +8,15 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.errors import TraceError
+from mlxspec_app.app_choices import choices_of
 from mlxspec_app.demo import read_demo
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.keymap_chats import HISTORY
+from mlxspec_app.mentions import MentionError, with_files
 from mlxspec_app.messages import Reply, said
 from mlxspec_app.retell import events_of
-from mlxspec_app.screens.branching import BranchingScreen
 from mlxspec_app.screens.choosing import ChoosingScreen
+from mlxspec_app.screens.desk import DeskScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.widgets.command_hints import CommandHints
@@ -22,7 +25,7 @@ from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.welcome import Welcome
 
 
-class ChatScreen(ChoosingScreen, BranchingScreen):
+class ChatScreen(ChoosingScreen, DeskScreen):
     """Talk to a model. What is typed while it cannot listen waits in a queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
@@ -41,8 +44,8 @@ class ChatScreen(ChoosingScreen, BranchingScreen):
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
-        rows = (*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT), *key_list(HISTORY))
-        return [Key(*row) for row in rows]
+        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY), choices_of(self.app).keys)
+        return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         is_stuck = self.state.phase == "failed" and self.can_choose
@@ -60,9 +63,9 @@ class ChatScreen(ChoosingScreen, BranchingScreen):
         if action == "regenerate":
             return self.state.phase == "ready" and bool(said(self.state.messages))
         if action in ("new_chat", "edit"):
-            return bool(self.state.messages)
+            return not self.state.is_empty
         if action == "fork":
-            return bool(self.state.messages) and self.store is not None
+            return not self.state.is_empty and self.store is not None
         return action != "version" or bool(self.standing.versions)
 
     def on_phase_changed(self) -> None:
@@ -105,10 +108,16 @@ class ChatScreen(ChoosingScreen, BranchingScreen):
             return
         if self.enter(event.text):
             return
+        try:
+            text = with_files(event.text, Path.cwd())
+        except MentionError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+            self.query_one(Prompt).restore(event.text)
+            return
         if self.state.phase == "ready":
-            self._say(event.text)
+            self._say(text)
         else:
-            self.state.queue.append(event.text)
+            self.state.queue.append(text)
         self.after_order()
 
     @on(Welcome.Chosen)
@@ -143,12 +152,24 @@ class ChatScreen(ChoosingScreen, BranchingScreen):
         self.after_order()
 
     def action_adjust(self, name: str, value: str) -> None:
+        if not value:
+            now = self.session.adjustable().get(name, "not known")
+            self.notify(f"{name} is {now}; /settings shows all", timeout=4)
+            return
         try:
             self.session.adjust(name, value)
         except ValueError as error:
             self.notify(str(error), severity="warning", timeout=4)
         else:
             self.notify(f"{name} is {value} from the next reply on", timeout=2)
+
+    def action_system(self, text: str) -> None:
+        if not text:
+            self.offer(f"/system {self.state.system}")
+            return
+        self.session.set_system("" if text == "-" else text)
+        self.query_one(Transcript).follow()
+        self.after_order()
 
     def action_replay(self) -> None:
         def num_rounds() -> int:

@@ -4,11 +4,13 @@ from functools import partial
 
 from mlxspec.errors import TraceError
 from mlxspec.events import Event
+from mlxspec_app.app_choices import choices_of
 from mlxspec_app.clipboard import copy_text
 from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
 from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.retell import events_of
+from mlxspec_app.screens.settings import SettingsScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
@@ -67,7 +69,10 @@ class CommandedScreen(SteadyScreen[None]):
     def action_theme(self, name: str) -> None:
         names = [theme.name for theme in THEMES]
         place = names.index(self.app.theme) if self.app.theme in names else -1
-        self.app.theme = name or names[(place + 1) % len(names)]
+        choices_of(self.app).change("theme", name or names[(place + 1) % len(names)])
+
+    def action_settings(self) -> None:
+        self.app.push_screen(SettingsScreen(self.session.adjustable()))
 
     def action_export(self, text: str) -> None:
         try:

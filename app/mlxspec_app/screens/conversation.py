@@ -4,7 +4,6 @@ A timer drains the session, folds what happened into the state and appends new t
 transcript; a slower timer renews everything around it. Nothing here waits for the session.
 """
 
-import os
 from typing import ClassVar, Literal
 
 from textual import on
@@ -14,12 +13,15 @@ from textual.timer import Timer
 from textual.widgets import Footer, Static
 
 from mlxspec.events import Event
+from mlxspec_app.app_choices import choices_of
+from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.frames import FrameClock
-from mlxspec_app.inks import INKS, Ink, next_ink
+from mlxspec_app.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.reading import ReadingScreen
 from mlxspec_app.session import Session, SessionEvent
+from mlxspec_app.settings import Settings
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.inspector import Inspector
@@ -30,8 +32,6 @@ from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.tree_panel import TreePanel
 from mlxspec_app.widgets.welcome import Welcome
 
-FRAMES_PER_S = 30
-FRAMES_PER_S_OVER_SSH = 15
 PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
 PANELS_PER_S_AT_REST = 1  # where the user asked for less motion
 STATS_FROM_WIDTH = 100
@@ -51,7 +51,7 @@ class ConversationScreen(ReadingScreen):
         self.ink = INKS[0]
         self._stats_wanted: bool | None = None
         self._frames: Timer | None = None
-        self.frame_clock = FrameClock(1 / FRAMES_PER_S)
+        self.frame_clock = FrameClock(1 / frames_per_s(Settings()))
 
     def compose(self) -> ComposeResult:
         yield StatusBar(self.NOTE)
@@ -89,13 +89,20 @@ class ConversationScreen(ReadingScreen):
         return []
 
     def on_mount(self) -> None:
+        settings = choices_of(self.app).settings
+        self._use_ink(ink_named(settings.ink))
         self.begin()
-        rate = FRAMES_PER_S_OVER_SSH if "SSH_CONNECTION" in os.environ else FRAMES_PER_S
-        self.frame_clock = FrameClock(1 / rate)
-        self._frames = self.set_interval(1 / rate, self.tick)
+        self._draw_at(frames_per_s(settings))
         moves = self.app.animation_level != "none"
         self.set_interval(1 / (PANELS_PER_S if moves else PANELS_PER_S_AT_REST), self.update_panels)
         self.update_views()
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        """Show what is different now."""
+        if settings.ink != before.ink:
+            self._use_ink(ink_named(settings.ink))
+        if settings.frame_rate != before.frame_rate:
+            self._draw_at(frames_per_s(settings))
 
     def begin(self) -> None:
         """Start the session; called once, when the widgets are there."""
@@ -106,14 +113,14 @@ class ConversationScreen(ReadingScreen):
         self.frame_clock.tick()
         was_idle = not self.session.busy
         news = self.session.drain()
-        phase, was_empty = self.state.phase, not self.state.messages
+        phase, was_empty = self.state.phase, self.state.is_empty
         for event in news:
             self.take_in(event)
         if news:
             self.query_one(Transcript).sync(self.state.messages)
         if self.state.phase != phase:
             self.on_phase_changed()
-        if self.state.phase != phase or was_empty == bool(self.state.messages):
+        if self.state.phase != phase or was_empty != self.state.is_empty:
             self.refresh_bindings()
             self.update_views()
         if was_idle and not news and self.state.phase != "loading" and self._frames is not None:
@@ -134,7 +141,7 @@ class ConversationScreen(ReadingScreen):
 
     def update_views(self) -> None:
         """Show the state everywhere at once."""
-        empty = not self.state.messages
+        empty = self.state.is_empty
         self.set_class(empty, "-empty")
         if empty:
             self.query_one(Welcome).show(self.state)
@@ -146,8 +153,8 @@ class ConversationScreen(ReadingScreen):
         if not self.is_current:
             return
         transcript = self.query_one(Transcript)
-        self.set_class(not self.state.messages, "-empty")
-        if not self.state.messages:
+        self.set_class(self.state.is_empty, "-empty")
+        if self.state.is_empty:
             self.query_one(Welcome).show(self.state)
         transcript.update_footers()
         self.query_one(StatusBar).show(self.state)
@@ -168,16 +175,24 @@ class ConversationScreen(ReadingScreen):
         self._place_stats()
 
     def action_ink(self, name: str) -> None:
-        named = {ink.name: ink for ink in INKS}
-        self._set_ink(named.get(name, next_ink(self.ink)))
+        self._set_ink(ink_named(name) if name else next_ink(self.ink))
 
     def action_next_ink(self) -> None:
         self._set_ink(next_ink(self.ink))
 
     def _set_ink(self, ink: Ink) -> None:
+        self._use_ink(ink)
+        self.notify(ink.meaning, title=f"ink: {ink.name}", timeout=2)
+
+    def _draw_at(self, rate: int) -> None:
+        if self._frames is not None:
+            self._frames.stop()
+        self.frame_clock = FrameClock(1 / rate)
+        self._frames = self.set_interval(1 / rate, self.tick)
+
+    def _use_ink(self, ink: Ink) -> None:
         self.ink = ink
         self.query_one(Transcript).set_ink(ink)
-        self.notify(ink.meaning, title=f"ink: {ink.name}", timeout=2)
 
     def action_toggle_stats(self) -> None:
         if self.size.width < STATS_FROM_WIDTH:

@@ -18,7 +18,7 @@ from mlxspec_app.desk import Desk
 from mlxspec_app.messages import Message, said
 from mlxspec_app.recollect import recollect
 from mlxspec_app.safe_text import safe_line
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.room import RoomScreen
 from mlxspec_app.session import (
     ChatCleared,
     ChatCut,
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _MOVES = (TurnStarted, GenerationStarted, ReplyDiscarded, ChatCleared, ChatOpened, ChatCut)
 
 
-class KeepingScreen(ConversationScreen):
+class KeepingScreen(RoomScreen):
     """A conversation that is kept, among others that were.
 
     Attributes:
@@ -128,13 +128,6 @@ class KeepingScreen(ConversationScreen):
         """Give waiting messages back to be edited: what they followed is not what it was."""
         self.query_one(Prompt).restore("\n".join(self.state.queue))
         self.state.queue.clear()
-
-    def after_order(self) -> None:
-        """Show what an order to the session has changed."""
-        self.wake()
-        self.tick()
-        self.refresh_bindings()
-        self.update_panels()
 
     @work(exclusive=True, group="standing")
     async def look_around(self) -> None:

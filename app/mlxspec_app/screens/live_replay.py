@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from mlxspec.events import Event
+from mlxspec_app.app_choices import choices_of
 from mlxspec_app.keymap import key_list
 from mlxspec_app.keymap_recordings import REPLAY
 from mlxspec_app.replay import ReplaySession
@@ -50,7 +51,7 @@ class LiveReplayScreen(ReplayScreen):
 
     def active_keys(self) -> list[Key]:
         others = [binding for binding in REPLAY if binding.id != "replay.quit"]
-        return [Key(*row) for row in key_list((_BACK, *others))]
+        return [Key(*row) for row in key_list((_BACK, *others), choices_of(self.app).keys)]
 
     def update_panels(self) -> None:
         super().update_panels()

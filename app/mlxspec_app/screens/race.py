@@ -8,7 +8,9 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Footer, Static
 
-from mlxspec_app.inks import INKS, next_ink
+from mlxspec_app.app_choices import choices_of
+from mlxspec_app.frame_rate import frames_per_s
+from mlxspec_app.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.keymap import key_list
 from mlxspec_app.keymap_recordings import RACE
 from mlxspec_app.race import Race
@@ -21,7 +23,6 @@ from mlxspec_app.widgets.race_lane import RaceLane
 from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.what_if_panel import WhatIfPanel
 
-FRAMES_PER_S = 30
 FIGURES_PER_S = 5
 
 
@@ -49,8 +50,10 @@ class RaceScreen(SteadyScreen[None]):
 
     def on_mount(self) -> None:
         self.race.go_to(0.0)
+        settings = choices_of(self.app).settings
+        self._use_ink(ink_named(settings.ink))
+        self.set_interval(1 / frames_per_s(settings), self.tick)
         self.race.playhead.paused = self.app.animation_level == "none"  # then it runs when asked to
-        self.set_interval(1 / FRAMES_PER_S, self.tick)
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
         self.call_after_refresh(self._show_now)
 
@@ -99,9 +102,7 @@ class RaceScreen(SteadyScreen[None]):
         self.query_one(WhatIfPanel).move(step)
 
     def action_next_ink(self) -> None:
-        self._ink = next_ink(self._ink)
-        for lane in self.query(RaceLane):
-            lane.set_ink(self._ink)
+        self._use_ink(next_ink(self._ink))
         self.notify(self._ink.meaning, title=f"ink: {self._ink.name}", timeout=2)
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
@@ -114,7 +115,13 @@ class RaceScreen(SteadyScreen[None]):
                 transcript.follow()
 
     def action_help(self) -> None:
-        self.app.push_screen(HelpScreen([Key(*row) for row in key_list(RACE)]))
+        rows = key_list(RACE, choices_of(self.app).keys)
+        self.app.push_screen(HelpScreen([Key(*row) for row in rows]))
+
+    def _use_ink(self, ink: Ink) -> None:
+        self._ink = ink
+        for lane in self.query(RaceLane):
+            lane.set_ink(ink)
 
     def _show_text(self) -> None:
         for lane in self.query(RaceLane):

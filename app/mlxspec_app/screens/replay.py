@@ -6,6 +6,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from mlxspec_app.app_choices import choices_of
 from mlxspec_app.keymap import key_list
 from mlxspec_app.keymap_recordings import REPLAY
 from mlxspec_app.replay import ReplaySession
@@ -51,7 +52,7 @@ class ReplayScreen(ConversationScreen):
         yield Transport(self.recording)
 
     def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in key_list(REPLAY)]
+        return [Key(*row) for row in key_list(REPLAY, choices_of(self.app).keys)]
 
     def tick(self) -> None:
         state = self.recording.rewound()

@@ -145,6 +145,15 @@ class Reader:
         where = "WHERE message.id IN (SELECT node FROM above) ORDER BY message.id"
         return self._messages(where, (message,), _UPWARDS)
 
+    def recent_turns(self, limit: int = 200) -> list[str]:
+        """Return what the user said last, oldest first, in all chats that are not deleted."""
+        rows = self._rows(
+            "SELECT text FROM message JOIN chat ON chat.id = message.chat "
+            "WHERE role = 'user' AND deleted IS NULL ORDER BY message.id DESC LIMIT ?",
+            (limit,),
+        )
+        return [text for (text,) in reversed(rows)]
+
     def siblings(self, message: int) -> list[StoredMessage]:
         """Return the messages with the same parent, oldest first, this one included."""
         this = self.message(message)

@@ -158,8 +158,9 @@ class Recorder:
 
     def _begin_trace(self, reply: int) -> None:
         if self._traces is not None:
+            prompt = [TurnStarted("system", self.system)] if self.system else []
             turn = [self._turn] if self._turn is not None else []
-            self.writer.set_trace(reply, self._traces.begin(reply, turn))
+            self.writer.set_trace(reply, self._traces.begin(reply, [*prompt, *turn]))
 
     def _extend(self, text: str) -> None:
         if self._reply is None or not text:

@@ -1,9 +1,13 @@
-"""The commands that a line may become, listed above the prompt while it is typed."""
+"""What a line may become, commands or names of files, listed above the prompt as it is typed."""
+
+from pathlib import Path
 
 from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.commands import Command, matching
+from mlxspec_app.mentions import begun_mention, matching_files
+from mlxspec_app.safe_text import safe_line
 
 _MOST_ROWS = 6
 
@@ -18,22 +22,30 @@ class CommandHints(Static):
     def __init__(self) -> None:
         """Make a list that shows nothing."""
         super().__init__()
+        self._line = ""
         self._matching: tuple[Command, ...] = ()
+        self._files: list[str] = []
 
     @property
     def best(self) -> str:
         """What Tab makes of the line, "" where nothing matches."""
+        if self._files:
+            name = self._files[0]
+            begun = self._line.rpartition("@")[0]
+            return f"{begun}@{name}" if name.endswith("/") else f"{begun}@{name} "
         if not self._matching:
             return ""
         command = self._matching[0]
         return f"/{command.name} " if command.argument else f"/{command.name}"
 
     def show(self, line: str) -> None:
+        self._line, mention = line, begun_mention(line)
         found = tuple(matching(line))
-        if found != self._matching:
-            self._matching = found
-            self.display = bool(found)
-            self.update(Content("\n").join(_rows(found)))
+        files = [] if mention is None else matching_files(mention, Path.cwd())
+        if (found, files) != (self._matching, self._files):
+            self._matching, self._files = found, files
+            self.display = bool(found or files)
+            self.update(Content("\n").join(_rows(found) or _file_rows(files)))
 
 
 def _rows(commands: tuple[Command, ...]) -> list[Content]:
@@ -50,3 +62,13 @@ def _rows(commands: tuple[Command, ...]) -> list[Content]:
     if len(commands) > _MOST_ROWS:
         rows.append(Content.styled(f"… {len(commands) - _MOST_ROWS} more", "$spec-muted"))
     return rows
+
+
+def _file_rows(names: list[str]) -> list[Content]:
+    return [
+        Content.assemble(
+            (f"@{safe_line(name)}", "$foreground" if number else "$foreground bold"),
+            ("" if number else "   Tab", "$spec-muted"),
+        )
+        for number, name in enumerate(names)
+    ]

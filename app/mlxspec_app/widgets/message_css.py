@@ -37,4 +37,10 @@ TokenMessage.-said {
     background: $surface;
     .token-message--gutter { color: $foreground; text-style: bold; }
 }
+TokenMessage.-system {
+    border: round $border-blurred;
+    border-title-color: $spec-muted;
+    background: $background;
+    .token-message--gutter { color: $spec-muted; text-style: none; }
+}
 """

@@ -7,11 +7,12 @@ from mlxspec_app.model_rows import load_trouble
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.state import ChatState
 
+_MOST_NOTICES = 3
 _MOST_QUEUED = 3
 
 
 class NoticeRows(Static):
-    """Shows the last notice and the queue; takes no room while there is neither."""
+    """Shows the last notices and the queue; takes no room while there is neither."""
 
     DEFAULT_CSS = """
     NoticeRows { height: auto; max-height: 6; padding: 0 1; display: none; }
@@ -42,7 +43,7 @@ class NoticeRows(Static):
 def _troubles(state: ChatState) -> list[Content]:
     rows = [
         Content.assemble(("! ", "$spec-corrected bold"), (safe_line(notice), "$spec-corrected"))
-        for notice in state.notices[-1:]
+        for notice in state.notices[-_MOST_NOTICES:]
     ]
     failure = load_trouble(state)
     if failure is not None and state.messages:

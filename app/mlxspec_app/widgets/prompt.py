@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from mlxspec_app.ascii_filter import without_ascii
+from mlxspec_app.folds import Folds
 
 _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
@@ -48,6 +49,7 @@ class Prompt(TextArea):
             tab_behavior="focus",
             placeholder="Message …   Enter sends · Ctrl+J new line · / commands · F1 help",
         )
+        self._folds = Folds()
         self._sent: list[str] = []
         self._recalled = 0
 
@@ -68,17 +70,29 @@ class Prompt(TextArea):
         event.stop()
         event.prevent_default()
 
+    def on_paste(self, event: events.Paste) -> None:
+        """Let a line stand for a long text."""
+        folded = self._folds.fold(event.text)
+        if "\n" in event.text and "\n" not in folded:
+            event.stop()
+            event.prevent_default()
+            self.replace(folded, *self.selection)
+
+    def remember(self, texts: Sequence[str]) -> None:
+        """Take up what was sent in earlier sessions, oldest first."""
+        self._sent[:0] = texts
+
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = super().get_line_filters()
         return without_ascii(filters) if self.text else filters  # the placeholder is our own
 
     def restore(self, text: str) -> None:
         """Put text back that was to be sent, before what has been typed since."""
-        self.text = "\n".join(part for part in (text, self.text) if part)
+        self.text = "\n".join(part for part in (self._folds.fold(text), self.text) if part)
         self.move_cursor(self.document.end)
 
     def _submit(self) -> None:
-        text = self.text.strip()
+        text = self._folds.unfold(self.text.strip())
         if not text:
             return
         self._sent.append(text)
@@ -88,9 +102,14 @@ class Prompt(TextArea):
 
     def _may_recall(self) -> bool:
         """Whether the text is not the user's own unsent work."""
-        return not self.text or (self._recalled > 0 and self.text == self._sent[-self._recalled])
+        is_recalled = self._recalled > 0 and self.text == self._recalled_text
+        return not self.text or is_recalled
+
+    @property
+    def _recalled_text(self) -> str:
+        return self._folds.fold(self._sent[-self._recalled])
 
     def _recall(self, step: int) -> None:
         self._recalled = min(len(self._sent), max(0, self._recalled + step))
-        self.text = self._sent[-self._recalled] if self._recalled else ""
+        self.text = self._recalled_text if self._recalled else ""
         self.move_cursor(self.document.end)

@@ -9,6 +9,8 @@ from mlxspec_app.safe_text import safe_line
 from mlxspec_app.state import ChatState
 
 _METER_CELLS = 10
+_NEARLY_FULL = 0.9
+_FULL_SIGN = "! "
 _GAP = 3
 _NAME_CELLS = 40
 _NAME = " mlxspec "
@@ -78,13 +80,14 @@ def _models(state: ChatState) -> Part:
 
 
 def _meter(used: int, length: int) -> str:
-    return f"ctx {meter(used / length, _METER_CELLS)} {count(used)}/{count(length)}"
+    sign = _FULL_SIGN if used / length >= _NEARLY_FULL else ""
+    return f"{sign}ctx {meter(used / length, _METER_CELLS)} {count(used)}/{count(length)}"
 
 
 def _styled(part: Part) -> Content:
     if "tok/s" in part.text:
         return Content.styled(part.text, "$foreground bold")
-    if part.text == "spec off":
+    if part.text == "spec off" or part.text.startswith(_FULL_SIGN):
         return Content.styled(part.text, "$spec-corrected bold")
     if " ◂ " in part.text:
         target, _, drafter = part.text.partition(" ◂ ")

@@ -173,6 +173,8 @@ class TokenMessage(Widget):
         """
         if not self.is_attached:  # it was removed, and the screen is not laid out without it yet
             return [Strip.blank(crop.width)] * crop.height
+        if self.styles.border_top[0]:
+            return super().render_lines(crop)  # which draws the frame around them
         strips = [self.render_line(y) for y in crop.line_range]
         for line_filter in self.get_line_filters():
             background = self.background_colors[1]

@@ -266,6 +266,11 @@ class Transcript(Stream, can_focus=False):
 
     def _make(self, message: Message) -> list[Widget]:
         widget = TokenMessage(said=not isinstance(message, Reply))
+        if message.role == "system":
+            widget.add_class("-system")
+            widget.border_title = (
+                "system prompt" if message.text else "the model's own system prompt"
+            )
         widget.set_ink(self._ink)
         widget.extend(message.spans)
         self._widgets[message.number] = widget

@@ -19,7 +19,6 @@ from mlxspec_app.ages import ago
 from mlxspec_app.bars import meter
 from mlxspec_app.phrases import size
 from mlxspec_app.safe_text import safe_line, safe_text
-from mlxspec_app.session import LoadProgress
 from mlxspec_app.state import ChatState
 from mlxspec_app.store.records import ChatSummary, Overview
 from mlxspec_app.widgets.legend import legend
@@ -124,6 +123,7 @@ class Welcome(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
         yield Static(Content("\n").join(legend(kept_only=True)), id="legend")
+        yield Static(id="system")
         yield Static(id="kept")
         yield Static(id="progress")
         if self._examples:
@@ -132,6 +132,9 @@ class Welcome(VerticalScroll, can_focus=False):
 
     def show(self, state: ChatState) -> None:
         self.query_one("#progress", Static).update(_progress(state))
+        prompt = self.query_one("#system", Static)
+        prompt.display = bool(state.system)
+        prompt.update(_system(state.system))
         for options in self.query("#examples"):
             options.display = state.phase == "ready"
         for options in self.query("#ways-out").results(OptionList):
@@ -175,6 +178,10 @@ def _title() -> Content:
     )
 
 
+def _system(text: str) -> Content:
+    return Content.assemble(("system prompt: ", _MUTED), (safe_line(text), "$foreground"), "\n")
+
+
 def _option(example: Example) -> Content:
     return Content.assemble(
         (f"{example.kind:>5} ", "$foreground bold"),
@@ -212,11 +219,13 @@ def _progress(state: ChatState) -> Content:
             (safe_text(state.error), "$spec-rejected"),
         )
     if state.phase == "loading":
-        return _loading(state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model")
+        return loading_rows(state)
     return Content.styled("Type, or Tab for an example (↑ drafts well, ↓ hardly):", _MUTED)
 
 
-def _loading(progress: LoadProgress | None, target: str) -> Content:
+def loading_rows(state: ChatState) -> Content:
+    """Return how far the loading of the model is, in a row or two."""
+    progress, target = state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model"
     if progress is None or progress.total <= progress.done:
         return Content.styled(f"loading {target} …", "$foreground")
     share = progress.done / progress.total

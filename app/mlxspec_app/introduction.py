@@ -1,0 +1,68 @@
+"""What a newcomer is told about the machine and the model, as plain facts that the caller finds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_SHARE_FOR_WEIGHTS = 0.6  # of the memory; the rest is for the cache and everything else
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """Facts for the first run.
+
+    Attributes:
+        device: Name of the processor.
+        cores: CPU cores that can be used.
+        memory_gb: Memory of the machine.
+        computes_on: "CPU", "Metal" or "CUDA".
+        blas: Library of the matrix products on a CPU, or "".
+        is_slow: Whether that library makes drafts useless.
+        model: Name of the model.
+        model_gb: Size of its weights, or None while that is not known.
+        has_model: Whether it is on this disk.
+    """
+
+    device: str
+    cores: int
+    memory_gb: float
+    computes_on: str
+    blas: str
+    is_slow: bool
+    model: str
+    model_gb: float | None
+    has_model: bool
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the model fits in memory; None where its size is not known."""
+        if self.model_gb is None:
+            return None
+        return self.model_gb <= self.memory_gb * _SHARE_FOR_WEIGHTS
+
+    def machine_lines(self) -> Iterator[str]:
+        """Yield what is to be said of the machine."""
+        yield f"{self.device}, {self.cores} cores, {self.memory_gb:.0f} GB of memory"
+        where = f"with {self.blas}" if self.blas else ""
+        yield f"MLX computes on {self.computes_on} {where}".strip() + "."
+        if self.is_slow:
+            yield (
+                "That library checks n guesses no faster than n words, so drafting cannot pay: "
+                "`mlxspec doctor` says how to get a faster one."
+            )
+        else:
+            yield "Checking several guesses at once costs hardly more than one: drafting can pay."
+
+    def model_lines(self) -> Iterator[str]:
+        """Yield what is to be said of the model."""
+        size = "" if self.model_gb is None else f", {_gigabytes(self.model_gb)}"
+        yield f"{self.model}{size}"
+        if self.fits is False:
+            yield "It may not fit in memory: a smaller or more quantised one is safer."
+        elif self.fits:
+            yield "It fits in memory."
+        yield "It is on this disk." if self.has_model else "It is fetched now, this once."
+        yield "The drafter that is fastest here is found by measuring, once for each model."
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size:.1f} GB" if size >= 1 else f"{size * 1000:.0f} MB"

@@ -1,0 +1,108 @@
+"""The keys that the user chose: which of them can be used, and what is wrong with the others.
+
+A key can have one meaning where it is pressed, so keys are compared among the bindings of one
+screen. A choice that cannot be used leaves its action on the usual key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from textual.binding import Binding
+from textual.keys import key_to_character
+
+from mlxspec_app.keymap import CHAT, TRANSCRIPT
+from mlxspec_app.keymap_chats import HISTORY
+from mlxspec_app.keymap_models import MODELS
+from mlxspec_app.keymap_recordings import RACE, REPLAY
+
+_SCREENS: dict[str, tuple[Binding, ...]] = {
+    "chat": (*CHAT, *TRANSCRIPT),
+    "chats": HISTORY,
+    "models": MODELS,
+    "replay": REPLAY,
+    "race": RACE,
+}
+_OF_PROMPT = ("enter", "tab", "up", "down", "left", "right", "backspace", "delete", "space")
+
+
+@dataclass(frozen=True)
+class KeyChoices:
+    """What became of the keys that were chosen.
+
+    Attributes:
+        keys: Those that can be used, by the id of their binding.
+        troubles: What is wrong with the others, one sentence each.
+    """
+
+    keys: dict[str, str]
+    troubles: tuple[str, ...] = ()
+
+
+def all_bindings() -> dict[str, Binding]:
+    """Return every binding that can have another key, by its id."""
+    bindings = (binding for table in _SCREENS.values() for binding in table)
+    return {binding.id: binding for binding in bindings if binding.id is not None}
+
+
+def usable_keys(chosen: Mapping[str, str]) -> KeyChoices:
+    """Return which of the chosen keys can be used.
+
+    Args:
+        chosen: Keys with commas between, by the id of a binding; the first ones come first.
+    """
+    known = all_bindings()
+    keys: dict[str, str] = {}
+    troubles = []
+    for name, wanted in chosen.items():
+        if name not in known:
+            troubles.append(f"keys: {name} is not the id of an action; F5 lists them")
+            continue
+        typed = [key for key in wanted.split(",") if _is_for_typing(name, key)]
+        if typed:
+            troubles.append(f"keys: {name} cannot be {typed[0]}, which the prompt needs")
+            continue
+        keys[name] = wanted
+    while (clash := _find_clash(keys)) is not None:
+        troubles.append(clash.describe(known[clash.name].key))
+        del keys[clash.name]
+    return KeyChoices(keys, tuple(troubles))
+
+
+@dataclass(frozen=True)
+class _Clash:
+    """A chosen key of an action that another action has already."""
+
+    name: str
+    key: str
+    other: str
+    screen: str
+
+    def describe(self, usual: str) -> str:
+        return (
+            f"keys: {self.key} is {self.other} in the {self.screen} already; {self.name} stays "
+            f"on {usual}"
+        )
+
+
+def _find_clash(chosen: Mapping[str, str]) -> _Clash | None:
+    for screen, table in _SCREENS.items():
+        owners: dict[str, str] = {}
+        # what was not chosen comes first: it is the choice that has to give way
+        for binding in sorted(table, key=lambda binding: _rank(chosen, binding.id or "")):
+            name = binding.id or ""
+            for key in chosen.get(name, binding.key).split(","):
+                owner = owners.setdefault(key_to_character(key) or key, name)
+                if owner != name:
+                    return _Clash(name, key, owner, screen)
+    return None
+
+
+def _rank(chosen: Mapping[str, str], name: str) -> int:
+    return list(chosen).index(name) + 1 if name in chosen else 0
+
+
+def _is_for_typing(name: str, key: str) -> bool:
+    """Whether a key of the chat's own would be missed in its prompt."""
+    character = key_to_character(key)
+    is_of_prompt = key in _OF_PROMPT or (character is not None and character.isprintable())
+    return is_of_prompt and name in {binding.id for binding in CHAT}

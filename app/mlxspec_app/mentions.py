@@ -1,0 +1,87 @@
+"""Files in a message: `@notes.txt` brings the text of the file along, in a block below it.
+
+What follows an @ at the beginning of a word is a file if there is one, and has to be one if it
+looks like a path; `@anna` stays what it is.
+"""
+
+import os
+import re
+from pathlib import Path
+
+_MENTION = re.compile(r"(?<!\S)@(\S+)")
+_LOOKS_LIKE_A_FILE = re.compile(r".*/.*|.*\.[A-Za-z]\w{0,4}")
+_MOST_BYTES = 100_000
+_MOST_MATCHES = 6
+
+
+class MentionError(ValueError):
+    """A file that a message names cannot be brought along."""
+
+
+def with_files(text: str, folder: Path) -> str:
+    """Return the message with the text of the files it names.
+
+    Args:
+        text: The message.
+        folder: Where names begin.
+
+    Raises:
+        MentionError: A file is not there, cannot be read, is too large or is no text.
+    """
+    names = list(dict.fromkeys(_MENTION.findall(text)))
+    blocks = [block for name in names if (block := _block(name, folder))]
+    return "\n\n".join([text, *blocks])
+
+
+def begun_mention(line: str) -> str | None:
+    """Return the name that is being typed after an @ at the end of a line, or None."""
+    found = re.search(r"(?<!\S)@(\S*)\Z", line)
+    return found[1] if found else None
+
+
+def matching_files(start: str, folder: Path) -> list[str]:
+    """Return names of files and folders that begin so, folders with a slash at the end."""
+    head, slash, tail = start.rpartition("/")
+    try:
+        entries = sorted(os.scandir(_path(head + slash or ".", folder)), key=lambda e: e.name)
+    except OSError:
+        return []
+    names = [
+        f"{head}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in entries
+        if entry.name.startswith(tail) and (tail or not entry.name.startswith("."))
+    ]
+    return [name for name in names if not re.search(r"\s", name)][:_MOST_MATCHES]
+
+
+def _path(name: str, folder: Path) -> Path:
+    return folder / Path(name).expanduser()
+
+
+def _block(name: str, folder: Path) -> str:
+    path = _path(name, folder)
+    if not path.is_file():
+        if path.is_dir() or _LOOKS_LIKE_A_FILE.fullmatch(name):
+            kind = "is a folder" if path.is_dir() else "is not there"
+            raise MentionError(f"the file {name} {kind}; @ and a space send it as it is written")
+        return ""
+    content = _read(path, name)
+    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", content)), 3)
+    return f"{name}:\n{fence}\n{content.rstrip()}\n{fence}"
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise MentionError(f"the file {name} cannot be read: {error.strerror}") from error
+    if len(data) > _MOST_BYTES:
+        raise MentionError(f"the file {name} is larger than {_MOST_BYTES // 1000} kB")
+    try:
+        content = data.decode()
+    except UnicodeDecodeError:
+        content = "\0"
+    if "\0" in content:
+        raise MentionError(f"the file {name} is not UTF-8 text")
+    return content

@@ -1,0 +1,111 @@
+"""The question what to do when the chat no longer fits the model's context."""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Checkbox, OptionList, Static
+from textual.widgets.option_list import Option
+
+from mlxspec_app.context_keeper import Way
+
+_MUTED = "$spec-muted"
+_NAMES: dict[Way, str] = {
+    "drop": "Leave out the oldest turns",
+    "rotate": "Go on with a rotating cache",
+    "new": "Begin a new chat with this message",
+}
+_MEANINGS: dict[Way, str] = {
+    "drop": "The model no longer sees them. What it says to the rest stays exactly its own.",
+    "rotate": "It is loaded anew, and forgets its oldest tokens as it writes. This changes what "
+    "the target itself says; drafts still change nothing.",
+    "new": "The model sees nothing of the earlier turns.",
+}
+
+
+class ContextAnswer(NamedTuple):
+    """What the user wants.
+
+    Attributes:
+        way: What to do.
+        is_for_good: Whether to do so from now on without asking.
+    """
+
+    way: Way
+    is_for_good: bool
+
+
+class ContextFullScreen(ModalScreen[ContextAnswer | None]):
+    """Asks; Escape leaves the turn unanswered."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Leave it"),
+        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    ContextFullScreen {
+        align: center middle;
+        & > Vertical {
+            width: 90%;
+            max-width: 72;
+            height: auto;
+            max-height: 100%;
+            padding: 0 1;
+            background: $background;
+            border: round $border;
+            overflow-y: auto;
+        }
+        & OptionList, & OptionList:focus {
+            height: auto;
+            margin: 1 0;
+            padding: 0;
+            border: none;
+            background: $background;
+            background-tint: $background 0%;
+            & > .option-list--option { padding: 0 1; }
+            & > .option-list--option-highlighted { background: $spec-line; text-style: none; }
+        }
+        & Checkbox, & Checkbox:focus {
+            border: none;
+            padding: 0;
+            background: $background;
+        }
+    }
+    """
+
+    def __init__(self, ways: Sequence[Way], context_length: int) -> None:
+        """Ask which of these ways to take.
+
+        Args:
+            ways: What would help.
+            context_length: Tokens that fit, or 0 where that is not known.
+        """
+        super().__init__()
+        self._ways = ways
+        self._context_length = context_length
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(self._question())
+            yield OptionList(*(Option(_option(way), way) for way in self._ways))
+            yield Checkbox("do so from now on (F5 changes it)", value=True)
+            yield Static(Content.styled("Enter takes one · Tab, Space · Esc leaves it", _MUTED))
+
+    @on(OptionList.OptionSelected)
+    def _answer(self, event: OptionList.OptionSelected) -> None:
+        is_for_good = self.query_one(Checkbox).value
+        self.dismiss(ContextAnswer(self._ways[event.option_index], is_for_good))
+
+    def _question(self) -> Content:
+        limit = f" of {self._context_length} tokens" if self._context_length else ""
+        fits = "The chat no longer fits" if "new" in self._ways else "This message alone exceeds"
+        return Content.styled(f"{fits} the model's context{limit}.", "$foreground bold")
+
+
+def _option(way: Way) -> Content:
+    return Content.assemble((_NAMES[way], "$foreground bold"), "\n", (_MEANINGS[way], _MUTED))

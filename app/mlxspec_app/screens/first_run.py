@@ -1,0 +1,126 @@
+"""The first run: the machine, the model and the colours, on three cards that can be skipped.
+
+The model is loaded meanwhile; how far that is stands below the cards.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import ContentSwitcher, Footer, Static
+
+from mlxspec_app.introduction import Introduction
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.legend_film import LegendFilm
+from mlxspec_app.widgets.welcome import loading_rows
+
+_CARDS = ("machine", "model", "colours")
+_MUTED = "$spec-muted"
+_NEWS_PER_S = 5
+
+
+class FirstRunScreen(ModalScreen[None]):
+    """Shown once, before the first chat."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,right,space", "turn(1)", "Next", priority=True),
+        Binding("left", "turn(-1)", "Back", priority=True, key_display="←"),
+        Binding("escape", "dismiss", "Skip"),
+        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    FirstRunScreen {
+        align: center middle;
+        background: $background;
+        & > VerticalScroll {
+            width: 100%;
+            max-width: 80;
+            height: 1fr;
+            padding: 1 2;
+            scrollbar-size-vertical: 1;
+        }
+        &.-short > VerticalScroll { padding: 0 2; }
+        & #card-title { height: auto; margin: 0 0 1 0; }
+        & ContentSwitcher { height: auto; }
+        & ContentSwitcher > Static { height: auto; }
+        & > #loading { width: 100%; max-width: 80; height: auto; padding: 0 2 1 2; }
+    }
+    """
+
+    def __init__(self, find_facts: Callable[[], Introduction], state: ChatState) -> None:
+        """Make the screen over a chat whose session loads its model.
+
+        Args:
+            find_facts: Returns what there is to tell; called in a thread, as it may take a while.
+            state: What is known about the session, now and later.
+        """
+        super().__init__()
+        self._find_facts = find_facts
+        self._state = state
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(id="card-title")
+            with ContentSwitcher(initial=_CARDS[0]):
+                yield Static("looking …", id="machine")
+                yield Static("looking …", id="model")
+                yield LegendFilm(id="colours")
+        yield Static(id="loading")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.run_worker(self._look, thread=True, exit_on_error=False)
+        self.set_interval(1 / _NEWS_PER_S, self.tick)
+        self._show_title()
+        self.tick()
+
+    def tick(self) -> None:
+        """Show how far the model is."""
+        self.query_one("#loading", Static).update(_progress(self._state))
+
+    def action_turn(self, step: int) -> None:
+        cards = self.query_one(ContentSwitcher)
+        place = _CARDS.index(cards.current or _CARDS[0]) + step
+        if place >= len(_CARDS):
+            self.dismiss()
+            return
+        cards.current = _CARDS[max(0, place)]
+        self._show_title()
+        if cards.current == _CARDS[-1]:
+            self.query_one(LegendFilm).begin()
+
+    def _show_title(self) -> None:
+        titles = {
+            "machine": "This machine",
+            "model": "The model that will answer",
+            "colours": "A reply, and who wrote each word of it",
+        }
+        current = self.query_one(ContentSwitcher).current or _CARDS[0]
+        number = f"{_CARDS.index(current) + 1} of {len(_CARDS)}  "
+        title = Content.assemble((number, _MUTED), (titles[current], "$foreground bold"))
+        self.query_one("#card-title", Static).update(title)
+
+    def _look(self) -> None:
+        facts = self._find_facts()
+        if self.is_mounted:
+            self.app.call_from_thread(self._show_facts, facts)
+
+    def _show_facts(self, facts: Introduction) -> None:
+        for card, lines in (("machine", facts.machine_lines()), ("model", facts.model_lines())):
+            first, *rest = (safe_line(line) for line in lines)
+            text = Content.assemble((first, "$foreground"), ("\n\n" + "\n".join(rest), _MUTED))
+            for place in self.query(f"#{card}").results(Static):
+                place.update(text)
+
+
+def _progress(state: ChatState) -> Content:
+    if state.phase == "loading":
+        return loading_rows(state)
+    if state.phase == "failed":
+        return Content.styled(f"✗ {safe_line(state.error)}", "$spec-rejected")
+    return Content.styled("the model is ready", "$spec-accepted")

@@ -1,0 +1,50 @@
+"""The question which key an action shall have: whatever is pressed next is the answer."""
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+
+class PressKeyScreen(ModalScreen[str | None]):
+    """Takes one key; Escape takes none."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    PressKeyScreen {
+        align: center middle;
+        & > Static {
+            width: auto;
+            max-width: 90%;
+            height: auto;
+            padding: 0 1;
+            background: $background;
+            border: round $border;
+        }
+    }
+    """
+
+    def __init__(self, meaning: str) -> None:
+        """Ask for the key of an action that does what `meaning` says."""
+        super().__init__()
+        self._meaning = meaning
+
+    def compose(self) -> ComposeResult:
+        yield Static(
+            Content.assemble(
+                ("Press the key for: ", "$foreground bold"),
+                (self._meaning, "$foreground"),
+                ("\nEsc leaves it as it is", "$spec-muted"),
+            )
+        )
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        self.dismiss(None if event.key == "escape" else event.key)

@@ -1,0 +1,189 @@
+"""The settings: every one with its value, changed by keys, in force and in the file at once."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widgets import Footer, Input, OptionList, Static
+
+from mlxspec_app.app_choices import choices_of
+from mlxspec_app.inks import ink_named
+from mlxspec_app.key_choices import all_bindings, usable_keys
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.screens.press_key import PressKeyScreen
+from mlxspec_app.screens.steady import SteadyScreen
+from mlxspec_app.setting_rules import Rule, Value
+from mlxspec_app.setting_values import read_typed, rule_of, value_of
+from mlxspec_app.setting_words import meaning_of
+from mlxspec_app.settings import KEYS, Settings
+from mlxspec_app.themes import THEMES
+from mlxspec_app.widgets.ink_sample import InkSample
+from mlxspec_app.widgets.setting_rows import detail, setting_options, setting_row, written
+
+
+class SettingList(OptionList):
+    """The rows; its keys change the one that is chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "screen.cycle(-1)", "Before", show=False),
+        Binding("right", "screen.cycle(1)", "Next", key_display="←→"),
+        Binding("enter", "select", "Change"),
+        Binding("delete,backspace", "screen.reset", "Default", key_display="Del"),
+    ]
+
+
+class SettingsScreen(SteadyScreen[None]):
+    """Shows and changes the settings."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f5", "leave", "Back"),
+        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(self, now: Mapping[str, str] | None = None) -> None:
+        """Make the screen; `now` are the settings that the next reply will have."""
+        super().__init__()
+        self._now = now or {}
+        self._bindings_by_id = all_bindings()
+        self._themes = tuple(theme.name for theme in THEMES)
+
+    def compose(self) -> ComposeResult:
+        choices = choices_of(self.app)
+        yield Static(_title(choices.settings_place), id="settings-title")
+        if self._now:
+            yield Static(_now_row(self._now), id="settings-now")
+        if choices.notices:
+            yield Static(_notice_rows(choices.notices), id="settings-notices")
+        yield SettingList(
+            *setting_options(choices.settings, self._bindings_by_id), id="settings-list"
+        )
+        yield InkSample(ink_named(choices.settings.ink))
+        yield Static(id="settings-detail")
+        yield Input(id="settings-field", compact=True)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).display = False
+        self.query_one(SettingList).focus()
+
+    @property
+    def _chosen(self) -> str:
+        """Name of the setting that is chosen."""
+        option = self.query_one(SettingList).highlighted_option
+        return (option.id or "") if option is not None else ""
+
+    @property
+    def _rule(self) -> Rule:
+        return rule_of(self._chosen, self._themes)
+
+    @on(SettingList.OptionHighlighted)
+    def _describe(self) -> None:
+        self._say()
+
+    @on(SettingList.OptionSelected)
+    def _select(self) -> None:
+        table, _, rest = self._chosen.partition(".")
+        if table == KEYS:
+            question = PressKeyScreen(self._bindings_by_id[rest].tooltip)
+            self.app.push_screen(question, self._take_key)
+        elif self._rule.choices or self._rule.kind is bool:
+            self.action_cycle(1)
+        else:
+            self._edit()
+
+    @on(Input.Submitted)
+    def _submit(self, event: Input.Submitted) -> None:
+        try:
+            value = read_typed(self._rule, event.value)
+        except ValueError as error:
+            self._say(f"{self._chosen} {error}")
+            return
+        self._stop_editing()
+        self._change(value)
+
+    def action_cycle(self, step: int) -> None:
+        """Give the chosen setting its next value, where there is a list of them."""
+        rule, value = self._rule, value_of(choices_of(self.app).settings, self._chosen)
+        value = self.app.theme if self._chosen == "theme" else value
+        if rule.kind is bool:
+            self._change(not value)
+        elif rule.choices:
+            place = rule.choices.index(str(value)) if value in rule.choices else -step
+            self._change(rule.choices[(place + step) % len(rule.choices)])
+
+    def action_reset(self) -> None:
+        if self._chosen:
+            self._change(None)
+
+    def action_leave(self) -> None:
+        if self.query_one(Input).display:
+            self._stop_editing()
+            self._say()
+        else:
+            self.dismiss()
+
+    def _edit(self) -> None:
+        field = self.query_one(Input)
+        field.value = written(value_of(choices_of(self.app).settings, self._chosen))
+        field.display = True
+        field.focus()
+        self.call_after_refresh(self.query_one(SettingList).scroll_to_highlight)
+
+    def _stop_editing(self) -> None:
+        self.query_one(Input).display = False
+        self.query_one(SettingList).focus()
+
+    def _take_key(self, key: str | None) -> None:
+        if key is None:
+            return
+        chosen = dict(choices_of(self.app).settings.keys)
+        before = usable_keys(chosen).troubles
+        chosen[self._chosen.partition(".")[2]] = key
+        troubles = [t for t in usable_keys(chosen).troubles if t not in before]
+        if troubles:
+            self._say(troubles[0])
+        else:
+            self._change(key)
+
+    def _change(self, value: Value | None) -> None:
+        name, choices = self._chosen, choices_of(self.app)
+        choices.change(name, value)
+        row = setting_row(choices.settings, name, self._bindings_by_id)
+        self.query_one(SettingList).replace_option_prompt(name, row)
+        self.query_one(InkSample).set_ink(ink_named(choices.settings.ink))
+        self._say()
+
+    def _say(self, error: str = "") -> None:
+        """Describe the chosen setting, or say what is wrong with what was given for it."""
+        name = self._chosen
+        if not name:
+            return
+        table, _, rest = name.partition(".")
+        if table == KEYS:
+            binding = self._bindings_by_id[rest]
+            meaning, default = binding.tooltip, binding.key
+        else:
+            meaning, default = meaning_of(name), written(value_of(Settings(), name)) or '""'
+        self.query_one("#settings-detail", Static).update(
+            detail(self._rule, meaning, default, error)
+        )
+
+
+def _title(place: str) -> Content:
+    return Content.assemble(
+        (" mlxspec ", "bold $background on $foreground"),
+        (" settings ", "$foreground on $spec-line"),
+        (f"  {safe_line(place)}", "$spec-muted"),
+    )
+
+
+def _now_row(now: Mapping[str, str]) -> Content:
+    figures = " · ".join(f"{name} {value}" for name, value in now.items())
+    return Content.styled(f"next reply: {figures}", "$spec-muted")
+
+
+def _notice_rows(notices: tuple[str, ...]) -> Content:
+    return Content.styled("\n".join(f"! {safe_line(n)}" for n in notices), "$spec-corrected")

@@ -1,0 +1,75 @@
+"""The rows of the settings: a name and a value each, under headings, and what is said of one."""
+
+from collections.abc import Mapping
+
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets.option_list import Option
+
+from mlxspec_app.keymap import key_name, shown_key
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.setting_rules import Rule, Value
+from mlxspec_app.setting_values import value_of
+from mlxspec_app.setting_words import SECTIONS
+from mlxspec_app.settings import KEYS, Settings
+
+_NAME_CELLS = 24
+_MUTED = "$spec-muted"
+_UNSET = {"theme": "the app's own", "model": "the default model"}
+
+
+def setting_options(settings: Settings, bindings: Mapping[str, Binding]) -> list[Option]:
+    """Return a row for every setting and every key, with a heading above each section."""
+    options: list[Option] = []
+    for heading, names in SECTIONS.items():
+        options.append(_heading(heading, is_first=not options))
+        options += [Option(setting_row(settings, name, bindings), name) for name in names]
+    options.append(_heading("Keys", is_first=False))
+    keys = [f"{KEYS}.{name}" for name in bindings]
+    return options + [Option(setting_row(settings, name, bindings), name) for name in keys]
+
+
+def setting_row(settings: Settings, name: str, bindings: Mapping[str, Binding]) -> Content:
+    """Return the row of a setting; what is not as usual stands out."""
+    table, _, rest = name.partition(".")
+    shown = _keys(settings, bindings[rest]) if table == KEYS else _shown(settings, name)
+    is_usual = value_of(settings, name) == value_of(Settings(), name)
+    return Content.assemble(
+        (f"  {rest or name}".ljust(_NAME_CELLS), "$foreground"),
+        (" " if is_usual else "*", "$spec-corrected"),
+        (f" {shown}", _MUTED if is_usual else "$foreground bold"),
+    )
+
+
+def detail(rule: Rule, meaning: str, default: str, error: str = "") -> Content:
+    """Return what is said of a setting: its meaning, what is allowed, and what went wrong."""
+    if error:
+        second = Content.assemble(
+            ("✗ ", "$spec-rejected bold"), (safe_line(error), "$spec-rejected")
+        )
+    else:
+        second = Content.styled(f"{rule.allowed}; default {default}", _MUTED)
+    return Content("\n").join([Content.styled(meaning, "$foreground"), second])
+
+
+def written(value: Value | None) -> str:
+    """Return a value as the file has it, without quotation marks."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(settings: Settings, name: str) -> str:
+    value = value_of(settings, name)
+    return _UNSET.get(name, '""') if value == "" else safe_line(written(value))
+
+
+def _keys(settings: Settings, binding: Binding) -> str:
+    chosen = settings.keys.get(binding.id or "", "")
+    if not chosen and binding.key_display:
+        return shown_key(binding)
+    return ", ".join(key_name(key) for key in (chosen or binding.key).split(","))
+
+
+def _heading(text: str, *, is_first: bool) -> Option:
+    return Option(
+        Content.styled(("" if is_first else "\n") + text, f"{_MUTED} bold"), disabled=True
+    )

@@ -1,0 +1,175 @@
+"""A chat that no longer fits: the user is asked once how to go on, and every way leads on."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from app_driver import ScriptedSession, running
+from app_live import PATIENCE_S
+
+from mlxspec.api import Options, prepare_loaded
+from mlxspec.conversation import Conversation
+from mlxspec.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec.reply import GenerationParams
+from mlxspec_app.bridge import EngineSession
+from mlxspec_app.desk import Desk
+from mlxspec_app.messages import Message, Reply, Span
+from mlxspec_app.places import find_places
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.session import (
+    ChatOpened,
+    ContextFull,
+    LoadFailed,
+    ModelChoice,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.settings import Settings, read_settings
+from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.status_bar import status_parts
+from tests.toy_chat import toy_target
+
+LOADED = ModelChoice("t", "pool")
+EARLIER = (
+    TurnStarted("user", "first"),
+    GenerationFinished(1.0, "stop", "answer"),
+)
+REFUSED = (
+    TurnStarted("user", "second"),
+    GenerationFailed(0.0, "the prompt has 9 tokens; t takes 8"),
+    ContextFull(8),
+)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(find_places(tmp_path))
+
+
+def session(*news, choice=LOADED):
+    return ScriptedSession(SessionOpening("t", "pool", choice), SessionReady(), *news)
+
+
+async def test_the_ways_to_go_on_are_asked_for(desk):
+    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+        assert isinstance(driver.app.screen, ContextFullScreen)
+        assert "no longer fits the model's context of 8 tokens" in driver.shown
+        for words in ("Leave out the oldest", "what the target itself says", "Begin a new chat"):
+            assert words in driver.shown
+
+
+@pytest.mark.parametrize(
+    ("downs", "policy", "orders"),
+    [
+        (0, "drop", [("forget_oldest", True), "regenerate"]),
+        (1, "rotate", [("load", ModelChoice("t", "pool", 8)), "regenerate"]),
+        (2, "new", ["new_chat", ("send", "second")]),
+    ],
+)
+async def test_the_answer_is_carried_out_and_kept(desk, downs, policy, orders):
+    scripted = session(*EARLIER, *REFUSED)
+    async with running(scripted, desk=desk) as driver:
+        await driver.press(*["down"] * downs, "enter")
+        assert isinstance(driver.app.screen, ChatScreen)
+        assert scripted.orders == ["start", *orders]
+        await driver.app.workers.wait_for_complete()
+    assert read_settings(desk.places.settings).settings.context_full == policy
+
+
+async def test_an_answer_for_once_is_not_kept(desk):
+    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+        await driver.press("tab", "space", "shift+tab", "enter")
+        driver.app.change("ink", "off")
+        assert driver.session.orders == ["start", ("forget_oldest", True), "regenerate"]
+        await driver.app.workers.wait_for_complete()
+    assert read_settings(desk.places.settings).settings.context_full == "ask"
+
+
+async def test_escape_leaves_the_turn_unanswered(desk):
+    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+        await driver.press("escape")
+        assert driver.session.orders == ["start"]
+        assert "the prompt has 9 tokens" in driver.shown
+
+
+async def test_what_was_answered_for_good_is_not_asked_again(desk):
+    desk.settings = Settings(context_full="new")
+    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+        assert isinstance(driver.app.screen, ChatScreen)
+        assert driver.session.orders == ["start", "new_chat", ("send", "second")]
+
+
+async def test_dropping_is_told_before_anything_is_said(desk):
+    desk.settings = Settings(context_full="drop")
+    async with running(session(), desk=desk) as driver:
+        assert driver.session.orders == [("forget_oldest", True), "start"]
+
+
+@pytest.mark.parametrize("policy", ["ask", "drop", "new"])
+async def test_a_message_that_is_too_long_alone_cannot_be_helped_by_leaving_out_others(
+    desk, policy
+):
+    desk.settings = Settings(context_full=policy)
+    async with running(session(*REFUSED), desk=desk) as driver:
+        assert isinstance(driver.app.screen, ContextFullScreen)
+        assert "This message alone exceeds" in driver.shown
+        assert "Begin a new chat" not in driver.shown
+
+
+async def test_a_rotating_cache_that_could_not_be_had_is_not_asked_for_again(desk):
+    desk.settings = Settings(context_full="rotate")
+    scripted = session(*REFUSED)
+    async with running(scripted, desk=desk) as driver:
+        rotating = replace(LOADED, max_kv_size=8)
+        assert scripted.orders[1:] == [("load", rotating), "regenerate"]
+        scripted.news = [
+            SessionOpening("t", "pool", rotating),
+            LoadFailed(rotating, "no room"),
+            SessionOpening("t", "pool", LOADED),
+            SessionReady(),
+            *REFUSED,
+        ]
+        await driver.settle()
+        assert len(scripted.orders) == 3
+        assert isinstance(driver.app.screen, ChatScreen)
+
+
+def open_toy(choice, on_progress):
+    options = Options(drafter="suffix", max_kv_size=choice.max_kv_size)
+    return Conversation(prepare_loaded(toy_target(max_position_embeddings=32), options).engine)
+
+
+def is_answered(state):
+    last = state.messages[-1] if state.messages else None
+    return isinstance(last, Reply) and last.reason is not None and state.messages[-2].text == "ab"
+
+
+async def until(driver, condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition(driver.screen.state):
+        assert time.monotonic() < deadline, driver.screen.state
+        await driver.settle()
+
+
+@pytest.mark.parametrize("policy", ["drop", "rotate", "new"])
+async def test_every_way_ends_in_an_answer_of_a_real_engine(desk, policy):
+    desk.settings = Settings(context_full=policy)
+    earlier = ChatOpened((Message("user", [Span("abc" * 5)]), Reply(spans=[Span("def" * 4)])))
+    live = EngineSession(open_toy, GenerationParams(max_tokens=4))
+    try:
+        async with running(live, desk=desk) as driver:
+            live.open_chat(earlier)
+            await until(driver, lambda state: len(state.messages) == 2)
+            await driver.say("ab")
+            await until(driver, is_answered)
+            assert driver.screen.state.reply.error == ""
+            assert driver.screen.state.reply.rounds
+    finally:
+        live.close()
+
+
+@pytest.mark.parametrize(("used", "sign"), [(89, "ctx"), (90, "! ctx"), (100, "! ctx")])
+def test_a_context_that_is_nearly_full_is_marked(used, sign):
+    state = ChatState(target="t", context=used, context_length=100)
+    assert status_parts(state)[-1].text.startswith(sign)

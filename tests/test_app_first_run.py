@@ -1,0 +1,127 @@
+"""The first run: three cards, shown once, while the model is loaded."""
+
+from dataclasses import replace
+
+import pytest
+from app_driver import ScriptedSession, running
+
+from mlxspec.commands.introducing import introduce
+from mlxspec_app.desk import Desk, find_desk
+from mlxspec_app.introduction import Introduction
+from mlxspec_app.places import find_places
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.first_run import FirstRunScreen
+from mlxspec_app.session import LoadProgress, SessionOpening, SessionReady
+from mlxspec_app.settings import Settings
+from mlxspec_app.widgets.legend_film import LegendFilm
+from mlxspec_app.widgets.token_message import TokenMessage
+
+FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, False)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(find_places(tmp_path), Settings(reduced_motion=True), is_new=True)
+
+
+def first_run(desk, **options):
+    news = (SessionOpening("Small", "auto"), LoadProgress(10_000_000, 98_000_000))
+    return running(ScriptedSession(*news), desk=desk, introduce=lambda: FACTS, **options)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
+async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(desk, size):
+    async with first_run(desk, size=size) as driver:
+        await driver.app.workers.wait_for_complete()
+        await driver.settle()
+        assert "1 of 3" in driver.shown
+        assert "A chip, 8 cores, 16 GB" in driver.shown
+        await driver.press("enter")
+        assert "Small, 100 MB" in driver.shown
+        assert "It is fetched now, this once." in driver.shown
+        await driver.press("enter")
+        assert "The sea is a vast and mysterious realm" in driver.shown
+        assert "drafted, and the target agreed" in driver.shown
+        await driver.press("enter")
+        assert isinstance(driver.app.screen, ChatScreen)
+
+
+async def test_escape_skips_and_left_goes_back(desk):
+    async with first_run(desk) as driver:
+        await driver.press("enter", "left", "left")
+        assert "1 of 3" in driver.shown
+        await driver.press("escape")
+        assert isinstance(driver.app.screen, ChatScreen)
+
+
+async def test_the_model_is_loaded_meanwhile(desk):
+    async with first_run(desk) as driver:
+        assert driver.session.orders == ["start"]
+        driver.app.screen_stack[0].tick()
+        driver.app.screen.tick()
+        await driver.settle()
+        assert "10 MB of 98 MB" in driver.shown
+        driver.session.news = [SessionReady()]
+        driver.app.screen_stack[0].tick()
+        driver.app.screen.tick()
+        await driver.settle()
+        assert "the model is ready" in driver.shown
+
+
+async def test_the_reply_is_written_as_it_was_recorded(desk):
+    desk.settings = Settings()
+    async with first_run(desk) as driver:
+        await driver.press("enter", "enter")
+        film = driver.app.screen.query_one(LegendFilm)
+        assert film.query_one(TokenMessage).num_spans < 5
+
+
+async def test_it_is_shown_once(tmp_path):
+    async with running(
+        ScriptedSession(), desk=find_desk(tmp_path), introduce=lambda: FACTS
+    ) as driver:
+        assert isinstance(driver.app.screen, FirstRunScreen)
+    find_places(tmp_path).store.touch()
+    assert not find_desk(tmp_path).is_new
+
+
+async def test_nothing_is_shown_to_those_who_have_chats(desk):
+    desk.is_new = False
+    async with first_run(desk) as driver:
+        assert isinstance(driver.app.screen, ChatScreen)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"is_slow": True}, "drafting cannot pay: `mlxspec doctor` says"),
+        ({"blas": "", "computes_on": "the GPU, by Metal"}, "MLX computes on the GPU, by Metal."),
+    ],
+)
+def test_the_machine_is_told_as_it_is(change, line):
+    assert line in "\n".join(replace(FACTS, **change).machine_lines())
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"model_gb": 12.0}, "It may not fit in memory"),
+        ({"model_gb": None, "has_model": True}, "It is on this disk."),
+        ({}, "It fits in memory."),
+    ],
+)
+def test_the_model_is_told_as_it_is(change, line):
+    assert line in "\n".join(replace(FACTS, **change).model_lines())
+
+
+def test_the_facts_are_those_of_this_machine_and_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    default = introduce("")
+    assert (default.model, default.has_model) == ("SmolLM2-135M-Instruct", False)
+    assert default.model_gb == pytest.approx(0.098, abs=0.001)
+    assert default.memory_gb > 0
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"0" * 2_000_000)
+    assert introduce(str(model)).model_gb == pytest.approx(0.002)
+    assert introduce("someone/else").has_model is False

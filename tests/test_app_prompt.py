@@ -1,0 +1,98 @@
+"""The prompt: long pastes, files, and what was sent in earlier sessions."""
+
+import pytest
+from app_driver import ScriptedSession, chat, running, texts
+from textual import events
+
+from mlxspec_app.desk import Desk
+from mlxspec_app.places import find_places
+from mlxspec_app.session import SessionReady
+from mlxspec_app.widgets.prompt import Prompt
+
+LONG = "line\n" * 211 + "end"
+
+
+async def paste(driver, text):
+    driver.app.post_message(events.Paste(text))
+    await driver.pilot.pause()
+
+
+async def test_a_long_paste_is_one_line_and_is_sent_whole():
+    async with running(ScriptedSession(SessionReady())) as driver:
+        await driver.press("a", "space")
+        await paste(driver, LONG)
+        assert driver.screen.query_one(Prompt).text == "a [Pasted 212 lines]"
+        await driver.press("enter")
+        assert driver.session.orders[-1] == ("send", f"a {LONG}")
+        await driver.press("up")
+        assert driver.screen.query_one(Prompt).text == "[Pasted 212 lines, 2]"
+
+
+async def test_a_short_paste_is_pasted():
+    async with running(ScriptedSession(SessionReady())) as driver:
+        await paste(driver, "one\ntwo")
+        assert driver.screen.query_one(Prompt).text == "one\ntwo"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("buy milk")
+    (tmp_path / "news").mkdir()
+    return tmp_path
+
+
+async def test_a_file_is_completed_and_sent_along(folder):
+    async with running(ScriptedSession(SessionReady())) as driver:
+        await driver.press(*"see @n")
+        await driver.settle()
+        assert "@news/   Tab" in driver.shown
+        await driver.press("o", "tab")
+        assert driver.screen.query_one(Prompt).text == "see @notes.txt "
+        await driver.press("enter")
+        assert driver.session.orders[-1] == (
+            "send",
+            "see @notes.txt\n\nnotes.txt:\n```\nbuy milk\n```",
+        )
+
+
+async def test_a_file_that_is_not_there_gives_the_message_back(folder):
+    async with running(ScriptedSession(SessionReady())) as driver:
+        await driver.say("see @milk.txt")
+        assert driver.session.orders == ["start"]
+        assert driver.screen.query_one(Prompt).text == "see @milk.txt"
+        assert "the file milk.txt is not there" in driver.shown
+
+
+async def test_what_was_sent_in_an_earlier_session_comes_back(tmp_path):
+    for said in ("one", "two"):
+        desk = Desk(find_places(tmp_path))
+        async with chat(desk=desk) as driver:
+            desk.keep_chats_of(driver.session)
+            await driver.say(said)
+        desk.close()
+    desk = Desk(find_places(tmp_path))
+    desk.keep_chats_of(ScriptedSession())
+    async with chat(desk=desk) as driver:
+        await driver.app.workers.wait_for_complete()
+        seen = []
+        for key in ("up", "up", "up"):
+            await driver.press(key)
+            seen.append(driver.screen.query_one(Prompt).text)
+        assert seen == ["two", "one", "one"]
+        assert texts(driver) == []
+    desk.close()
+
+
+@pytest.mark.parametrize("key", ["pageup", "pagedown"])
+async def test_the_transcript_is_read_while_the_prompt_has_the_focus(key):
+    async with chat(size=(60, 20)) as driver:
+        for _ in range(3):
+            await driver.say("Explain it.")
+        transcript = driver.screen.query_one("#transcript")
+        transcript.scroll_to(y=4, animate=False)
+        await driver.settle()
+        before = transcript.scroll_y
+        await driver.press(key)
+        assert isinstance(driver.app.focused, Prompt)
+        assert (transcript.scroll_y - before) * {"pageup": -1, "pagedown": 1}[key] > 0

@@ -1,0 +1,106 @@
+"""What the user chose is what the app does."""
+
+import pytest
+from app_driver import ScriptedSession, chat, running
+
+from mlxspec_app.desk import Desk, find_desk
+from mlxspec_app.places import find_places
+from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.session import SessionReady
+from mlxspec_app.settings import Settings, read_settings
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("TEXTUAL_THEME", raising=False)
+    return tmp_path
+
+
+def desk_with(folder, **settings):
+    return Desk(find_places(folder), Settings(**settings))
+
+
+async def test_the_chat_begins_as_the_settings_say(folder):
+    desk = desk_with(folder, theme="day", ink="off", reduced_motion=True)
+    async with chat(desk=desk) as driver:
+        assert driver.app.theme == "day"
+        assert driver.screen.ink.name == "off"
+        assert driver.app.animation_level == "none"
+
+
+async def test_a_theme_that_is_asked_for_comes_before_the_settings(folder, monkeypatch):
+    desk = desk_with(folder, theme="day")
+    async with chat(desk=desk, theme="mint") as driver:
+        assert driver.app.theme == "mint"
+        driver.app.change("theme", "day")
+        assert driver.app.theme == "day"
+    monkeypatch.setenv("TEXTUAL_THEME", "nord")
+    async with chat(desk=desk) as driver:
+        assert driver.app.theme == "nord"
+
+
+@pytest.mark.parametrize(("chosen", "ssh", "rate"), [(0, "", 30), (0, "yes", 15), (20, "yes", 20)])
+async def test_the_frame_rate_suits_the_connection_or_is_as_chosen(
+    folder, monkeypatch, chosen, ssh, rate
+):
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    if ssh:
+        monkeypatch.setenv("SSH_CONNECTION", ssh)
+    async with chat(desk=desk_with(folder, frame_rate=chosen)) as driver:
+        assert driver.screen._frames._interval == pytest.approx(1 / rate)
+
+
+async def test_a_chosen_key_does_what_the_usual_one_did(folder):
+    desk = desk_with(folder, keys={"app.help": "f9"})
+    async with chat(desk=desk) as driver:
+        await driver.press("f1")
+        assert not isinstance(driver.app.screen, HelpScreen)
+        await driver.press("f9")
+        assert isinstance(driver.app.screen, HelpScreen)
+        await driver.press("escape")
+        assert Key("F9", "what the colours, keys and commands mean") in driver.screen.active_keys()
+        assert "f9 Help" in driver.shown
+
+
+async def test_what_is_wrong_with_the_settings_is_told(folder):
+    path = find_places(folder).settings
+    path.write_text('ink = "red"\n[keys]\n"chat.stop" = "f2"\n', encoding="utf-8")
+    async with running(ScriptedSession(SessionReady()), desk=find_desk(folder)) as driver:
+        assert "settings.toml: ink is 'red'" in driver.shown
+        assert "f2 is view.ink in the chat already" in driver.shown
+
+
+async def test_a_change_shows_at_once_and_is_kept(folder):
+    desk = desk_with(folder)
+    async with chat(desk=desk) as driver:
+        for name, value in (("theme", "day"), ("ink", "drafter"), ("frame_rate", 10)):
+            driver.app.change(name, value)
+        driver.app.change("keys.app.help", "f9")
+        assert driver.app.theme == "day"
+        assert driver.screen.ink.name == "drafter"
+        assert driver.screen._frames._interval == pytest.approx(0.1)
+        await driver.press("f9")
+        assert isinstance(driver.app.screen, HelpScreen)
+        await driver.app.workers.wait_for_complete()
+    kept = read_settings(desk.places.settings).settings
+    assert kept == Settings("day", "drafter", 10, keys={"app.help": "f9"})
+
+
+def test_a_change_that_was_not_written_yet_is_written_at_the_end(folder):
+    desk = desk_with(folder)
+    desk.change("ink", "off")
+    desk.change("ink", "drafter")
+    desk.close()
+    assert read_settings(desk.places.settings).settings.ink == "drafter"
+
+
+async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(folder):
+    desk = desk_with(folder)
+    desk.places.settings.write_text("ink = ", encoding="utf-8")
+    async with chat(desk=desk) as driver:
+        driver.app.change("ink", "off")
+        await driver.app.workers.wait_for_complete()
+        await driver.settle()
+        told = [note.message for note in driver.app._notifications]
+        assert any("is not TOML, so nothing was changed" in message for message in told)
+        assert driver.screen.ink.name == "off"

@@ -1,0 +1,109 @@
+"""The system prompt: set in the chat, shown in it, and kept with it."""
+
+import time
+
+import pytest
+from app_driver import ScriptedSession, chat, running, texts
+from app_live import PATIENCE_S, FakeConversation
+from store_files import exchange, open_writer, path, record
+
+from mlxspec.events import GenerationFinished, TurnStarted
+from mlxspec.trace import read_trace
+from mlxspec_app.bridge import EngineSession
+from mlxspec_app.session import ChatCleared, ChatOpened, SessionReady
+from mlxspec_app.state import fold
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.token_message import TokenMessage
+
+BRIEF = TurnStarted("system", "Be brief.")
+EXCHANGE = (TurnStarted("user", "Hello"), GenerationFinished(1.0, "stop", "Hi"))
+
+
+async def test_a_system_prompt_has_a_row_of_its_own():
+    async with chat() as driver:
+        await driver.say("Explain it.")
+        await driver.say("/system Be brief.\nNo lists.")
+        assert texts(driver)[-1] == "Be brief.\nNo lists."
+        assert driver.screen.query(TokenMessage).last().border_title == "system prompt"
+        assert "system prompt" in driver.shown
+
+
+async def test_the_command_alone_offers_the_prompt_for_editing():
+    async with chat() as driver:
+        await driver.say("/system Be brief.")
+        await driver.say("/system")
+        assert driver.screen.query_one(Prompt).text == "/system Be brief."
+
+
+async def test_a_dash_returns_to_the_models_own():
+    session = ScriptedSession(SessionReady(), BRIEF)
+    async with running(session) as driver:
+        await driver.say("/system -")
+        assert session.orders == ["start", ("set_system", "")]
+
+
+async def test_the_first_page_stays_until_something_is_said_and_shows_the_system_prompt():
+    async with running(ScriptedSession(SessionReady(), BRIEF)) as driver:
+        assert "system prompt: Be brief." in driver.shown
+        assert "Write a short poem" in driver.shown
+
+
+def test_a_prompt_under_which_nothing_was_said_is_replaced():
+    state = fold([BRIEF, TurnStarted("system", "Be long.")])
+    assert [message.text for message in state.messages] == ["Be long."]
+    assert state.is_empty
+    assert not fold(EXCHANGE, state).is_empty
+
+
+def test_a_new_chat_keeps_the_system_prompt_and_shows_it():
+    state = fold([BRIEF, *EXCHANGE, ChatCleared()])
+    assert [message.text for message in state.messages] == ["Be brief."]
+    assert state.system == "Be brief."
+    state.apply(ChatOpened(()))
+    assert state.messages == []
+
+
+def test_a_prompt_of_the_command_line_is_told_like_one_that_was_typed(tmp_path):
+    def refuse(choice, on_progress):
+        raise AssertionError
+
+    trace = tmp_path / "trace.jsonl"
+    live = EngineSession(refuse, None, trace, system="Be brief.")
+    live.start()
+    live.close()
+    assert BRIEF in live.drain()
+    assert list(read_trace(trace)) == [BRIEF]
+
+
+def test_a_model_that_is_loaded_takes_the_prompt_over(tmp_path):
+    opened = []
+
+    def open_one(choice, on_progress):
+        opened.append(FakeConversation(on_progress))
+        return opened[-1]
+
+    live = EngineSession(open_one, None, system="Be brief.")
+    live.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while live.busy and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert opened[0].system == "Be brief."
+    live.close()
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    recorder = Recorder(
+        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+    )
+    yield recorder
+    recorder.close()
+
+
+def test_the_prompt_is_kept_with_the_chat_and_in_its_traces(recorder, tmp_path):
+    record(recorder, BRIEF, exchange("Hello", "Hi"))
+    assert recorder.writer.reader.chat(recorder.chat).system == "Be brief."
+    trace = tmp_path / "traces" / path(recorder)[-1].generation.trace
+    assert list(read_trace(trace)) == [BRIEF, *exchange("Hello", "Hi")]

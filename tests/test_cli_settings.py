@@ -1,0 +1,73 @@
+"""The settings file and the command line: which says what a chat begins with."""
+
+import sys
+
+import pytest
+from settings_files import FULL, write
+
+from mlxspec import cli
+from mlxspec.commands import plain_chat
+from mlxspec.commands.chosen import filled_in
+from mlxspec.commands.options import generation_params
+from mlxspec.reply import GenerationParams
+from mlxspec.sampling import Law
+from mlxspec_app.settings import Sampling, Settings
+
+
+def arguments(*line):
+    return cli._parser().parse_args(line)
+
+
+def test_the_file_says_what_the_command_line_leaves_open():
+    sampling = Sampling(temperature=0.7, top_k=40, max_tokens=64, presence_penalty=0.5)
+    args = filled_in(arguments("chat"), Settings(model="~/m", drafter="pool", sampling=sampling))
+    assert args.model.endswith("/m")
+    assert not args.model.startswith("~")
+    assert args.drafter == "pool"
+    params = generation_params(args)
+    assert params.law == Law(temperature=0.7, top_k=40, presence_penalty=0.5)
+    assert params.max_tokens == 64
+
+
+def test_the_command_line_comes_before_the_file():
+    settings = Settings(model="theirs", drafter="pool", sampling=Sampling(0.7, 40))
+    line = ("chat", "--model", "ours", "--drafter", "none", "--temp", "0", "--top-k", "0")
+    args = filled_in(arguments(*line), settings)
+    assert (args.model, args.drafter) == ("ours", "none")
+    assert generation_params(args).law == Law()
+
+
+def test_a_draft_model_on_the_command_line_is_what_drafts():
+    args = filled_in(arguments("chat", "--draft-model", "small"), Settings(drafter="pool"))
+    assert args.drafter is None
+
+
+def test_generate_has_the_usual_settings():
+    params = generation_params(arguments("generate", "--seed", "3"))
+    assert params == GenerationParams(seed=3)
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """Return the arguments that a plain chat begins with, given those on the command line."""
+    write(tmp_path / "settings.toml", FULL.replace("top_k = 40", "top_k = -1"))
+    found = []
+    monkeypatch.setattr(
+        plain_chat, "run_plain", lambda args, params: found.append((args, params)) or 0
+    )
+    monkeypatch.setattr(sys, "stdin", None)
+
+    def begin(*line):
+        assert cli.main(["chat", "--plain", "--data-dir", str(tmp_path), *line]) == 0
+        return found[-1]
+
+    return begin
+
+
+def test_a_plain_chat_takes_the_settings_and_tells_what_is_wrong_in_the_file(begun, capsys):
+    args, params = begun("--top-p", "0.5")
+    assert args.drafter == "suffix"
+    assert params.law.top_p == 0.5
+    assert params.law.min_p == 0.05
+    assert params.law.top_k == 0
+    assert "settings.toml: sampling.top_k is -1" in capsys.readouterr().err

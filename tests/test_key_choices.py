@@ -1,0 +1,70 @@
+"""Which of the keys that a user chose can be used."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxspec_app.key_choices import all_bindings, usable_keys
+from mlxspec_app.keymap import CHAT, key_list
+
+
+def test_a_free_key_can_be_used():
+    found = usable_keys({"chat.stop": "ctrl+g", "view.ink": "f12,ctrl+t"})
+    assert found.keys == {"chat.stop": "ctrl+g", "view.ink": "f12,ctrl+t"}
+    assert found.troubles == ()
+
+
+def test_two_actions_can_change_their_keys():
+    swapped = {"view.ink": "f3", "view.tree": "f2"}
+    assert usable_keys(swapped).keys == swapped
+
+
+@pytest.mark.parametrize(
+    ("chosen", "trouble"),
+    [
+        ({"chat.fly": "f9"}, "chat.fly is not the id of an action"),
+        ({"chat.stop": "x"}, "chat.stop cannot be x, which the prompt needs"),
+        ({"chat.stop": "question_mark"}, "which the prompt needs"),
+        ({"chat.new": "f9,enter"}, "chat.new cannot be enter"),
+        ({"chat.stop": "f2"}, "f2 is view.ink in the chat already; chat.stop stays on escape"),
+        ({"transcript.before": "j"}, "j is transcript.reply_after in the chat already"),
+        ({"replay.round": "["}, "[ is replay.round_back in the replay already"),
+    ],
+)
+def test_a_choice_that_cannot_be_used_is_told_and_left_out(chosen, trouble):
+    found = usable_keys(chosen)
+    assert found.keys == {}
+    assert len(found.troubles) == 1
+    assert trouble in found.troubles[0]
+
+
+def test_of_two_that_want_one_key_the_first_gets_it():
+    found = usable_keys({"chat.stop": "f9", "chat.new": "f9"})
+    assert found.keys == {"chat.stop": "f9"}
+
+
+def test_a_choice_that_gives_way_takes_its_usual_key_back():
+    found = usable_keys({"view.tree": "f2", "view.ink": "f4"})
+    assert found.keys == {}
+    assert len(found.troubles) == 2
+
+
+def test_a_letter_is_free_where_nothing_is_typed():
+    assert usable_keys({"replay.round": "n"}).keys == {"replay.round": "n"}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(all_bindings())), st.sampled_from(["f2", "f3", "f9", "q", "ctrl+r"])
+    )
+)
+def test_what_is_left_never_clashes(chosen):
+    keys = usable_keys(chosen).keys
+    assert usable_keys(keys).keys == keys
+    assert usable_keys(keys).troubles == ()
+
+
+def test_the_help_page_shows_the_chosen_keys():
+    rows = {meaning: key for key, meaning in key_list(CHAT, {"chat.stop": "ctrl+g"})}
+    assert rows["end the reply after this round"] == "Ctrl+G"
+    assert rows["write the last reply again"] == "Ctrl+R"

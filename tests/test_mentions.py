@@ -1,0 +1,92 @@
+"""Files and long pastes in a message."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxspec_app.folds import Folds
+from mlxspec_app.mentions import MentionError, begun_mention, matching_files, with_files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("x = '```'\n", encoding="utf-8")
+    (tmp_path / "LICENSE").write_text("MIT", encoding="utf-8")
+    (tmp_path / ".hidden").touch()
+    return tmp_path
+
+
+def test_a_file_is_brought_along(folder):
+    assert with_files("see @notes.txt please", folder) == (
+        "see @notes.txt please\n\nnotes.txt:\n```\none\ntwo\n```"
+    )
+    assert with_files("@LICENSE @LICENSE", folder).count("MIT") == 1
+
+
+def test_a_block_in_a_file_does_not_end_its_own(folder):
+    assert with_files("@src/a.py", folder).endswith("src/a.py:\n````\nx = '```'\n````")
+
+
+@pytest.mark.parametrize("text", ["@anna hello", "me@home.org", "@ notes.txt", "a @ b", "@"])
+def test_what_names_no_file_stays_as_it_is(folder, text):
+    assert with_files(text, folder) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("@nots.txt", "the file nots.txt is not there; @ and a space"),
+        ("@src/b", "the file src/b is not there"),
+        ("@src", "the file src is a folder"),
+        ("@large.txt", "larger than 100 kB"),
+        ("@binary.bin", "is not UTF-8 text"),
+        ("@latin.txt", "is not UTF-8 text"),
+    ],
+)
+def test_a_file_that_cannot_be_brought_is_refused_in_words(folder, text, message):
+    (folder / "large.txt").write_text("a" * 100_001)
+    (folder / "binary.bin").write_bytes(b"a\0b")
+    (folder / "latin.txt").write_bytes(b"\xe4")
+    with pytest.raises(MentionError, match=message):
+        with_files(text, folder)
+
+
+@pytest.mark.parametrize(
+    ("start", "names"),
+    [("no", ["notes.txt"]), ("src/", ["src/a.py"]), ("", ["LICENSE", "notes.txt", "src/"])],
+)
+def test_what_was_typed_finds_files(folder, start, names):
+    assert matching_files(start, folder) == names
+
+
+def test_a_folder_that_is_not_there_holds_nothing(folder):
+    assert matching_files("nowhere/x", folder) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "begun"), [("see @no", "no"), ("@", ""), ("see @no ", None), ("a@b", None)]
+)
+def test_a_mention_that_is_being_typed_is_seen(line, begun):
+    assert begun_mention(line) == begun
+
+
+def test_a_long_paste_is_one_line_until_it_is_sent():
+    folds, text = Folds(), "x\n" * 211 + "end"
+    sign = folds.fold(text)
+    assert sign == "[Pasted 212 lines]"
+    assert folds.unfold(f"look: {sign}!") == f"look: {text}!"
+    assert folds.fold(text) == sign
+    assert folds.fold("y\n" * 211 + "end") == "[Pasted 212 lines, 2]"
+
+
+def test_a_short_paste_stays_as_it_is():
+    assert Folds().fold("x\n" * 49 + "end") == "x\n" * 49 + "end"
+
+
+@given(st.lists(st.sampled_from(["a\n" * 60, "b\n" * 60, "[Pasted 61 lines]\n" * 60, "c"])))
+def test_what_is_sent_is_what_was_pasted(pastes):
+    folds = Folds()
+    shown = " ".join(folds.fold(paste) for paste in pastes)
+    assert folds.unfold(shown) == " ".join(pastes)

@@ -1,0 +1,64 @@
+"""Single settings: what they are, what they become, and what was typed for them."""
+
+import pytest
+
+from mlxspec_app.setting_rules import rules
+from mlxspec_app.setting_values import read_typed, value_of, with_value
+from mlxspec_app.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ink", "off"), ("sampling.top_p", 0.5), ("keys.chat.stop", "f9"), ("frame_rate", 20)],
+)
+def test_a_value_that_was_set_is_found_and_can_be_taken_back(name, value):
+    changed = with_value(Settings(), name, value)
+    assert changed != Settings()
+    assert value_of(changed, name) == value
+    assert with_value(changed, name, None) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("ink", "red", "ink is 'red'; allowed is one of provenance"),
+        ("sampling.top_p", 2.0, "sampling.top_p is 2.0; allowed is more than 0"),
+        ("colour", "red", "colour is not a setting; known are theme"),
+        ("theme", "pink", "theme is 'pink'; allowed is one of mint"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_in_words(name, value, message):
+    with pytest.raises(ValueError, match=message):
+        with_value(Settings(), name, value, ("mint",))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("sampling.top_p", " 0.5 ", 0.5),
+        ("sampling.temperature", "1", 1.0),
+        ("frame_rate", "20", 20),
+        ("reduced_motion", "True", True),
+        ("model", " ~/smol ", "~/smol"),
+    ],
+)
+def test_a_typed_value_is_read_as_its_kind(name, text, value):
+    read = read_typed(rules()[name], text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("frame_rate", "2.5"),
+        ("frame_rate", "1e9"),
+        ("sampling.top_p", "half"),
+        ("sampling.temperature", "nan"),
+        ("reduced_motion", "yes"),
+        ("drafter", "  "),
+    ],
+)
+def test_a_typed_value_that_is_not_allowed_is_refused_in_words(name, text):
+    with pytest.raises(ValueError, match="; allowed is "):
+        read_typed(rules()[name], text)

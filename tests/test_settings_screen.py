@@ -1,0 +1,134 @@
+"""The settings screen: values changed by keys, refused in words, kept in the file."""
+
+import pytest
+from app_driver import ScriptedSession, running
+from textual.widgets import Input
+
+from mlxspec_app.desk import Desk
+from mlxspec_app.places import find_places
+from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.settings import SettingList, SettingsScreen
+from mlxspec_app.session import SessionReady
+from mlxspec_app.setting_rules import rules
+from mlxspec_app.setting_words import SECTIONS
+from mlxspec_app.settings import Settings, read_settings
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.delenv("TEXTUAL_THEME", raising=False)
+    return Desk(find_places(tmp_path))
+
+
+def opened(desk, **options):
+    return running(ScriptedSession(SessionReady()), desk=desk, **options)
+
+
+async def go_to(driver, name):
+    settings = driver.app.screen.query_one(SettingList)
+    settings.highlighted = settings.get_option_index(name)
+    await driver.settle()
+
+
+async def kept(driver, desk):
+    await driver.app.workers.wait_for_complete()
+    return read_settings(desk.places.settings).settings
+
+
+def test_every_setting_has_its_words():
+    assert [name for section in SECTIONS.values() for name in section] == list(rules())
+
+
+@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
+async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(desk, size):
+    async with opened(desk, size=size) as driver:
+        await driver.press("f5")
+        await go_to(driver, "sampling.top_p")
+        assert "settings.toml" in driver.shown or size[0] == 60
+        assert "top_p" in driver.shown
+        assert "more than 0 and at most 1; default 1.0" in driver.shown
+        assert "Five words were not drafted" in driver.shown
+        await driver.press("escape")
+        assert isinstance(driver.app.screen, ChatScreen)
+
+
+async def test_left_and_right_go_through_what_a_setting_can_be(desk):
+    async with opened(desk) as driver:
+        await driver.say("/settings")
+        await driver.press("right")
+        assert driver.app.theme == "day"
+        await driver.press("left", "down", "right", "right")
+        assert (driver.app.theme, driver.app.settings.ink) == ("mint", "confidence")
+        await go_to(driver, "reduced_motion")
+        await driver.press("enter")
+        assert driver.app.animation_level == "none"
+        assert await kept(driver, desk) == Settings("mint", "confidence", reduced_motion=True)
+        await driver.press("escape")
+        assert driver.screen.ink.name == "confidence"
+
+
+async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(desk):
+    async with opened(desk) as driver:
+        await driver.press("f5")
+        await go_to(driver, "sampling.top_p")
+        await driver.press("enter")
+        driver.app.screen.query_one(Input).value = "2"
+        await driver.press("enter")
+        assert "sampling.top_p is '2'; allowed is more than 0" in driver.shown
+        driver.app.screen.query_one(Input).value = "0.5"
+        await driver.press("enter")
+        assert (await kept(driver, desk)).sampling.top_p == 0.5
+        assert ("adjust", "top_p", "0.5") in driver.session.orders
+
+
+async def test_escape_leaves_the_field_first(desk):
+    async with opened(desk) as driver:
+        await driver.press("f5")
+        await go_to(driver, "frame_rate")
+        await driver.press("enter", "9", "escape")
+        assert isinstance(driver.app.screen, SettingsScreen)
+        assert driver.app.settings.frame_rate == 0
+
+
+async def test_delete_gives_the_default(desk):
+    desk.settings = Settings(frame_rate=20)
+    async with opened(desk) as driver:
+        await driver.press("f5")
+        await go_to(driver, "frame_rate")
+        await driver.press("delete")
+        assert await kept(driver, desk) == Settings()
+
+
+async def test_a_key_is_chosen_by_pressing_it(desk):
+    async with opened(desk) as driver:
+        await driver.press("f5")
+        await go_to(driver, "keys.view.tree")
+        await driver.press("enter")
+        assert "Press the key for: the last draft as a tree" in driver.shown
+        await driver.press("f9")
+        assert (await kept(driver, desk)).keys == {"view.tree": "f9"}
+        assert "F9" in driver.shown
+
+
+async def test_a_key_that_is_taken_is_refused(desk):
+    async with opened(desk) as driver:
+        await driver.press("f5")
+        await go_to(driver, "keys.view.tree")
+        await driver.press("enter", "f2")
+        assert "f2 is view.ink in the chat already" in driver.shown
+        assert driver.app.settings.keys == {}
+        await driver.press("enter", "escape")
+        assert driver.app.settings.keys == {}
+
+
+async def test_what_the_next_reply_will_have_is_shown(desk):
+    async with opened(desk) as driver:
+        await driver.press("f5")
+        assert "next reply: temp 0.0 · k 15 · seed 7" in driver.shown
+
+
+async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(desk):
+    async with opened(desk) as driver:
+        await driver.say("/theme day")
+        await driver.say("/ink off")
+        assert await kept(driver, desk) == Settings("day")
