@@ -4,10 +4,12 @@ A screen is one entry of `SCREENS`: what it takes to get there from its beginnin
 changed, look at the new pictures and run `pytest --update-snapshots tests/test_app_snapshots.py`.
 """
 
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from app_desk import fill
 from app_driver import TRACES, Clock, ScriptedSession, rows
 from app_pictures import FOLDER, Pictures, picture
 from fake_catalogue import FakeCatalogue
@@ -18,14 +20,19 @@ from mlxspec.trace import read_trace
 from mlxspec_app import themed_app
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.desk import find_desk
+from mlxspec_app.introduction import Introduction
 from mlxspec_app.race import Race, Track
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.first_run import FirstRunScreen
+from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.session import ModelChoice, SessionFailed, SessionOpening, SessionReady
 from mlxspec_app.state import fold
+from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.widgets.prompt import Prompt
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))
@@ -49,6 +56,15 @@ LOOKS = (
     Look("large", (140, 45)),
 )
 NO_COLOR = Look("no-color", (100, 30))
+
+
+@dataclass
+class Props:
+    """What a screen may need to begin: a clock that stands still, a folder, and who closes it."""
+
+    clock: Clock
+    folder: Path
+    after: ExitStack
 
 
 class Stage:
@@ -97,23 +113,32 @@ class Stage:
 
 
 def chat(events=CHAT, speed=1.0):
-    return lambda clock: ChatScreen(ReplaySession(events, speed=speed, clock=clock))
+    return lambda props: ChatScreen(ReplaySession(events, speed=speed, clock=props.clock))
 
 
-def replay(clock):
-    return ReplayScreen(ReplaySession(TREE, autoplay=True, clock=clock))
+def replay(props):
+    return ReplayScreen(ReplaySession(TREE, autoplay=True, clock=props.clock))
 
 
-def race(clock):
-    return RaceScreen(Race([Track("A", decoded_plainly(TREE)), Track("B", TREE)], clock))
+def race(props):
+    return RaceScreen(Race([Track("A", decoded_plainly(TREE)), Track("B", TREE)], props.clock))
 
 
-def models(clock):
+def history(props):
+    titles = ("Name three rivers of Europe.", "Write a poem about rain.", "Sort a list in Python.")
+    fill(props.folder, *titles, replies=("Here is an answer.", "Another one."))
+    store = StoreThread(props.folder / "chats.sqlite3", lambda text: None)
+    props.after.callback(store.close)
+    store.start()
+    return HistoryScreen(store)
+
+
+def models(props):
     state = fold([OPENING, SessionReady()])
     return ModelsScreen(find_desk(FOLDER), FakeCatalogue(), state, lambda: None)
 
 
-def no_model(clock):
+def no_model(props):
     return ChatScreen(ScriptedSession(OPENING, SessionFailed("it is not here: connect")))
 
 
@@ -122,7 +147,7 @@ async def nothing(stage):
 
 
 async def once_read(stage):
-    for _ in range(2):  # the drafters are read when the models are there
+    for _ in range(2):  # what was read may have more read
         await stage.app.workers.wait_for_complete()
         await stage.settle()
 
@@ -162,6 +187,27 @@ async def asking_for_help(stage):
     await stage.press("f1")
 
 
+async def changing_settings(stage):
+    await stage.press("f5", "down", "down")
+
+
+async def asked_about_the_context(stage):
+    await to_the_end(stage)
+    await stage.app.push_screen(ContextFullScreen(("drop", "rotate", "new"), 8192))
+    await stage.settle()
+
+
+async def looking_into_the_context(stage):
+    await to_the_end(stage)
+    await stage.say("/context")
+
+
+async def introduced(stage):
+    facts = Introduction("A processor", 8, 16.0, "CPU", "OpenBLAS 0.3", False, "A model", 0.1, True)
+    await stage.app.push_screen(FirstRunScreen(lambda: facts, fold([OPENING, SessionReady()])))
+    await once_read(stage)
+
+
 SCREENS = {
     "welcome": (chat(), nothing),
     "chat-streaming": (chat(), in_the_middle),
@@ -171,23 +217,29 @@ SCREENS = {
     "replay": (replay, between_phases),
     "race": (race, at_half_time),
     "help": (chat(), asking_for_help),
+    "history": (history, once_read),
     "models": (models, once_read),
+    "settings": (chat(), changing_settings),
+    "first-run": (chat(), introduced),
+    "context": (chat(), looking_into_the_context),
+    "context-full": (chat(), asked_about_the_context),
     "no-model": (no_model, nothing),
 }
 
 
 @asynccontextmanager
-async def staged(name, look):
+async def staged(name, look, folder):
     """Run a screen with everything still that could differ from run to run."""
     make_screen, act = SCREENS[name]
-    clock = Clock()
-    app = MlxspecApp(lambda: make_screen(clock), look.theme)
-    app.animation_level = "none"
-    async with app.run_test(size=look.size) as pilot:
-        stage = Stage(pilot, clock)
-        await stage.settle()
-        await act(stage)
-        yield stage
+    with ExitStack() as after:
+        props = Props(Clock(), folder, after)
+        app = MlxspecApp(lambda: make_screen(props), look.theme)
+        app.animation_level = "none"
+        async with app.run_test(size=look.size) as pilot:
+            stage = Stage(pilot, props.clock)
+            await stage.settle()
+            await act(stage)
+            yield stage
 
 
 @pytest.fixture(autouse=True)
@@ -197,8 +249,8 @@ def _takes_unicode_and_colour(monkeypatch):
 
 
 @pytest.mark.parametrize("name", SCREENS)
-async def test_a_screen_looks_as_it_did(name, pictures):
-    async with staged(name, LOOKS[0]) as stage:
+async def test_a_screen_looks_as_it_did(name, pictures, tmp_path):
+    async with staged(name, LOOKS[0], tmp_path) as stage:
         for look in LOOKS:
             await stage.wear(look)
             pictures.check(f"{name}-{look.name}", stage.app)
@@ -206,9 +258,9 @@ async def test_a_screen_looks_as_it_did(name, pictures):
 
 
 @pytest.mark.parametrize("name", SCREENS)
-async def test_a_screen_looks_as_it_did_without_colour(name, pictures, monkeypatch):
+async def test_a_screen_looks_as_it_did_without_colour(name, pictures, monkeypatch, tmp_path):
     monkeypatch.setenv("NO_COLOR", "1")
-    async with staged(name, NO_COLOR) as stage:
+    async with staged(name, NO_COLOR, tmp_path) as stage:
         pictures.check(f"{name}-{NO_COLOR.name}", stage.app)
     pictures.tell()
 
@@ -247,10 +299,10 @@ def test_a_picture_that_differs_is_named_with_the_place_of_the_new_one(tmp_path)
     assert (known / "page.svg").read_text() == DRAWN
 
 
-async def test_a_picture_depends_on_nothing_but_the_screen():
+async def test_a_picture_depends_on_nothing_but_the_screen(tmp_path):
     drawn = []
     for title in ("one", "two"):
-        async with staged("chat-finished", LOOKS[0]) as stage:
+        async with staged("chat-finished", LOOKS[0], tmp_path) as stage:
             stage.app.title = title  # goes into the identifiers of a screenshot
             drawn.append((stage.app.export_screenshot(), picture(stage.app.export_screenshot())))
     (raw, first), (other_raw, second) = drawn

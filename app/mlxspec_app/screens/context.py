@@ -5,9 +5,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.context_rows import context_rows
 
@@ -15,7 +15,7 @@ _WIDTH = 64
 _FRAME_CELLS = 6
 
 
-class ContextScreen(ModalScreen[None]):
+class ContextScreen(SteadyModal[None]):
     """Shows the context as it is now; closes on Escape, Enter or q."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,5 +41,8 @@ class ContextScreen(ModalScreen[None]):
         self._state = state
 
     def compose(self) -> ComposeResult:
+        yield Static()
+
+    def on_resize(self) -> None:
         width = min(_WIDTH, self.app.size.width - _FRAME_CELLS)
-        yield Static(Content("\n").join(context_rows(self._state, width)))
+        self.query_one(Static).update(Content("\n").join(context_rows(self._state, width)))

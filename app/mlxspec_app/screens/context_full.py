@@ -8,11 +8,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Checkbox, OptionList, Static
 from textual.widgets.option_list import Option
 
 from mlxspec_app.context_keeper import Way
+from mlxspec_app.screens.steady import SteadyModal
 
 _MUTED = "$spec-muted"
 _NAMES: dict[Way, str] = {
@@ -40,7 +40,7 @@ class ContextAnswer(NamedTuple):
     is_for_good: bool
 
 
-class ContextFullScreen(ModalScreen[ContextAnswer | None]):
+class ContextFullScreen(SteadyModal[ContextAnswer | None]):
     """Asks; Escape leaves the turn unanswered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

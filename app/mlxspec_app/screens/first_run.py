@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.safe_text import safe_line
+from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.legend_film import LegendFilm
 from mlxspec_app.widgets.welcome import loading_rows
@@ -24,7 +24,7 @@ _MUTED = "$spec-muted"
 _NEWS_PER_S = 5
 
 
-class FirstRunScreen(ModalScreen[None]):
+class FirstRunScreen(SteadyModal[None]):
     """Shown once, before the first chat."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

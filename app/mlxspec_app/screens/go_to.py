@@ -5,11 +5,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from mlxspec_app.screens.steady import SteadyModal
 
-class GoToScreen(ModalScreen[int | None]):
+
+class GoToScreen(SteadyModal[int | None]):
     """Asks for the number of a round; Escape asks nothing further."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

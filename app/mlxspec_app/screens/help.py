@@ -7,12 +7,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from mlxspec_app.commands import Command
 from mlxspec_app.definitions import DEFINITIONS
 from mlxspec_app.inks import INKS
+from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.legend import legend
 
 _MUTED = "$spec-muted"
@@ -27,7 +27,7 @@ class Key(NamedTuple):
     meaning: str
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(SteadyModal[None]):
     """Explains the screen below; closes on Escape, F1 or q."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -10,13 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
 from mlxspec_app.chat_entries import ChosenChat, Entry
 from mlxspec_app.chat_pages import ChatPages
 from mlxspec_app.keymap_chats import HISTORY, SEARCH
 from mlxspec_app.safe_text import safe_line
+from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import fork_chat
 from mlxspec_app.store.recorder import Recorder
@@ -28,7 +28,7 @@ NO_CHATS = "No chats yet: n begins one."
 PAUSE_S = 0.12  # without a key before words are looked for
 
 
-class HistoryScreen(Screen[ChosenChat | None]):
+class HistoryScreen(SteadyScreen[ChosenChat | None]):
     """Shows the chats of the store, newest first, or what is found in them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*HISTORY, *SEARCH]

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.worker import get_current_worker
 
@@ -21,6 +20,7 @@ from mlxspec_app.desk import Desk
 from mlxspec_app.keymap_models import MODELS
 from mlxspec_app.model_rows import drafter_facts, load_news, model_facts, trouble
 from mlxspec_app.model_shelf import Shelf
+from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.session import ModelChoice
 from mlxspec_app.settings import SettingsError, change_settings
 from mlxspec_app.state import ChatState
@@ -31,7 +31,7 @@ _UPDATES_PER_S = 5
 T = TypeVar("T")
 
 
-class ModelsScreen(Screen[ModelChoice | None]):
+class ModelsScreen(SteadyScreen[ModelChoice | None]):
     """Asks which models to load; None for those that are there."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(MODELS)

@@ -6,11 +6,12 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from mlxspec_app.screens.steady import SteadyModal
 
-class PressKeyScreen(ModalScreen[str | None]):
+
+class PressKeyScreen(SteadyModal[str | None]):
     """Takes one key; Escape takes none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -9,15 +9,19 @@ from typing import TypeVar
 
 from textual import on
 from textual.events import Resize
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 Result = TypeVar("Result")
 
 
 class SteadyScreen(Screen[Result]):
-    """The base of the app's screens."""
+    """The base of a screen of the app."""
 
     @on(Resize)
     def _pass_over_old_sizes(self, event: Resize) -> None:
         if event.size != self.app.size and not self.app.is_inline:
             event.prevent_default()
+
+
+class SteadyModal(ModalScreen[Result], SteadyScreen[Result]):
+    """The base of what lies over a screen."""
