@@ -262,6 +262,8 @@ def shown_key(binding: Binding, chosen: str = "") -> str:
 
 
 def key_name(key: str) -> str:
-    """Return a key as people write it, such as Ctrl+R."""
+    """Return a key as people write it, such as Ctrl+R; a letter alone as it is, for M is not m."""
+    if len(key) == 1:
+        return key
     short = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
     return "+".join(short.get(part, part.capitalize()) for part in key.split("+"))
