@@ -20,6 +20,11 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_collection_modifyitems(items):
+    """Run the slow tests first, so that no worker waits for the last of them."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def pictures(request, tmp_path):
     """Compares screens with their pictures, or writes these anew."""

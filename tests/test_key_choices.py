@@ -27,7 +27,7 @@ def test_two_actions_can_change_their_keys():
         ({"chat.stop": "question_mark"}, "which the prompt needs"),
         ({"chat.new": "f9,enter"}, "chat.new cannot be enter"),
         ({"chat.stop": "f2"}, "f2 is view.ink in the chat already; chat.stop stays on escape"),
-        ({"transcript.before": "j"}, "j is transcript.reply_after in the chat already"),
+        ({"transcript.before": "j"}, "j is transcript.message_after in the chat already"),
         ({"replay.round": "["}, "[ is replay.round_back in the replay already"),
     ],
 )
@@ -66,5 +66,5 @@ def test_what_is_left_never_clashes(chosen):
 
 def test_the_help_page_shows_the_chosen_keys():
     rows = {meaning: key for key, meaning in key_list(CHAT, {"chat.stop": "ctrl+g"})}
-    assert rows["end the reply after this round"] == "Ctrl+G"
+    assert rows["end the reply, or a download"] == "Ctrl+G"
     assert rows["write the last reply again"] == "Ctrl+R"
