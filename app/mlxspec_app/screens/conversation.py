@@ -4,7 +4,7 @@ A timer drains the session, folds what happened into the state and appends new t
 transcript; a slower timer renews everything around it. Nothing here waits for the session.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,10 +16,10 @@ from mlxspec.events import Event
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.frames import FrameClock
-from mlxspec_app.inks import INKS, Ink, ink_named, next_ink
+from mlxspec_app.inks import ink_named
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
-from mlxspec_app.screens.reading import ReadingScreen
+from mlxspec_app.screens.viewing import ViewingScreen
 from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.settings import Settings
 from mlxspec_app.state import ChatState
@@ -34,11 +34,9 @@ from mlxspec_app.widgets.welcome import Welcome
 
 PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
 PANELS_PER_S_AT_REST = 1  # where the user asked for less motion
-STATS_FROM_WIDTH = 100
-STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
-class ConversationScreen(ReadingScreen):
+class ConversationScreen(ViewingScreen):
     """Shows a session. Subclasses add what stands below the draft lane, and their keys."""
 
     NOTE: ClassVar[str] = ""
@@ -48,8 +46,6 @@ class ConversationScreen(ReadingScreen):
         super().__init__()
         self.session = session
         self.state = ChatState()
-        self.ink = INKS[0]
-        self._stats_wanted: bool | None = None
         self._frames: Timer | None = None
         self.frame_clock = FrameClock(1 / frames_per_s(Settings()))
 
@@ -90,7 +86,7 @@ class ConversationScreen(ReadingScreen):
 
     def on_mount(self) -> None:
         settings = choices_of(self.app).settings
-        self._use_ink(ink_named(settings.ink))
+        self.use_ink(ink_named(settings.ink))
         self.begin()
         self._draw_at(frames_per_s(settings))
         moves = self.app.animation_level != "none"
@@ -100,7 +96,7 @@ class ConversationScreen(ReadingScreen):
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         """Show what is different now."""
         if settings.ink != before.ink:
-            self._use_ink(ink_named(settings.ink))
+            self.use_ink(ink_named(settings.ink))
         if settings.frame_rate != before.frame_rate:
             self._draw_at(frames_per_s(settings))
 
@@ -165,24 +161,11 @@ class ConversationScreen(ReadingScreen):
             stats.show(self.state.reply)
         if tree.has_class("-shown"):
             tree.show(self.state.last_round)
-        self._update_pill(transcript.unseen)
+        self.show_unseen(transcript.unseen)
 
     @on(Transcript.Pointed)
     def _inspect(self, event: Transcript.Pointed) -> None:
         self.query_one(Inspector).show(event.facts)
-
-    def on_resize(self) -> None:
-        self._place_stats()
-
-    def action_ink(self, name: str) -> None:
-        self._set_ink(ink_named(name) if name else next_ink(self.ink))
-
-    def action_next_ink(self) -> None:
-        self._set_ink(next_ink(self.ink))
-
-    def _set_ink(self, ink: Ink) -> None:
-        self._use_ink(ink)
-        self.notify(ink.meaning, title=f"ink: {ink.name}", timeout=2)
 
     def _draw_at(self, rate: int) -> None:
         if self._frames is not None:
@@ -190,36 +173,11 @@ class ConversationScreen(ReadingScreen):
         self.frame_clock = FrameClock(1 / rate)
         self._frames = self.set_interval(1 / rate, self.tick)
 
-    def _use_ink(self, ink: Ink) -> None:
-        self.ink = ink
-        self.query_one(Transcript).set_ink(ink)
-
-    def action_toggle_stats(self) -> None:
-        if self.size.width < STATS_FROM_WIDTH:
-            self.notify(f"the statistics need {STATS_FROM_WIDTH} columns", timeout=3)
-            return
-        self._stats_wanted = not self.query_one(StatsPanel).has_class("-shown")
-        self._place_stats()
-
-    def action_toggle_tree(self, view: str = "") -> None:
-        self.query_one(TreePanel).toggle(view)
-        self.update_panels()
-
     def action_context(self) -> None:
         self.app.push_screen(ContextScreen(self.state))
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.active_keys(), self.known_commands()))
-
-    def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
-        transcript = self.query_one(Transcript)
-        if where == "up":
-            transcript.scroll_page_up(animate=False)
-        elif where == "down":
-            transcript.scroll_page_down(animate=False)
-        else:
-            transcript.follow()
-        self.call_after_refresh(self.update_panels)
 
     def action_copy_or_quit(self) -> None:
         text = self.selected_text()
@@ -230,18 +188,3 @@ class ConversationScreen(ReadingScreen):
 
     def selected_text(self) -> str:
         return self.get_selected_text() or ""
-
-    def _place_stats(self) -> None:
-        wanted = self._stats_wanted
-        if wanted is None:
-            wanted = self.size.width >= STATS_BY_DEFAULT_FROM_WIDTH
-        self.query_one(StatsPanel).set_class(
-            wanted and self.size.width >= STATS_FROM_WIDTH, "-shown"
-        )
-        self.call_after_refresh(self.update_panels)
-
-    def _update_pill(self, unseen: int) -> None:
-        pill = self.query_one("#pill", Static)
-        pill.set_class(unseen > 0, "-shown")
-        if unseen:
-            pill.update(f" ↓ {unseen} new tokens · Ctrl+End ")

@@ -50,7 +50,6 @@ class Transcript(Stream, can_focus=False):
     Transcript {
         padding: 0 1;
         TokenMessage { margin: 1 0 0 0; }
-        ReplyFooter { margin: 0 0 0 0; }
     }
     """
 
@@ -268,9 +267,8 @@ class Transcript(Stream, can_focus=False):
         widget = TokenMessage(said=not isinstance(message, Reply))
         if message.role == "system":
             widget.add_class("-system")
-            widget.border_title = (
-                "system prompt" if message.text else "the model's own system prompt"
-            )
+            whose = "" if message.text else "the model's own "
+            widget.border_title = f"{whose}system prompt"
         widget.set_ink(self._ink)
         widget.extend(message.spans)
         self._widgets[message.number] = widget
