@@ -186,8 +186,8 @@ from tests.tiny import emitted
 from tests import test_real_model as real
 from mlxspec import backend
 assert backend.facts().is_stock_blas, backend.facts().blas
-for prompt in (real.PROMPTS[0], "Dear Sir or Madam,"):
-    for kind in real.CACHES:
+for prompt, kinds in ((real.PROMPTS[0], ["full"]), ("Dear Sir or Madam,", real.CACHES)):
+    for kind in kinds:
         expected = real.greedy(real.engine("none", kind), prompt, 7)
         if kind == "full":
             assert expected == real.mlx_lm_greedy(prompt, 7), prompt
