@@ -7,6 +7,7 @@ from app_driver import ScriptedSession, chat, replay, running
 from textual.geometry import Offset
 from textual.screen import Screen
 from textual.selection import Selection
+from textual.widgets import Markdown
 from traces import make_fake
 
 from mlxspec.events import GenerationStarted, TurnStarted
@@ -320,8 +321,8 @@ async def test_a_link_of_a_model_opens_pages_of_the_web_alone(pilot, transcript,
     reply = finished("[a](https://example.org) [b](file:///etc/passwd)")
     transcript.sync([reply])
     await transcript.toggle_rendered(reply)
-    rendered = transcript.query_one(RenderedReply)
+    rendered = transcript.query_one(Markdown)
     for href in ("https://example.org", "file:///etc/passwd"):
-        rendered.post_message(RenderedReply.LinkClicked(rendered, href))
+        rendered.post_message(Markdown.LinkClicked(rendered, href))
     await pilot.pause()
     assert opened == ["https://example.org"]

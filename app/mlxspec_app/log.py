@@ -5,7 +5,6 @@ are kept. Nothing that was said goes into it.
 """
 
 import logging
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from mlxspec.events import Event, GenerationFailed
@@ -51,6 +50,8 @@ class AppLog:
         logger.log(level, message)
 
     def _open(self) -> logging.Logger:
+        from logging.handlers import RotatingFileHandler  # only those who log wait for it
+
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handler = RotatingFileHandler(
             self._path, maxBytes=_MOST_BYTES, backupCount=1, encoding="utf-8", errors="replace"

@@ -12,6 +12,7 @@ _FULL_AFTER = 200  # collections of the middle generation; 10 by default
 
 
 def collect_rarely() -> None:
-    """Make full collections rarer, for this process and from now on."""
+    """Collect garbage from now on, in this process, and make full collections rarer."""
+    gc.enable()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _FULL_AFTER)

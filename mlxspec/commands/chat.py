@@ -3,6 +3,7 @@
 The app is painted before MLX is imported: its engine thread does that, and loads the model.
 """
 
+import gc
 import sys
 from argparse import Namespace
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from mlxspec.commands.adjusting import adjustable, adjusted
 from mlxspec.commands.chat_catalogue import ChatCatalogue
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params, options
+from mlxspec.commands.terminal import can_draw
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.params import GenerationParams
@@ -30,7 +32,7 @@ def run(args: Namespace) -> int:
         ValueError: A setting is out of range, or bare lines are to go on with a chat.
         MlxspecError: MLX is not here, so no model can run.
     """
-    if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if args.plain or not can_draw():
         if args.goes_on:
             raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")
         return _run_plain(args)
@@ -51,6 +53,7 @@ def run(args: Namespace) -> int:
 
 
 def _run_plain(args: Namespace) -> int:
+    gc.enable()
     desk = find_desk(args.data_dir)
     for notice in desk.notices:
         print(f"mlxspec: {notice}", file=sys.stderr)

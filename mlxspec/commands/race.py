@@ -4,11 +4,11 @@ With `--plain`, or without a terminal, the outcome is printed instead of played.
 then 1 where the texts differ or cannot be compared, so a script can rely on it.
 """
 
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
 
+from mlxspec.commands.terminal import can_draw
 from mlxspec_app.race import Race, acceptance, lead, open_race
 from mlxspec_app.verdict import Verdict, compare
 
@@ -20,7 +20,7 @@ def run(args: Namespace) -> int:
         TraceError: A file cannot be read, is no trace, or holds no reply.
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
-    if not args.plain and sys.stdin.isatty() and sys.stdout.isatty():
+    if not args.plain and can_draw():
         from mlxspec_app.app import open_desk, run_race
 
         return run_race(race, desk=open_desk())

@@ -8,7 +8,6 @@ from textual import on, work
 from mlxspec.events import Event
 from mlxspec_app.chat_entries import ChosenChat
 from mlxspec_app.messages import said
-from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.screens.keeping import KeepingScreen
 from mlxspec_app.session import ChatCleared, ChatOpened, SessionEvent
 from mlxspec_app.store.errors import GoneError
@@ -49,6 +48,8 @@ class BranchingScreen(KeepingScreen):
         if self.store is None:
             self.notify("no chats are kept in this session", timeout=4)
             return
+        from mlxspec_app.screens.history import HistoryScreen  # not before the first frame
+
         screen = HistoryScreen(self.store, words, on_deleted=self._leave_deleted)
         self.app.push_screen(screen, self._follow_choice)
 

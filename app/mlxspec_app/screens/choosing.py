@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from mlxspec_app.desk import Desk
 from mlxspec_app.screens.conversation import ConversationScreen
-from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.session import ModelChoice
 
 _DEFAULT = "default"
@@ -48,6 +47,8 @@ class ChoosingScreen(ConversationScreen):
         if self.desk is None or self.desk.catalogue is None:
             self.notify("name the model: /model NAME, /draft NAME", timeout=3)
             return
+        from mlxspec_app.screens.models import ModelsScreen  # not before the first frame
+
         screen = ModelsScreen(
             self.desk,
             self.desk.catalogue,

@@ -10,7 +10,6 @@ from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, 
 from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.retell import events_of
-from mlxspec_app.screens.settings import SettingsScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.session import Session
 from mlxspec_app.state import ChatState
@@ -72,6 +71,8 @@ class CommandedScreen(SteadyScreen[None]):
         choices_of(self.app).change("theme", name or names[(place + 1) % len(names)])
 
     def action_settings(self) -> None:
+        from mlxspec_app.screens.settings import SettingsScreen  # not before the first frame
+
         self.app.push_screen(SettingsScreen(self.session.adjustable()))
 
     def action_export(self, text: str) -> None:

@@ -11,7 +11,6 @@ from mlxspec_app.app_choices import choices_of
 from mlxspec_app.desk import Desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.screens.branching import BranchingScreen
-from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.session import Session
 from mlxspec_app.settings import Settings
 from mlxspec_app.widgets.prompt import Prompt
@@ -44,6 +43,8 @@ class DeskScreen(BranchingScreen):
     def begin(self) -> None:
         super().begin()
         if self._introduce is not None and self.desk is not None and self.desk.is_new:
+            from mlxspec_app.screens.first_run import FirstRunScreen
+
             self.app.push_screen(FirstRunScreen(self._introduce, self.state))
 
     def on_mount(self) -> None:

@@ -1,31 +1,41 @@
 """A reply as rendered Markdown: for reading, once it is finished."""
 
-from textual import on
-from textual.widgets import Markdown
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.widget import Widget
 
 from mlxspec_app.safe_text import safe_text
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
 
 _WEB = ("http://", "https://")
 
 
-class RenderedReply(Markdown):
+class RenderedReply(Widget):
     """Shows the text of a reply without its marks and its inks."""
 
     DEFAULT_CSS = """
     RenderedReply {
+        height: auto;
         margin: 1 0 0 0;
-        padding: 0 2;
         max-width: 104;
-        background: $background;
+        & > Markdown { padding: 0 2; background: $background; }
     }
     """
 
     def __init__(self, text: str) -> None:
         """Render a text; what a model may have put into it to harm a terminal is made visible."""
-        super().__init__(safe_text(text), open_links=False)
+        super().__init__()
+        self._text = safe_text(text)
 
-    @on(Markdown.LinkClicked)
-    def _open(self, event: Markdown.LinkClicked) -> None:
+    def compose(self) -> ComposeResult:
+        from textual.widgets import Markdown  # a tenth of the time to the first frame
+
+        yield Markdown(self._text, open_links=False)
+
+    def on_markdown_link_clicked(self, event: "Markdown.LinkClicked") -> None:
         """Open pages of the web alone: a model could name any file or program."""
         if event.href.startswith(_WEB):
             self.app.open_url(event.href)
