@@ -37,7 +37,6 @@ COLUMNS, ROWS = 140, 45
 TIMEOUT_S = 600.0
 _COMMAND = (sys.executable, "-m", "mlxspec", "chat", "--max-tokens", "160")
 _QUIT = b"\x11"
-_ESCAPE = b"\x1b"
 _END = b'{"t":"end"'
 
 
@@ -55,14 +54,15 @@ def speeds_of_app(arguments: Sequence[str], folder: Path) -> tuple[list[float], 
     """Return tokens/s of every reply in the app, and its log's line on late frames."""
     trace, data = folder / "app.jsonl", folder / "data"
     command = [*_COMMAND, "--data-dir", str(data), "--trace", str(trace), *arguments]
+    data.mkdir()
+    (data / "chats.sqlite3").touch()  # nobody new, who would be introduced first
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"
         os.execv(command[0], command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     _read_until(terminal, trace.exists)
-    os.write(terminal, _ESCAPE)  # the first run introduces itself
-    _read_for(terminal, 1.0)  # else the terminal would take what follows for one key with it
+    _read_for(terminal, 1.0)
     for number, prompt in enumerate(PROMPTS, 1):
         os.write(terminal, f"{prompt}\r".encode())
         _read_until(terminal, partial(_has_replies, trace, number))
