@@ -13,6 +13,7 @@ from mlxspec import backend
 from mlxspec.commands.adjusting import adjustable, adjusted
 from mlxspec.commands.chat_catalogue import ChatCatalogue
 from mlxspec.commands.chosen import filled_in
+from mlxspec.commands.importing import IMPORTING
 from mlxspec.commands.options import generation_params, options
 from mlxspec.commands.terminal import can_draw
 from mlxspec.errors import MlxspecError
@@ -66,16 +67,18 @@ def _run_plain(args: Namespace) -> int:
 
 
 def _introduce(model: str) -> Introduction:
-    from mlxspec.commands.introducing import introduce  # which imports MLX
+    with IMPORTING:
+        from mlxspec.commands.introducing import introduce
 
     return introduce(model)
 
 
 def _session(args: Namespace, params: GenerationParams) -> EngineSession:
     def open_conversation(choice: ModelChoice, on_progress: ProgressCallback) -> ConversationLike:
-        backend.check()
-        from mlxspec.commands.opening import open_engine
-        from mlxspec.conversation import Conversation
+        with IMPORTING:
+            backend.check()
+            from mlxspec.commands.opening import open_engine
+            from mlxspec.conversation import Conversation
 
         try:
             chosen = _chosen(args, choice, is_first=choice == first)

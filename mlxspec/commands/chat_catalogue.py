@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from mlxspec import backend
+from mlxspec.commands.importing import IMPORTING
 from mlxspec_app.catalogue import DrafterRecord, ModelRecord
 
 _DEFAULT = "default"
@@ -21,7 +22,8 @@ class ChatCatalogue:
         return backend.memory_gb()
 
     def models(self) -> list[ModelRecord]:
-        from mlxspec.choosing.catalogue import list_models
+        with IMPORTING:
+            from mlxspec.choosing.catalogue import list_models
 
         records = []
         for entry in list_models():
@@ -34,6 +36,7 @@ class ChatCatalogue:
 
     @cached_property
     def _finder(self) -> Any:
-        from mlxspec.choosing.catalogue import DrafterFinder
+        with IMPORTING:
+            from mlxspec.choosing.catalogue import DrafterFinder
 
         return DrafterFinder()
