@@ -59,7 +59,12 @@ def resample(values: Sequence[float], width: int) -> list[float]:
         return list(values)
     edges = [count * place // width for place in range(width + 1)]
     groups = [values[start:end] for start, end in pairwise(edges)]
-    return [fmean(group) for group in groups]
+    return [_mean(group) for group in groups]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean, which a rounding could else put beside values that are all the same."""
+    return min(max(values), max(min(values), fmean(values)))
 
 
 def split_cells(shares: Sequence[float], width: int) -> list[int]:
