@@ -4,7 +4,6 @@ What is here is read in a thread, because that looks at disks; the screen below 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 from textual import on, work
@@ -22,7 +21,7 @@ from mlxspec_app.model_rows import drafter_facts, load_news, model_facts, troubl
 from mlxspec_app.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.session import ModelChoice
-from mlxspec_app.settings import SettingsError, change_settings
+from mlxspec_app.settings import SettingsError
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.choice_list import ChoiceList
 
@@ -171,14 +170,13 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     @work(thread=True, group="settings")
     def _write_default(self, pair: ModelChoice) -> None:
-        changes = {"model": pair.model or None, "drafter": pair.drafter}
+        self._desk.change("model", pair.model or None)
+        self._desk.change("drafter", pair.drafter)
         try:
-            change_settings(self._desk.places.settings, changes)
+            self._desk.write_settings()
         except SettingsError as error:
             self.app.call_from_thread(self.notify, str(error), severity="warning", timeout=6)
             return
-        kept = replace(self._desk.settings, model=pair.model, drafter=pair.drafter)
-        self._desk.settings = kept
         words = f"{pair.model or 'the default model'} with {pair.drafter}, from the next start on"
         self.app.call_from_thread(self.notify, words, title="Default", timeout=3)
 
