@@ -107,12 +107,7 @@ class RaceScreen(SteadyScreen[None]):
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):
-            if where == "up":
-                transcript.scroll_page_up(animate=False)
-            elif where == "down":
-                transcript.scroll_page_down(animate=False)
-            else:
-                transcript.follow()
+            transcript.turn(where)
 
     def action_help(self) -> None:
         rows = key_list(RACE, choices_of(self.app).keys)

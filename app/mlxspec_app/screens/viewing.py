@@ -57,13 +57,7 @@ class ViewingScreen(ReadingScreen):
         self.update_panels()
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
-        transcript = self.query_one(Transcript)
-        if where == "up":
-            transcript.scroll_page_up(animate=False)
-        elif where == "down":
-            transcript.scroll_page_down(animate=False)
-        else:
-            transcript.follow()
+        self.query_one(Transcript).turn(where)
         self.call_after_refresh(self.update_panels)
 
     def show_unseen(self, unseen: int) -> None:

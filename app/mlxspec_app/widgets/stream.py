@@ -10,6 +10,7 @@ that was held, when something above it grows, shrinks, comes or goes.
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
@@ -73,6 +74,15 @@ class Stream(VerticalScroll, can_focus=False):
         """Go to the end and stay there."""
         self._held = None
         self._anchor_when_full(self.show_vertical_scrollbar)
+
+    def turn(self, where: Literal["up", "down", "end"]) -> None:
+        """Go a page up or down, or to the end and stay there."""
+        if where == "up":
+            self.scroll_page_up(animate=False)
+        elif where == "down":
+            self.scroll_page_down(animate=False)
+        else:
+            self.follow()
 
     def release_anchor(self) -> None:
         super().release_anchor()
