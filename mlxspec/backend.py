@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from mlxspec.blas import STOCK_BLAS, load_blas, loaded_blas
+from mlxspec.blas import STOCK_BLAS, choose_blas, loaded_blas
 from mlxspec.errors import MlxspecError
 
 GB = 1e9
@@ -80,8 +80,8 @@ def prepare() -> None:
     if sys.platform == "darwin":
         for name, value in _METAL_DEFAULTS.items():
             os.environ.setdefault(name, value)
-    elif not _state.late and _is_mlx_installed():
-        _state.problem = load_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
+    elif not _state.late:
+        _state.problem = choose_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
 
 
 def check_early() -> None:

@@ -8,14 +8,24 @@ bundled ones: that is how OpenBLAS gets in.
 import ctypes
 import os
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 STOCK_BLAS = "reference BLAS (bundled with MLX)"
 _NAMES = ("libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so")  # serial builds come last
 
 
-def load_blas(choice: str) -> str:
-    """Load a BLAS for MLX to find.
+class _LoadsOpenBlas(MetaPathFinder):
+    """Loads OpenBLAS when MLX is about to be imported; until then it costs no time."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "mlx.core":
+            sys.meta_path.remove(self)
+            any(_load_library(name) == "" for name in _NAMES)
+
+
+def choose_blas(choice: str) -> str:
+    """Let MLX find a BLAS once it is imported, which it must not be yet.
 
     Args:
         choice: "auto" for OpenBLAS where there is one, "stock" for the bundled one, or the path
@@ -27,7 +37,7 @@ def load_blas(choice: str) -> str:
     if choice == "stock":
         return ""
     if choice in ("auto", ""):
-        any(_load_library(name) == "" for name in _NAMES)
+        sys.meta_path.insert(0, _LoadsOpenBlas())
         return ""
     problem = _load_library(choice)
     if problem:

@@ -16,7 +16,6 @@ from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.key_choices import all_bindings
 from mlxspec_app.pauses import collect_rarely
-from mlxspec_app.replay import ReplaySession
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.session import Session
@@ -96,8 +95,6 @@ def run_chat(
         screens.append(ChatScreen(session, desk, introduce, continues=continues))
         return screens[-1]
 
-    if desk is not None:
-        desk.keep_chats_of(session)
     code = _run(session, make_screen, theme, desk, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 
@@ -121,6 +118,7 @@ def run_replay(
         TraceError: The trace cannot be read.
         ValueError: The speed is not above 0.
     """
+    from mlxspec_app.replay import ReplaySession
     from mlxspec_app.screens.replay import ReplayScreen
 
     if not speed > 0:

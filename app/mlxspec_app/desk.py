@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from mlxspec.events import Event
 from mlxspec_app.catalogue import Catalogue
@@ -16,7 +17,9 @@ from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.setting_rules import Value
 from mlxspec_app.setting_values import with_value
 from mlxspec_app.settings import Settings, SettingsError, change_settings, read_settings
-from mlxspec_app.store.thread import StoreThread
+
+if TYPE_CHECKING:
+    from mlxspec_app.store.thread import StoreThread
 
 
 def _print(message: str) -> None:
@@ -40,7 +43,7 @@ class Desk:
     places: Places
     settings: Settings = field(default_factory=Settings)
     notices: tuple[str, ...] = ()
-    store: StoreThread | None = None
+    store: "StoreThread | None" = None
     catalogue: Catalogue | None = None
     log: AppLog = field(init=False)
     is_new: bool = False
@@ -55,6 +58,8 @@ class Desk:
 
     def keep_chats_of(self, session: Session) -> None:
         """Open the store; what goes wrong there is told by the session, while there is one."""
+        from mlxspec_app.store.thread import StoreThread  # and SQLite, after the first frame
+
         self._tell = session.tell
         self.store = StoreThread(
             self.places.store, lambda text: self._tell(text), self.places.traces

@@ -1,7 +1,7 @@
 """The part of the chat that moves between chats and branches, by commands and by keys."""
 
-import secrets
-from typing import NamedTuple
+import random
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual import on, work
 
@@ -12,10 +12,12 @@ from mlxspec_app.screens.keeping import KeepingScreen
 from mlxspec_app.session import ChatCleared, ChatOpened, SessionEvent
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.questions import find_chat, find_last, find_version, fork_at
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.version_mark import VersionMark
+
+if TYPE_CHECKING:
+    from mlxspec_app.store.recorder import Recorder
 
 _SEED_BITS = 32
 
@@ -58,7 +60,7 @@ class BranchingScreen(KeepingScreen):
 
     @work
     async def action_rename(self, title: str) -> None:
-        def rename(recorder: Recorder) -> None:
+        def rename(recorder: "Recorder") -> None:
             if recorder.chat is None:
                 raise GoneError("nothing was said in this chat yet: it has no title to change")
             recorder.writer.rename(recorder.chat, title)
@@ -127,7 +129,7 @@ class BranchingScreen(KeepingScreen):
 
     def _draw_seed(self) -> bool:
         """Set another seed; return whether that could be done."""
-        seed = secrets.randbits(_SEED_BITS)
+        seed = random.getrandbits(_SEED_BITS)
         try:
             self.session.adjust("seed", str(seed))
         except ValueError as error:

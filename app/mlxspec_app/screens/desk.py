@@ -42,6 +42,8 @@ class DeskScreen(BranchingScreen):
 
     def begin(self) -> None:
         super().begin()
+        if self.store is not None:
+            self.run_worker(self._remember_sent())
         if self._introduce is not None and self.desk is not None and self.desk.is_new:
             from mlxspec_app.screens.first_run import FirstRunScreen
 
@@ -50,8 +52,6 @@ class DeskScreen(BranchingScreen):
     def on_mount(self) -> None:
         for notice in choices_of(self.app).notices:
             self.session.tell(notice)
-        if self.store is not None:
-            self.run_worker(self._remember_sent())
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         super().follow_settings(before, settings)

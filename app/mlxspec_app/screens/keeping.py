@@ -8,7 +8,7 @@ the conversation, and tells when it goes on with it.
 import asyncio
 import gc
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from textual import work
 from textual.content import Content
@@ -29,14 +29,16 @@ from mlxspec_app.session import (
 )
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import find_last, overview, standing
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Standing, StoredChat
-from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.welcome import Welcome
 
-FindChat = Callable[[Recorder], StoredChat | None]
+if TYPE_CHECKING:
+    from mlxspec_app.store.recorder import Recorder
+    from mlxspec_app.store.thread import StoreThread
+
+FindChat = Callable[["Recorder"], StoredChat | None]
 T = TypeVar("T")
 _MOVES = (TurnStarted, GenerationStarted, ReplyDiscarded, ChatCleared, ChatOpened, ChatCut)
 
@@ -68,11 +70,13 @@ class KeepingScreen(RoomScreen):
         self._goal: Message | None = None  # to be shown once its chat is open
 
     @property
-    def store(self) -> StoreThread | None:
+    def store(self) -> "StoreThread | None":
         """What keeps the chats, if anything does."""
         return self.desk.store if self.desk is not None else None
 
     def begin(self) -> None:
+        if self.desk is not None and self.desk.store is None:
+            self.desk.keep_chats_of(self.session)
         if self._continues and self.store is not None:
             self._begin_with_last()
         else:
@@ -113,7 +117,7 @@ class KeepingScreen(RoomScreen):
         else:
             self._open(find, message)
 
-    async def ask(self, question: Callable[[Recorder], T], *, is_quiet: bool = False) -> T | None:
+    async def ask(self, question: "Callable[[Recorder], T]", *, is_quiet: bool = False) -> T | None:
         """Return an answer of the store, or None after saying why there is none."""
         if self.store is None:
             return None

@@ -1,10 +1,12 @@
 """What can be wrong with the store of chats."""
 
-import sqlite3
+from typing import TYPE_CHECKING
 
 from mlxspec.errors import MlxspecError
 
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+if TYPE_CHECKING:
+    import sqlite3
+
 _PRIMARY_CODE = 0xFF  # the low byte of an error code; the rest says more about it
 
 
@@ -20,10 +22,12 @@ class GoneError(StoreError):
     """A chat or a message that is not in the store, or not any more."""
 
 
-def explain(error: sqlite3.Error) -> StoreError:
+def explain(error: "sqlite3.Error") -> StoreError:
     """Return what an error of SQLite means to the user."""
+    import sqlite3  # slow, and a screen that names these errors need not meet one
+
     code = (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY_CODE
-    if code in _DAMAGE:
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DamagedStoreError(f"the store of chats is damaged ({error}): start the app again")
     if code == sqlite3.SQLITE_CONSTRAINT:
         return GoneError(

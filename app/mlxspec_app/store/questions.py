@@ -4,14 +4,18 @@ A message on the screen has no number of the store: it is named by its place amo
 user and the model, from 0, which is its place in the recorder's path as well.
 """
 
+from typing import TYPE_CHECKING
+
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Overview, Standing, StoredChat
+
+if TYPE_CHECKING:
+    from mlxspec_app.store.recorder import Recorder
 
 FORK_SIGN = " · fork"  # behind the title of a chat that began as a copy
 
 
-def overview(recorder: Recorder) -> Overview:
+def overview(recorder: "Recorder") -> Overview:
     """Return how many chats there are and how the last one ended."""
     reader = recorder.writer.reader
     last = next(iter(reader.recent(1)), None)
@@ -24,7 +28,7 @@ def overview(recorder: Recorder) -> Overview:
     return Overview(reader.count(), last, is_cut_off)
 
 
-def standing(recorder: Recorder) -> Standing:
+def standing(recorder: "Recorder") -> Standing:
     """Return what the store knows of the conversation on the screen."""
     if recorder.chat is None:
         return Standing()
@@ -37,7 +41,7 @@ def standing(recorder: Recorder) -> Standing:
     )
 
 
-def find_chat(recorder: Recorder, chat: int, message: int | None = None) -> StoredChat:
+def find_chat(recorder: "Recorder", chat: int, message: int | None = None) -> StoredChat:
     """Return a chat, on the branch of a message if one is given.
 
     Raises:
@@ -50,14 +54,14 @@ def find_chat(recorder: Recorder, chat: int, message: int | None = None) -> Stor
     return StoredChat(recorder.writer.reader.chat(chat), tuple(path))
 
 
-def find_last(recorder: Recorder) -> StoredChat | None:
+def find_last(recorder: "Recorder") -> StoredChat | None:
     """Return the chat that was last changed, the one on the screen left out."""
     others = (chat for chat in recorder.writer.reader.recent(2) if chat.id != recorder.chat)
     last = next(others, None)
     return None if last is None else find_chat(recorder, last.id)
 
 
-def find_version(recorder: Recorder, place: int, step: int) -> StoredChat | None:
+def find_version(recorder: "Recorder", place: int, step: int) -> StoredChat | None:
     """Return the conversation with another version of a message, or None where there is none.
 
     Args:
@@ -72,12 +76,12 @@ def find_version(recorder: Recorder, place: int, step: int) -> StoredChat | None
     return find_chat(recorder, this.chat, recorder.writer.reader.siblings(this.id)[wanted].id)
 
 
-def fork_at(recorder: Recorder, place: int) -> StoredChat:
+def fork_at(recorder: "Recorder", place: int) -> StoredChat:
     """Return a new chat that copies the conversation on the screen up to a message."""
     return find_chat(recorder, _fork(recorder, number_at(recorder, place)))
 
 
-def fork_chat(recorder: Recorder, chat: int) -> int:
+def fork_chat(recorder: "Recorder", chat: int) -> int:
     """Return the number of a new chat that copies the conversation of a chat.
 
     Raises:
@@ -89,7 +93,7 @@ def fork_chat(recorder: Recorder, chat: int) -> int:
     return _fork(recorder, leaf)
 
 
-def number_at(recorder: Recorder, place: int) -> int:
+def number_at(recorder: "Recorder", place: int) -> int:
     """Return the number of the message at a place of the conversation on the screen.
 
     Raises:
@@ -101,7 +105,7 @@ def number_at(recorder: Recorder, place: int) -> int:
     return path[place].id
 
 
-def _fork(recorder: Recorder, message: int) -> int:
+def _fork(recorder: "Recorder", message: int) -> int:
     """Copy the conversation up to a message, under a title that can be told from its own."""
     writer = recorder.writer
     with writer.transaction():
