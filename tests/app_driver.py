@@ -1,5 +1,6 @@
 """Drives the app in tests: a clock that is moved by hand, and what the screen shows as text."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.session import Session, SessionNotice
 from mlxspec_app.widgets.prompt import Prompt
 
+START_S = 20.0  # at most, on a busy machine
 TRACES = Path(__file__).parent / "traces"
 
 
@@ -115,10 +117,24 @@ async def running(
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
     app = MlxspecApp(lambda: ChatScreen(session, desk, introduce), theme, desk)
+    begun = _noting_start(session)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock or Clock())
+        await asyncio.wait_for(begun.wait(), START_S)  # the chat begins after its first frame
         await driver.settle()
         yield driver
+
+
+def _noting_start(session: Session) -> asyncio.Event:
+    """Return what is set once the session has been started."""
+    start, begun = session.start, asyncio.Event()
+
+    def started() -> None:
+        start()
+        begun.set()
+
+    session.start = started
+    return begun
 
 
 @asynccontextmanager

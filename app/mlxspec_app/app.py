@@ -95,6 +95,8 @@ def run_chat(
         screens.append(ChatScreen(session, desk, introduce, continues=continues))
         return screens[-1]
 
+    if desk is not None:
+        desk.keeps_chats = True
     code = _run(session, make_screen, theme, desk, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 

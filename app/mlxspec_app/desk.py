@@ -38,6 +38,7 @@ class Desk:
         catalogue: Knows the models that can be chosen; None where none can be.
         log: What went wrong.
         is_new: Whether nothing was kept here before.
+        keeps_chats: Whether the chat keeps what is said, from the moment it begins.
     """
 
     places: Places
@@ -47,6 +48,7 @@ class Desk:
     catalogue: Catalogue | None = None
     log: AppLog = field(init=False)
     is_new: bool = False
+    keeps_chats: bool = False
     _tell: Callable[[str], None] = field(default=_print, init=False, repr=False)
     _unwritten: "queue.SimpleQueue[tuple[str, Value | None]]" = field(
         default_factory=queue.SimpleQueue, repr=False

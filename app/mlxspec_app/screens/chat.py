@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.errors import TraceError
+from mlxspec.events import Event, GenerationStarted
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.demo import read_demo
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
@@ -19,6 +20,7 @@ from mlxspec_app.screens.choosing import ChoosingScreen
 from mlxspec_app.screens.desk import DeskScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
+from mlxspec_app.session import SessionEvent
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript
@@ -67,6 +69,11 @@ class ChatScreen(ChoosingScreen, DeskScreen):
         if action == "fork":
             return not self.state.is_empty and self.store is not None
         return action != "version" or bool(self.standing.versions)
+
+    def take_in(self, event: Event | SessionEvent) -> None:
+        super().take_in(event)
+        if isinstance(event, GenerationStarted):
+            self.frame_budget.limit(is_shared=bool(event.blas))
 
     def on_phase_changed(self) -> None:
         super().on_phase_changed()

@@ -14,6 +14,7 @@ from textual.widgets import Footer, Static
 
 from mlxspec.events import Event
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.frame_budget import FrameBudget
 from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.inks import ink_named
@@ -48,6 +49,8 @@ class ConversationScreen(ViewingScreen):
         self.state = ChatState()
         self._frames: Timer | None = None
         self.frame_clock = FrameClock(1 / frames_per_s(Settings()))
+        self.frame_budget = FrameBudget()
+        self._are_panels_due = False
 
     def compose(self) -> ComposeResult:
         yield StatusBar(self.NOTE)
@@ -90,7 +93,7 @@ class ConversationScreen(ViewingScreen):
         self.begin()
         self._draw_at(frames_per_s(settings))
         moves = self.app.animation_level != "none"
-        self.set_interval(1 / (PANELS_PER_S if moves else PANELS_PER_S_AT_REST), self.update_panels)
+        self.set_interval(1 / (PANELS_PER_S if moves else PANELS_PER_S_AT_REST), self._panels_time)
         self.update_views()
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
@@ -106,7 +109,6 @@ class ConversationScreen(ViewingScreen):
 
     def tick(self) -> None:
         """Take in what happened since the last frame and show it."""
-        self.frame_clock.tick()
         was_idle = not self.session.busy
         news = self.session.drain()
         phase, was_empty = self.state.phase, self.state.is_empty
@@ -167,11 +169,27 @@ class ConversationScreen(ViewingScreen):
     def _inspect(self, event: Transcript.Pointed) -> None:
         self.query_one(Inspector).show(event.facts)
 
+    def _frame_time(self) -> None:
+        self.frame_clock.tick()
+        if not self.frame_budget.allows_frame():
+            return
+        self.tick()
+        if self._are_panels_due:
+            self._are_panels_due = False
+            self.update_panels()
+
+    def _panels_time(self) -> None:
+        """Renew the panels with the next frame, as two are dearer than one, or now at rest."""
+        if self.session.busy:
+            self._are_panels_due = True
+        else:
+            self.update_panels()
+
     def _draw_at(self, rate: int) -> None:
         if self._frames is not None:
             self._frames.stop()
         self.frame_clock = FrameClock(1 / rate)
-        self._frames = self.set_interval(1 / rate, self.tick)
+        self._frames = self.set_interval(1 / rate, self._frame_time)
 
     def action_context(self) -> None:
         self.app.push_screen(ContextScreen(self.state))

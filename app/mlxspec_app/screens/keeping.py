@@ -75,7 +75,7 @@ class KeepingScreen(RoomScreen):
         return self.desk.store if self.desk is not None else None
 
     def begin(self) -> None:
-        if self.desk is not None and self.desk.store is None:
+        if self.desk is not None and self.desk.keeps_chats and self.desk.store is None:
             self.desk.keep_chats_of(self.session)
         if self._continues and self.store is not None:
             self._begin_with_last()

@@ -1,0 +1,45 @@
+"""How often frames may come while a model computes on the processor that draws them.
+
+A frame costs the same whether a model waits for the processor or not; where it does, frames that
+come as fast as the eye takes them would slow the model down by a tenth. So they come as much later
+as they are dear, and the text still arrives a few times a second.
+"""
+
+import time
+from collections.abc import Callable
+
+SHARE_BESIDE_A_MODEL = 0.03
+_LONGEST_GAP_S = 0.5
+
+
+class FrameBudget:
+    """Spreads frames so that they take at most a share of one core."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Begin without a limit.
+
+        Args:
+            clock: Returns the time in seconds.
+            spent: Returns the processor seconds of the drawing thread.
+        """
+        self._clock, self._spent = clock, spent
+        self._share = 1.0
+        self._drawn_at = clock()
+        self._spent_then = spent()
+
+    def limit(self, *, is_shared: bool) -> None:
+        """Keep to the share from now on where the processor is shared, or to none."""
+        self._share = SHARE_BESIDE_A_MODEL if is_shared else 1.0
+
+    def allows_frame(self) -> bool:
+        """Return whether a frame may come now; if so, what it costs counts from here on."""
+        now, spent = self._clock(), self._spent()
+        gap_s = min(_LONGEST_GAP_S, (spent - self._spent_then) / self._share)
+        if now - self._drawn_at < gap_s:
+            return False
+        self._drawn_at, self._spent_then = now, spent
+        return True

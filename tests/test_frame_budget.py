@@ -1,0 +1,73 @@
+"""Frames beside a model that computes on the same processor: as many as they may cost."""
+
+import pytest
+from app_driver import ScriptedSession, running
+
+from mlxspec.events import GenerationStarted, TurnStarted
+from mlxspec_app.frame_budget import SHARE_BESIDE_A_MODEL, FrameBudget
+from mlxspec_app.session import SessionReady
+
+FRAME_S = 1 / 30
+
+
+class Machine:
+    """A thread on which some time passes and frames cost processor time."""
+
+    def __init__(self):
+        self.now = self.spent = 0.0
+
+    def draw(self, budget, seconds, cost_s):
+        """Offer a frame at every frame's time; return how many were drawn."""
+        drawn = 0
+        for _ in range(round(seconds / FRAME_S)):
+            self.now += FRAME_S
+            if budget.allows_frame():
+                drawn += 1
+                self.spent += cost_s
+        return drawn
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+@pytest.fixture
+def budget(machine):
+    return FrameBudget(lambda: machine.now, lambda: machine.spent)
+
+
+def test_where_nothing_is_shared_every_frame_is_drawn(machine, budget):
+    assert machine.draw(budget, 10.0, cost_s=0.02) == 300
+
+
+@pytest.mark.parametrize("cost_s", [0.001, 0.004, 0.01])
+def test_beside_a_model_frames_keep_to_their_share(machine, budget, cost_s):
+    budget.limit(is_shared=True)
+    machine.draw(budget, 60.0, cost_s)
+    assert machine.spent <= SHARE_BESIDE_A_MODEL * 60.0 * 1.05
+    assert machine.spent >= SHARE_BESIDE_A_MODEL * 60.0 * 0.5
+
+
+def test_however_dear_frames_are_some_come(machine, budget):
+    budget.limit(is_shared=True)
+    assert 18 <= machine.draw(budget, 10.0, cost_s=0.4) <= 21
+
+
+def test_the_limit_ends_with_its_reason(machine, budget):
+    budget.limit(is_shared=True)
+    machine.draw(budget, 1.0, cost_s=0.01)
+    budget.limit(is_shared=False)
+    machine.draw(budget, 1.0, cost_s=0.01)
+    assert machine.draw(budget, 10.0, cost_s=0.01) == 300
+
+
+@pytest.mark.parametrize(("blas", "is_shared"), [("OpenBLAS", True), ("", False)])
+async def test_a_model_on_the_processor_limits_the_frames_of_its_chat(blas, is_shared):
+    session = ScriptedSession(SessionReady())
+    async with running(session) as driver:
+        asked = []
+        driver.screen.frame_budget.limit = lambda **how: asked.append(how)
+        session.news += [TurnStarted("user", "hi"), GenerationStarted("t", "d", blas=blas)]
+        await driver.settle()
+        assert asked == [{"is_shared": is_shared}]
