@@ -1,9 +1,10 @@
 """What the app costs the engine: `python -m mlxspec_app.bench.overhead [arguments of chat]`.
 
-The same prompts are answered in the app, on a terminal of its own, and in the chat of bare lines,
-by turns and in processes of their own. Both record traces, and the figures are the engine's: how
-many tokens a second it wrote, prompts left out. The app's log says how late its frames came
-meanwhile. The last line is one JSON document.
+The app, on a terminal of its own, and the chat of bare lines stand side by side in two processes
+and answer the same prompts by turns: one writes while the other rests, and who goes first changes
+every time, so that a machine that slows down meanwhile slows both alike. Both record traces, and
+the figures are the engine's: how many tokens a second it wrote, prompts left out. The app's log
+says how late its frames came. The last line is one JSON document.
 """
 
 import fcntl
@@ -18,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from mlxspec.events import GenerationFinished, GenerationStarted
 from mlxspec.trace import read_trace
@@ -31,99 +33,165 @@ PROMPTS = (
     "Write a Python function that merges two sorted lists, and explain it.",
     "Give me three tips for a good night's sleep.",
     "Tell me a short story about a lighthouse keeper.",
+    "What is the difference between a lake and a pond?",
+    "Write a haiku about autumn leaves.",
+    "How do I make a simple tomato sauce?",
+    "Name five animals that live in the desert.",
+    "Why do we have leap years?",
+    "Write a polite email that asks for a day off.",
+    "What should I see in Lisbon in two days?",
+    "Explain what a hash table is.",
+    "Describe a thunderstorm in the mountains.",
+    "What are the rules of chess, in short?",
+    "How does a bicycle stay upright?",
+    "Give me an idea for a birthday present.",
 )
-REPEATS = 3
+"""None twice: what was said before can be copied from, and comes faster."""
 COLUMNS, ROWS = 140, 45
 TIMEOUT_S = 600.0
 _LOOK_EVERY_S = 0.3
-_COMMAND = (sys.executable, "-m", "mlxspec", "chat", "--max-tokens", "160")
+_REST_S = 0.5
+_COMMAND = (sys.executable, "-m", "mlxspec", "chat", "--max-tokens", "96")
 _QUIT = b"\x11"
-_END = b'{"t":"end"'
+_END, _COST = b'{"t":"end"', b'{"t":"cost"'
 
 
-def speeds_of_lines(arguments: Sequence[str], folder: Path) -> list[float]:
-    """Return tokens/s of every reply of the chat of bare lines."""
-    trace = folder / "lines.jsonl"
-    settings = ["--data-dir", str(folder / "data")]  # not those of the user
-    command = [*_COMMAND, *settings, "--plain", "--trace", str(trace), *arguments]
-    lines = "".join(f"{prompt}\n" for prompt in PROMPTS)
-    subprocess.run(command, input=lines, text=True, capture_output=True, check=True)
-    return _speeds(trace)
+class Arm(Protocol):
+    """A running chat.
+
+    Attributes:
+        trace: What it records.
+    """
+
+    trace: Path
+
+    def say(self, prompt: str) -> None:
+        """Ask it something."""
+
+    def close(self) -> None:
+        """End it, and wait for that."""
 
 
-def speeds_of_app(arguments: Sequence[str], folder: Path) -> tuple[list[float], str]:
-    """Return tokens/s of every reply in the app, and its log's line on late frames."""
-    trace, data = folder / "app.jsonl", folder / "data"
-    command = [*_COMMAND, "--data-dir", str(data), "--trace", str(trace), *arguments]
-    data.mkdir()
-    (data / "chats.sqlite3").touch()  # nobody new, who would be introduced first
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ["TERM"] = "xterm-256color"
-        os.execv(command[0], command)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    _read_until(terminal, trace.exists)
-    _read_for(terminal, 1.0)
-    for number, prompt in enumerate(PROMPTS, 1):
-        os.write(terminal, f"{prompt}\r".encode())
-        _read_until(terminal, partial(_has_replies, trace, number))
-    os.write(terminal, _QUIT)
-    _read_for(terminal, TIMEOUT_S)
-    os.waitpid(pid, 0)
-    os.close(terminal)
-    log = (data / "logs" / "app.log").read_text(encoding="utf-8")
-    return _speeds(trace), log.splitlines()[-1].partition("INFO ")[2]
+class Lines:
+    """The chat of bare lines."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+        """Start it; what it writes is thrown away."""
+        self.trace = folder / "lines.jsonl"
+        data = ["--data-dir", str(folder / "lines")]  # not the settings of the user
+        self._process = subprocess.Popen(
+            [*_COMMAND, *data, "--plain", "--trace", str(self.trace), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def say(self, prompt: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{prompt}\n".encode())
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class App:
+    """The app, on a terminal whose other end swallows what is painted."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+        """Start it."""
+        self.trace, self._data = folder / "app.jsonl", folder / "app"
+        self._data.mkdir()
+        (self._data / "chats.sqlite3").touch()  # nobody new, who would be introduced first
+        settings = ["--data-dir", str(self._data), "--trace", str(self.trace)]
+        self._pid, self._terminal = pty.fork()
+        if self._pid == 0:
+            os.environ["TERM"] = "xterm-256color"
+            os.execv(_COMMAND[0], [*_COMMAND, *settings, *arguments])
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        threading.Thread(target=self._swallow, daemon=True).start()
+
+    def say(self, prompt: str) -> None:
+        os.write(self._terminal, f"{prompt}\r".encode())
+
+    def close(self) -> None:
+        os.write(self._terminal, _QUIT)
+        os.waitpid(self._pid, 0)
+
+    def frames(self) -> str:
+        """Return the line on late frames of the log of an app that was closed."""
+        log = (self._data / "logs" / "app.log").read_text(encoding="utf-8")
+        return log.splitlines()[-1].partition("INFO ")[2]
+
+    def _swallow(self) -> None:
+        while select.select([self._terminal], [], [])[0]:
+            try:
+                os.read(self._terminal, 1 << 16)
+            except OSError:  # the app has gone, and its side of the terminal with it
+                return
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print tokens/s of both arms by prompt, and their ratio."""
-    runs: dict[str, list[list[float]]] = {"lines": [], "app": []}
-    frames = []
-    for _ in range(REPEATS):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            runs["lines"].append(speeds_of_lines(arguments, folder))
-            in_app, late = speeds_of_app(arguments, folder)
-            runs["app"].append(in_app)
-            frames.append(late)
-            models = _models(folder / "app.jsonl")
-    ratios = []
-    print(f"{models}; tokens/s, median of {REPEATS}")
-    for place, prompt in enumerate(PROMPTS):
-        lines, app = (statistics.median(run[place] for run in runs[arm]) for arm in runs)
-        ratios.append(app / lines)
-        print(f"  {lines:7.2f} in lines {app:7.2f} in the app {app / lines:6.3f}   {prompt}")
-    print(f"  app / lines: {statistics.mean(ratios):.3f}")
-    print(*(f"  {late}" for late in frames), sep="\n")
+    """Print tokens/s of both arms by prompt, and the ratios of the pairs."""
+    with tempfile.TemporaryDirectory() as name:
+        lines, app = Lines(arguments, Path(name)), App(arguments, Path(name))
+        _prepare(lines, app)
+        for number, prompt in enumerate(PROMPTS):
+            for arm in (lines, app) if number % 2 else (app, lines):
+                _answer(arm, prompt)
+        lines.close()
+        app.close()
+        speeds = {"lines": _speeds(lines.trace)[1:], "app": _speeds(app.trace)[1:]}
+        _report(_models(app.trace), app.frames(), speeds)
+
+
+def _prepare(lines: Lines, app: App) -> None:
+    """Let both load and say something, and the app measure what it measures once."""
+    _wait(app.trace.exists)
+    _answer(lines, "Good morning!")
+    _answer(app, "Good morning!")
+    _wait(lambda: _COST in app.trace.read_bytes())
+
+
+def _answer(arm: Arm, prompt: str) -> None:
+    """Let an arm answer, while the other rests."""
+    before = _count(arm.trace)
+    arm.say(prompt)
+    _wait(lambda: _count(arm.trace) > before)
+    time.sleep(_REST_S)
+
+
+def _report(models: str, frames: str, speeds: dict[str, list[float]]) -> None:
+    pairs = list(zip(speeds["lines"], speeds["app"], strict=True))
+    ratios = [app / lines for lines, app in pairs]
+    print(f"{models}; tokens/s")
+    for prompt, (lines, app), ratio in zip(PROMPTS, pairs, ratios, strict=True):
+        print(f"  {lines:7.2f} in lines {app:7.2f} in the app {ratio:6.3f}   {prompt}")
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(f"  app / lines, median of {len(ratios)} pairs: {middle:.3f} ({low:.3f} to {high:.3f})")
+    print(f"  {frames}")
     machine = {"machine": platform.machine(), "python": platform.python_version()}
-    print(json.dumps({**machine, "models": models, "tokens_per_s": runs, "frames": frames}))
+    figures = {"models": models, "tokens_per_s": speeds, "ratio": middle, "frames": frames}
+    print(json.dumps({**machine, **figures}))
 
 
-def _read_for(terminal: int, seconds: float) -> None:
-    _read_until(terminal, lambda: False, seconds)
+def _wait(is_done: Callable[[], bool]) -> None:
+    """Look whether something is so, seldom, as looking costs the engine time too.
 
-
-def _read_until(terminal: int, is_done: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    """Swallow what the app paints until something is so, or it has ended.
-
-    Whether it is so is looked at a few times a second only: looking costs the engine time too.
+    Raises:
+        TimeoutError: It did not become so.
     """
-    deadline, look_at = time.monotonic() + timeout_s, 0.0
-    while (now := time.monotonic()) < deadline:
-        if now >= look_at:
-            if is_done():
-                return
-            look_at = now + _LOOK_EVERY_S
-        if not select.select([terminal], [], [], _LOOK_EVERY_S)[0]:
-            continue
-        try:
-            os.read(terminal, 1 << 16)
-        except OSError:  # the app has gone, and its side of the terminal with it
-            return
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no reply within {TIMEOUT_S:.0f} s")
+        time.sleep(_LOOK_EVERY_S)
 
 
-def _has_replies(trace: Path, number: int) -> bool:
-    return trace.read_bytes().count(_END) == number
+def _count(trace: Path) -> int:
+    return trace.read_bytes().count(_END) if trace.exists() else 0
 
 
 def _speeds(trace: Path) -> list[float]:
