@@ -19,7 +19,7 @@ from mlxspec.events import (
     TurnStarted,
 )
 from mlxspec_app.bars import columns
-from mlxspec_app.baseline import rows_in_use, speeds, speedup
+from mlxspec_app.baseline import speedup
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.phrases import reply_figures, times_plain
@@ -86,6 +86,10 @@ def test_a_conversation_is_told_again_with_its_measurements():
 
 
 # ---- speed over time ---------------------------------------------------------------------------
+
+
+def speeds(reply, num_slices):
+    return reply.pace.speeds(reply.stats.prefill_s, num_slices)
 
 
 def test_a_round_is_spread_over_the_time_it_took():
@@ -159,7 +163,7 @@ def test_the_line_crosses_bars_that_are_higher():
 
 def test_the_cost_of_the_width_in_use_is_marked():
     reply = reply_of((2.0, 4), (3.0, 1))
-    assert rows_in_use(reply) == 4
+    assert reply.pace.rows_in_use == 4
     assert plain(cost_rows(reply, 30)) == [
         "cost by rows \u00f7 1 row \u00b7 4 in use",
         "   1  ████      1.00   20.0 ms",

@@ -12,7 +12,7 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.race import Race, Track
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.conversation import PANELS_PER_S, PANELS_PER_S_AT_REST
+from mlxspec_app.screens.pacing import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.widgets.prompt import Prompt

@@ -1,18 +1,15 @@
-"""A reply against plain decoding: what it gained, what its rounds cost, and how its speed went.
+"""A reply against plain decoding: what it gained, and whether drafting falls short for long.
 
 Plain decoding is a line, not another run: the tokens per second that forwards of one row would
 give, as measured on this machine while it was idle. Without that measurement nothing is compared.
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import median
 
 from mlxspec.events import CostMeasured
 from mlxspec_app.messages import Reply
 
 _SLOW_FOR_S = 5.0
-_SHORTEST_S = 1e-6  # a trace may hold times that no clock gives
 
 
 @dataclass(frozen=True)
@@ -59,32 +56,3 @@ def speedup(reply: Reply) -> float | None:
     if reply.cost is None or not reply.stats.rounds:
         return None
     return reply.stats.generation_tps / reply.cost.plain_tps
-
-
-def speeds(reply: Reply, num_slices: int) -> list[float]:
-    """Return the tokens per second in equal slices of the time since the prompt was read.
-
-    A round's tokens are spread over the time it took, so no slice is empty for being short.
-    """
-    start, end = reply.stats.prefill_s, reply.stats.total_s
-    slice_s = (end - start) / num_slices
-    if slice_s < _SHORTEST_S:
-        return []
-    tokens = [0.0] * num_slices
-    times = [start, *(round_.verdict.ts for round_ in reply.rounds)]
-    for (begin, done), round_ in zip(pairwise(times), reply.rounds, strict=True):
-        took = done - begin
-        if took < _SHORTEST_S:
-            continue
-        first, last = (int(max(0.0, at - start) / slice_s) for at in (begin, done))
-        for place in range(first, min(last, num_slices - 1) + 1):
-            left = start + place * slice_s
-            overlap = min(done, left + slice_s) - max(begin, left)
-            tokens[place] += len(round_.verdict.emit) * max(0.0, overlap) / took
-    return [count / slice_s for count in tokens]
-
-
-def rows_in_use(reply: Reply) -> int | None:
-    """Return how many rows a round of a reply usually verified, root included."""
-    rows = [len(round_.nodes) + 1 for round_ in reply.rounds if round_.nodes]
-    return int(median(rows)) if rows else None

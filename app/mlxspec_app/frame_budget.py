@@ -8,8 +8,10 @@ as they are dear, and the text still arrives a few times a second.
 import time
 from collections.abc import Callable
 
-SHARE_BESIDE_A_MODEL = 0.03
+SHARE_BESIDE_A_MODEL = 0.02
 _LONGEST_GAP_S = 0.5
+_CHARTS_EVERY_S = 1.0
+_RATE = 0.2  # at which the mean cost follows: frames with charts are dearer than their neighbours
 
 
 class FrameBudget:
@@ -30,6 +32,8 @@ class FrameBudget:
         self._share = 1.0
         self._drawn_at = clock()
         self._spent_then = spent()
+        self._cost_s = 0.0
+        self._charted_at = -_CHARTS_EVERY_S
 
     def limit(self, *, is_shared: bool) -> None:
         """Keep to the share from now on where the processor is shared, or to none."""
@@ -37,9 +41,18 @@ class FrameBudget:
 
     def allows_frame(self) -> bool:
         """Return whether a frame may come now; if so, what it costs counts from here on."""
-        now, spent = self._clock(), self._spent()
-        gap_s = min(_LONGEST_GAP_S, (spent - self._spent_then) / self._share)
-        if now - self._drawn_at < gap_s:
+        now = self._clock()
+        if now - self._drawn_at < min(_LONGEST_GAP_S, self._cost_s / self._share):
             return False
+        spent = self._spent()
+        self._cost_s += _RATE * (spent - self._spent_then - self._cost_s)
         self._drawn_at, self._spent_then = now, spent
+        return True
+
+    def allows_charts(self) -> bool:
+        """Return whether this frame may draw charts, its dearest part; if so, count it."""
+        now = self._clock()
+        if self._share < 1.0 and now - self._charted_at < _CHARTS_EVERY_S:
+            return False
+        self._charted_at = now
         return True

@@ -13,6 +13,7 @@ from mlxspec.events import (
     TokenKind,
 )
 from mlxspec.stats import GenerationStats
+from mlxspec_app.pace import Pace
 from mlxspec_app.rounds import Round
 
 _NUMBERS = count(1)
@@ -74,6 +75,7 @@ class Reply(Message):
         prefill: The last word on how much of the prompt was read.
         stats: Its figures so far.
         rounds: Every finished target forward.
+        pace: Their running totals.
         reason: Why it ended; None while it is being written and after a failure.
         drafter_fault: Why it went on without drafts, or "".
         error: What broke it off, or "".
@@ -89,6 +91,7 @@ class Reply(Message):
     prefill: PrefillProgress | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
     rounds: list[Round] = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
     reason: FinishReason | None = None
     drafter_fault: str = ""
     error: str = ""

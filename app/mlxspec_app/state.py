@@ -235,6 +235,7 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
     round_ = Round(draft if fits else None, event)
     reply.rounds.append(round_)
+    reply.pace.add(round_)
     pairs = zip(event.emit, round_.sources, strict=True)
     reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context

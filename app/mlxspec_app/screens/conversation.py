@@ -1,7 +1,7 @@
 """What the chat and the replay have in common: one session, one state, and the views of it.
 
-A timer drains the session, folds what happened into the state and appends new text to the
-transcript; a slower timer renews everything around it. Nothing here waits for the session.
+A frame drains the session, folds what happened into the state and appends new text to the
+transcript; now and then it renews everything around it. Nothing here waits for the session.
 """
 
 from typing import ClassVar
@@ -9,18 +9,15 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 from textual.widgets import Footer, Static
 
 from mlxspec.events import Event
 from mlxspec_app.app_choices import choices_of
-from mlxspec_app.frame_budget import FrameBudget
 from mlxspec_app.frame_rate import frames_per_s
-from mlxspec_app.frames import FrameClock
 from mlxspec_app.inks import ink_named
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
-from mlxspec_app.screens.viewing import ViewingScreen
+from mlxspec_app.screens.pacing import PacingScreen
 from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.settings import Settings
 from mlxspec_app.state import ChatState
@@ -33,11 +30,8 @@ from mlxspec_app.widgets.transcript import Transcript
 from mlxspec_app.widgets.tree_panel import TreePanel
 from mlxspec_app.widgets.welcome import Welcome
 
-PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
-PANELS_PER_S_AT_REST = 1  # where the user asked for less motion
 
-
-class ConversationScreen(ViewingScreen):
+class ConversationScreen(PacingScreen):
     """Shows a session. Subclasses add what stands below the draft lane, and their keys."""
 
     NOTE: ClassVar[str] = ""
@@ -47,10 +41,6 @@ class ConversationScreen(ViewingScreen):
         super().__init__()
         self.session = session
         self.state = ChatState()
-        self._frames: Timer | None = None
-        self.frame_clock = FrameClock(1 / frames_per_s(Settings()))
-        self.frame_budget = FrameBudget()
-        self._are_panels_due = False
 
     def compose(self) -> ComposeResult:
         yield StatusBar(self.NOTE)
@@ -91,9 +81,8 @@ class ConversationScreen(ViewingScreen):
         settings = choices_of(self.app).settings
         self.use_ink(ink_named(settings.ink))
         self.begin()
-        self._draw_at(frames_per_s(settings))
-        moves = self.app.animation_level != "none"
-        self.set_interval(1 / (PANELS_PER_S if moves else PANELS_PER_S_AT_REST), self._panels_time)
+        self.draw_at(frames_per_s(settings))
+        self.begin_panels()
         self.update_views()
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
@@ -101,7 +90,11 @@ class ConversationScreen(ViewingScreen):
         if settings.ink != before.ink:
             self.use_ink(ink_named(settings.ink))
         if settings.frame_rate != before.frame_rate:
-            self._draw_at(frames_per_s(settings))
+            self.draw_at(frames_per_s(settings))
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.session.busy
 
     def begin(self) -> None:
         """Start the session; called once, when the widgets are there."""
@@ -121,18 +114,12 @@ class ConversationScreen(ViewingScreen):
         if self.state.phase != phase or was_empty != self.state.is_empty:
             self.refresh_bindings()
             self.update_views()
-        if was_idle and not news and self.state.phase != "loading" and self._frames is not None:
-            self._frames.pause()
-            self.frame_clock.pause()
+        if was_idle and not news and self.state.phase != "loading":
+            self.rest()
 
     def take_in(self, event: Event | SessionEvent) -> None:
         """Change the state as an event says."""
         self.state.apply(event)
-
-    def wake(self) -> None:
-        """Look for news again: an order was given."""
-        if self._frames is not None:
-            self._frames.resume()
 
     def on_phase_changed(self) -> None:
         """Act on a new phase of the session."""
@@ -150,6 +137,16 @@ class ConversationScreen(ViewingScreen):
         """Renew what stands around the transcript."""
         if not self.is_current:
             return
+        self.update_rows()
+        stats, tree = self.query_one(StatsPanel), self.query_one(TreePanel)
+        if stats.has_class("-shown"):
+            stats.show(self.state.reply)
+        if tree.has_class("-shown"):
+            tree.show(self.state.last_round)
+
+    def update_rows(self) -> None:
+        if not self.is_current:
+            return
         transcript = self.query_one(Transcript)
         self.set_class(self.state.is_empty, "-empty")
         if self.state.is_empty:
@@ -158,38 +155,11 @@ class ConversationScreen(ViewingScreen):
         self.query_one(StatusBar).show(self.state)
         self.query_one(NoticeRows).show(self.state)
         self.query_one(DraftLane).show(self.state.last_round)
-        stats, tree = self.query_one(StatsPanel), self.query_one(TreePanel)
-        if stats.has_class("-shown"):
-            stats.show(self.state.reply)
-        if tree.has_class("-shown"):
-            tree.show(self.state.last_round)
         self.show_unseen(transcript.unseen)
 
     @on(Transcript.Pointed)
     def _inspect(self, event: Transcript.Pointed) -> None:
         self.query_one(Inspector).show(event.facts)
-
-    def _frame_time(self) -> None:
-        self.frame_clock.tick()
-        if not self.frame_budget.allows_frame():
-            return
-        self.tick()
-        if self._are_panels_due:
-            self._are_panels_due = False
-            self.update_panels()
-
-    def _panels_time(self) -> None:
-        """Renew the panels with the next frame, as two are dearer than one, or now at rest."""
-        if self.session.busy:
-            self._are_panels_due = True
-        else:
-            self.update_panels()
-
-    def _draw_at(self, rate: int) -> None:
-        if self._frames is not None:
-            self._frames.stop()
-        self.frame_clock = FrameClock(1 / rate)
-        self._frames = self.set_interval(1 / rate, self._frame_time)
 
     def action_context(self) -> None:
         self.app.push_screen(ContextScreen(self.state))

@@ -9,7 +9,6 @@ from textual.content import Content
 
 from mlxspec.events import CostMeasured
 from mlxspec_app.bars import bar, columns
-from mlxspec_app.baseline import rows_in_use, speeds
 from mlxspec_app.messages import Reply
 from mlxspec_app.phrases import plain_line, times_plain
 from mlxspec_app.widgets.headings import MUTED, heading
@@ -32,7 +31,7 @@ class _Line:
 def speed_rows(reply: Reply, width: int) -> list[Content]:
     """Return tokens/s over the time of a reply, three rows high, and the line to compare with."""
     plain = reply.cost.plain_tps if reply.cost is not None else 0.0
-    values = speeds(reply, max(1, width - _AXIS_CELLS))
+    values = reply.pace.speeds(reply.stats.prefill_s, max(1, width - _AXIS_CELLS))
     top = max([*values, plain])
     line = _line_at(plain / top) if plain else None
     styles = [_style(value, plain) for value in values]
@@ -49,7 +48,7 @@ def speed_rows(reply: Reply, width: int) -> list[Content]:
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
     """Return the cost of each measured width in plain forwards, the one in use marked."""
-    cost, rows_used = reply.cost, rows_in_use(reply)
+    cost, rows_used = reply.cost, reply.pace.rows_in_use
     if cost is None:
         return [heading("cost by rows", _NOT_YET, width)]
     in_use = next((w for w in cost.widths if w >= (rows_used or 0)), cost.widths[-1])

@@ -32,8 +32,8 @@ def stats_rows(reply: Reply | None, width: int) -> list[Content]:
     stats = reply.stats
     sections = [speed_rows(reply, width), _kinds(stats, width)]
     if stats.rounds:
-        lengths = [float(round_.accepted) for round_ in reply.rounds if round_.nodes]
-        sections += [_positions(stats, width), _lengths(stats, width), _series(lengths, width)]
+        series = _series(reply.pace.accepted, width)
+        sections += [_positions(stats, width), _lengths(stats, width), series]
     sections += [_times(stats, width), cost_rows(reply, width)]
     sections.append([Content.styled("F1 says how each figure is counted", MUTED)])
     rows: list[Content] = []
