@@ -43,6 +43,32 @@ class Quantization:
             f"{head_dim}: leave the KV bits unset"
         )
 
+    def pack(self, rows: mx.array) -> list[mx.array]:
+        """Return (..., D) rows as packed integers, scales and biases."""
+        return list(mx.quantize(rows, group_size=self.group_size, bits=self.bits))
+
+    def unpack(self, packed: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
+        """Return the rows (..., D) that `pack` took apart, bit for bit as `mx.dequantize` does.
+
+        On a CPU that unpacks one value after the other, so whole arrays are reckoned with there.
+        """
+        if mx.default_device().type != mx.DeviceType.cpu:
+            packing = {"group_size": self.group_size, "bits": self.bits}
+            return mx.dequantize(packed, scales, biases, **packing)
+        codes = self._codes(packed).astype(scales.dtype)
+        if scales.shape[-1] == 1:
+            return codes * scales + biases
+        groups = codes.reshape(*scales.shape, self.group_size)
+        return (groups * scales[..., None] + biases[..., None]).reshape(codes.shape)
+
+    def _codes(self, packed: mx.array) -> mx.array:
+        """Return (..., D) uint8: the integers in (..., D * bits / 32) uint32 words."""
+        octets = packed.view(mx.uint8)
+        if self.bits == 8:
+            return octets
+        pairs = octets.astype(mx.uint16)  # 0x00hl becomes 0x0h0l: the bytes l and h
+        return ((pairs | (pairs << 4)) & 0x0F0F).view(mx.uint8)
+
 
 class RowStore:
     """Slots for the keys or the values of one layer.
@@ -100,11 +126,7 @@ class RowStore:
         planes = [plane[:, :, :length] for plane in self._planes]
         if self._quantization is None:
             return planes[0]
-        packed, scales, biases = planes
-        packing = self._quantization
-        return mx.dequantize(
-            packed, scales, biases, group_size=packing.group_size, bits=packing.bits
-        )
+        return self._quantization.unpack(*planes)
 
     @property
     def arrays(self) -> list[mx.array]:
@@ -114,8 +136,7 @@ class RowStore:
     def _encode(self, rows: mx.array) -> list[mx.array]:
         if self._quantization is None:
             return [rows]
-        packing = self._quantization
-        return list(mx.quantize(rows, group_size=packing.group_size, bits=packing.bits))
+        return self._quantization.pack(rows)
 
     def _put(self, start: int, planes: Sequence[mx.array]) -> None:
         for index, plane in enumerate(planes):

@@ -65,3 +65,17 @@ def test_refuses_to_quantise_a_head_that_no_group_divides():
 def test_refuses_other_numbers_of_bits(bits):
     with pytest.raises(ValueError, match="4 or 8 bits"):
         Quantization.for_head_dim(bits, 64)
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("head_dim", [32, 64, 96, 128, 256])
+def test_packed_rows_are_read_as_mlx_reads_them_bit_for_bit(bits, head_dim, dtype):
+    packing = Quantization.for_head_dim(bits, head_dim)
+    rows = random_rows(9, 7, size=head_dim, dtype=dtype) * 3
+    packed = mx.quantize(rows, group_size=packing.group_size, bits=bits)
+    expected = mx.dequantize(*packed, group_size=packing.group_size, bits=bits)
+    parts = [part[..., 2:7, :] for part in packed]  # as they lie in a store: rows of more
+    read = packing.unpack(*parts)
+    assert read.dtype == dtype
+    assert mx.array_equal(read, expected[..., 2:7, :])
