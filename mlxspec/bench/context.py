@@ -1,0 +1,217 @@
+"""What a token costs by the length of the text before it, and whether a ring keeps it constant.
+
+    python -m mlxspec.bench.context --lengths 1k,8k,32k,100k --steady 2000
+
+A full cache is measured as long as the model has positions, a ring beyond. Its rows are filled
+with random keys and values: reading a prompt of 100,000 tokens takes minutes, and what stands in
+the rows changes nothing of what it costs to look at them. `steadiness` is the real thing instead:
+a long reply with a small ring, its first and its last tenth compared.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.api import load, make_cache
+from mlxspec.cache import Cache
+from mlxspec.decoder import Decoder
+from mlxspec.engine import Engine
+from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.loading import load_model
+from mlxspec.models import Model
+from mlxspec.params import GenerationParams
+from mlxspec.tree import DraftTree
+
+WIDTHS = (1, 4, 8, 16)
+RING = 4096
+_FILLED_AT_ONCE = 512
+_REPEATS = 7
+_PROMPT = "Once upon a time"
+_MB = 1e6
+
+
+@dataclass(frozen=True)
+class ContextCost:
+    """What a round costs behind a text.
+
+    Attributes:
+        length: Tokens of the text.
+        cache: The kind of cache in words.
+        cache_bytes: What it holds.
+        ms: Median milliseconds of a round by its rows, one of them committed.
+    """
+
+    length: int
+    cache: str
+    cache_bytes: int
+    ms: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """A long reply, its first and its last tenth of rounds.
+
+    Attributes:
+        tokens: Tokens emitted.
+        rounds: Target forwards.
+        first_ms: Median milliseconds of a round in the first tenth.
+        last_ms: The same in the last.
+        first_bytes: Memory of MLX after the first tenth.
+        last_bytes: The same at the end.
+    """
+
+    tokens: int
+    rounds: int
+    first_ms: float
+    last_ms: float
+    first_bytes: int
+    last_bytes: int
+
+
+def context_costs(
+    model: Model,
+    lengths: Sequence[int],
+    *,
+    ring: int = RING,
+    kv_bits: int | None = None,
+    widths: Sequence[int] = WIDTHS,
+    repeats: int = _REPEATS,
+) -> list[ContextCost]:
+    """Time rounds behind texts of some lengths; lengths and widths take turns.
+
+    Args:
+        model: The model.
+        lengths: Tokens before the round. Those beyond the model's positions get a ring.
+        ring: Its rows.
+        kv_bits: 8 or 4 for quantised keys and values.
+        widths: Rows of a round.
+        repeats: Timings of each, after one that is not counted.
+    """
+    most = model.config.max_position_embeddings
+    decoders = []
+    for length in lengths:
+        size = ring if length + max(widths) + repeats * len(widths) > most else None
+        cache = make_cache(model.config, max_kv_size=size, kv_bits=kv_bits)
+        decoders.append(Decoder(model, filled(cache, model, length)))
+    arms = [(number, width) for width in widths for number in range(len(lengths))]
+    timings: dict[tuple[int, int], list[float]] = {arm: [] for arm in arms}
+    for _ in range(repeats + 1):
+        for number, width in arms:
+            timings[number, width].append(_round_ms(decoders[number], width))
+    return [
+        ContextCost(
+            length,
+            decoder.cache.describe(),
+            decoder.cache.nbytes,
+            {width: median(timings[number, width][1:]) for width in widths},
+        )
+        for number, (length, decoder) in enumerate(zip(lengths, decoders, strict=True))
+    ]
+
+
+def filled(cache: Cache, model: Model, length: int) -> Cache:
+    """Commit `length` rows of random keys and values to an empty cache and return it."""
+    config = model.config
+    shape = (1, config.num_key_value_heads, _FILLED_AT_ONCE, config.head_dim)
+    dtype = model.embed(mx.array([0])).dtype
+    keys, values = (mx.random.normal(shape, key=mx.random.key(i)).astype(dtype) for i in (0, 1))
+    for start in range(0, length, _FILLED_AT_ONCE):
+        count = min(_FILLED_AT_ONCE, length - start)
+        for layer in range(config.num_hidden_layers):
+            cache.stage(layer, keys[:, :, :count], values[:, :, :count])
+        cache.commit(range(count))
+        mx.eval(cache.arrays)
+    return cache
+
+
+def _round_ms(decoder: Decoder, width: int) -> float:
+    tree = DraftTree.from_lists([0] * width, range(-1, width - 1))
+    start = time.perf_counter()
+    backend.sync(decoder.logits(decoder.forward_tree(tree)))
+    decoder.commit([0])
+    return (time.perf_counter() - start) * 1e3
+
+
+def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadiness:
+    """Let an engine write a reply of just so many tokens, and compare its ends."""
+    params = GenerationParams(max_tokens=num_tokens, ignore_eos=True)
+    ends, held, tokens = [0.0], [], 0
+    for event in engine.generate(prompt, params):
+        match event:
+            case DraftVerified() | PlainDecoded():
+                ends.append(event.ts)
+                held.append(mx.get_active_memory())
+                tokens += len(event.emit)
+            case GenerationFinished():
+                assert event.reason == "length", event
+    took = [(end - start) * 1e3 for start, end in pairwise(ends)][1:]  # the prompt is in the first
+    tenth = max(1, len(took) // 10)
+    return Steadiness(
+        tokens=tokens,
+        rounds=len(held),
+        first_ms=median(took[:tenth]),
+        last_ms=median(took[-tenth:]),
+        first_bytes=held[tenth],
+        last_bytes=held[-1],
+    )
+
+
+def as_lines(costs: Sequence[ContextCost]) -> list[str]:
+    """Return a table."""
+    widths = list(costs[0].ms)
+    lines = [f"{'tokens':>8}  {'cache MB':>8}" + "".join(f"{w:>5} rows" for w in widths)]
+    for cost in costs:
+        times = "".join(f"{cost.ms[width]:>7.1f} ms" for width in widths)
+        lines.append(f"{cost.length:>8}  {cost.cache_bytes / _MB:>8.1f}{times}  {cost.cache}")
+    return lines
+
+
+def parse_lengths(text: str) -> list[int]:
+    """Return the lengths that a list such as "1k,8000" names.
+
+    Raises:
+        ValueError: One is not a number of tokens.
+    """
+    lengths = []
+    for word in text.split(","):
+        digits = word.strip().lower().removesuffix("k")
+        if not digits.isdecimal() or not int(digits):
+            raise ValueError(f"{word!r} is not a number of tokens such as 1k or 8000")
+        lengths.append(int(digits) * (1000 if word.strip().lower().endswith("k") else 1))
+    return lengths
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.context", description=__doc__)
+    parser.add_argument("--model")
+    parser.add_argument("--lengths", type=parse_lengths, default=parse_lengths("1k,8k,32k,100k"))
+    parser.add_argument("--ring", type=int, default=RING, help=f"rows of a ring ({RING})")
+    parser.add_argument("--kv-bits", type=int, help="4 or 8")
+    parser.add_argument("--steady", type=int, metavar="TOKENS", help="write so long a reply too")
+    parser.add_argument("--steady-ring", type=int, default=256, help="with a ring of so many rows")
+    parser.add_argument("--drafter", default="none", help="that drafts it (none)")
+    args = parser.parse_args(argv)
+    model = load_model(args.model).model
+    costs = context_costs(model, args.lengths, ring=args.ring, kv_bits=args.kv_bits)
+    print("\n".join(as_lines(costs)))
+    if args.steady:
+        engine = load(args.model, drafter=args.drafter, max_kv_size=args.steady_ring)
+        found = steadiness(engine, args.steady)
+        print(
+            f"{found.tokens} tokens in {found.rounds} rounds, {engine.target.cache.describe()}: "
+            f"{found.first_ms:.1f} ms a round in the first tenth, {found.last_ms:.1f} in the last; "
+            f"{found.first_bytes / _MB:.1f} MB, then {found.last_bytes / _MB:.1f}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
