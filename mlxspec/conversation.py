@@ -7,6 +7,7 @@ begins with exactly what the cache holds, and a turn costs only its own tokens.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from mlxspec import backend
 from mlxspec.cost import CostCurve, idle_cost_curve
@@ -28,23 +29,50 @@ from mlxspec.proving import Progress, prove
 class _Exchange:
     """One user turn and the reply to it, with the tokens they are made of, where these are known.
 
+    A prompt that goes on from an earlier exchange holds only what is new: a chat of many turns
+    takes memory for each token once, not for each turn after it.
+
     Attributes:
         user: What the user said.
-        prompt: Tokens before the reply; none in a turn of an earlier chat.
-        prompt_text: The text they encode.
+        before: The exchange whose prompt and reply the prompt begins with; None where it begins
+            with nothing.
+        added: Tokens of the prompt after those; none in a turn of an earlier chat.
+        added_text: The text they encode.
         params: Settings of the reply.
         first: Place of the turn that the prompt begins with.
-        reply: Text of the reply.
-        tokens: Its tokens.
+        tokens: Tokens of the reply.
+        pieces: Its text.
     """
 
     user: str
-    prompt: list[int] = field(default_factory=list)
-    prompt_text: str = ""
+    before: "_Exchange | None" = None
+    added: list[int] = field(default_factory=list)
+    added_text: str = ""
     params: GenerationParams = field(default_factory=GenerationParams)
     first: int = 0
-    reply: str = ""
     tokens: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def reply(self) -> str:
+        """Text of the reply."""
+        return "".join(self.pieces)
+
+    @property
+    def prompt(self) -> list[int]:
+        """Tokens before the reply."""
+        earlier = (part for one in self.line[:-1] for part in (one.added, one.tokens))
+        return [*chain.from_iterable(earlier), *self.added]
+
+    @property
+    def line(self) -> "list[_Exchange]":
+        """The exchanges that the prompt is made of, this one last."""
+        found: list[_Exchange] = []
+        one: _Exchange | None = self
+        while one is not None:
+            found.append(one)
+            one = one.before
+        return found[::-1]
 
 
 class Conversation:
@@ -100,7 +128,7 @@ class Conversation:
             system: Its system prompt.
         """
         self.system = system
-        self._exchanges = [_Exchange(user, reply=reply) for user, reply in turns]
+        self._exchanges = [_Exchange(user, pieces=[reply]) for user, reply in turns]
 
     def cut(self, num_turns: int) -> None:
         """Keep the first turns and forget those after them."""
@@ -196,9 +224,9 @@ class Conversation:
                 case DraftVerified() | PlainDecoded():
                     for token in event.emit:
                         exchange.tokens.append(token.token)
-                        exchange.reply += token.text
+                        exchange.pieces.append(token.text)
                 case GenerationFinished():
-                    exchange.reply += event.text
+                    exchange.pieces.append(event.text)
             yield event
 
     def _next_exchange(self, text: str, params: GenerationParams) -> _Exchange:
@@ -216,12 +244,19 @@ class Conversation:
         full = tokenizer.render_chat(messages)
         if self._exchanges:
             last = self._exchanges[-1]
-            known = last.prompt_text + tokenizer.decode(last.tokens, keep_special=True)
+            known = self._text_to(last)
             if full.startswith(known):
-                added = tokenizer.encode(full[len(known) :], add_special_tokens=False)
-                return _Exchange(text, [*last.prompt, *last.tokens, *added], full, params, first)
+                new = full[len(known) :]
+                added = tokenizer.encode(new, add_special_tokens=False)
+                return _Exchange(text, last, added, new, params, first)
         prompt = tokenizer.encode(full, add_special_tokens=False)
-        return _Exchange(text, prompt, full, params, first)
+        return _Exchange(text, None, prompt, full, params, first)
+
+    def _text_to(self, exchange: _Exchange) -> str:
+        """Return the text that the tokens of an exchange encode, its prompt's and its reply's."""
+        decode = self.engine.tokenizer.decode
+        parts = [(one.added_text, decode(one.tokens, keep_special=True)) for one in exchange.line]
+        return "".join(chain.from_iterable(parts))
 
     def _is_crowded(self, exchange: _Exchange) -> bool:
         """Whether a prompt leaves little of the context for the reply."""

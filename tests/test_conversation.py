@@ -1,5 +1,7 @@
 """A chat: the template, the turns, and what is read again."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -259,3 +261,16 @@ def test_a_measurement_that_is_stopped_changes_nothing():
     assert conversation.measure_cost(should_stop=lambda: next(asked)) is None
     turns = ["abc", "de"]
     assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(turns)[1]
+
+
+def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
+    """The second half of a chat of equal turns takes about as much memory as the first."""
+    conversation = chat(kind="rotating")
+    params = GenerationParams(max_tokens=1, law=LAW)
+    tracemalloc.start()
+    held = []
+    for _ in range(17):
+        list(conversation.reply("abcdefghij" * 50, params))
+        held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[16] - held[8] < 1.5 * (held[8] - held[0])
