@@ -18,6 +18,10 @@ MAX_SIZE = 1 << 19
 """Of an array: with more elements the parts no longer fit in a processor's cache, and the slow way
 is the faster one; it also takes a tenth of the memory."""
 
+MAX_SCORES = 1 << 21
+"""The same of the scores of attention, where MLX is slow in more than the exponential: the rows of
+a draft behind a long text, not those of a prompt."""
+
 _LOG2_E = 1.44269504
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits: n times it is exact
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it leaves a rounded integer in the lowest bits
@@ -53,7 +57,8 @@ def attend(
     """
     B, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    if not _is_slow(queries, B * H * L * S):
+    size = B * H * L * S
+    if size > MAX_SCORES or not _is_slow(queries, min(size, MAX_SIZE)):
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
     grouped = (queries * scale).reshape(B, Hkv, -1, D)  # heads of one group share a product
     scores = (grouped @ keys.swapaxes(-1, -2)).reshape(B, Hkv, H // Hkv, L, S)
@@ -61,7 +66,7 @@ def attend(
         mask = mx.arange(S - L, S)[:, None] >= mx.arange(S)
     if mask is not None:
         scores = mx.where(mask, scores, -mx.inf)
-    weights = exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = cast(mx.array, _exp_of_parts(scores - scores.max(axis=-1, keepdims=True)))
     total = weights.sum(axis=-1, keepdims=True)
     output = weights.reshape(B, Hkv, -1, S) @ values
     return (output.reshape(B, Hkv, H // Hkv, L, D) / total).reshape(B, H, L, D)
