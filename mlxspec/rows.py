@@ -53,8 +53,7 @@ class Quantization:
         On a CPU that unpacks one value after the other, so whole arrays are reckoned with there.
         """
         if mx.default_device().type != mx.DeviceType.cpu:
-            packing = {"group_size": self.group_size, "bits": self.bits}
-            return mx.dequantize(packed, scales, biases, **packing)
+            return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
         codes = self._codes(packed).astype(scales.dtype)
         if scales.shape[-1] == 1:
             return codes * scales + biases

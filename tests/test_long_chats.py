@@ -40,7 +40,7 @@ def chat(drafter):
 def costs_of_rounds(drafter, length):
     """Bytes that Python and MLX allocate at most in a round of a chat, both as medians."""
     conversation = chat(drafter)
-    python, mlx = [], []
+    python, mlx, held = [], [], (0, 0)
     events = conversation.reply("abcdefghij" * (length // 10), PARAMS)
     for event in events:
         if isinstance(event, DraftVerified | PlainDecoded):

@@ -23,7 +23,8 @@ from mlxspec.api import load, make_cache
 from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.engine import Engine
-from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.errors import MlxspecError
+from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
@@ -56,11 +57,11 @@ class ContextCost:
 
 @dataclass(frozen=True)
 class Steadiness:
-    """A long reply, its first and its last tenth of rounds.
+    """A long reply, its first and its last tenth of rounds; those before a ring is full left out.
 
     Attributes:
         tokens: Tokens emitted.
-        rounds: Target forwards.
+        rounds: Target forwards that are compared.
         first_ms: Median milliseconds of a round in the first tenth.
         last_ms: The same in the last.
         first_bytes: Memory of MLX after the first tenth.
@@ -140,18 +141,23 @@ def _round_ms(decoder: Decoder, width: int) -> float:
 
 
 def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadiness:
-    """Let an engine write a reply of just so many tokens, and compare its ends."""
+    """Let an engine write a reply of just so many tokens, and compare its ends.
+
+    Raises:
+        ValueError: They do not fill the engine's ring.
+    """
     params = GenerationParams(max_tokens=num_tokens, ignore_eos=True)
-    ends, held, tokens = [0.0], [], 0
+    ends, held, tokens = [], [], 0
+    room = engine.target.cache.max_size or 0
     for event in engine.generate(prompt, params):
-        match event:
-            case DraftVerified() | PlainDecoded():
+        if isinstance(event, DraftVerified | PlainDecoded):
+            tokens += len(event.emit)
+            if event.context > room:
                 ends.append(event.ts)
                 held.append(mx.get_active_memory())
-                tokens += len(event.emit)
-            case GenerationFinished():
-                assert event.reason == "length", event
-    took = [(end - start) * 1e3 for start, end in pairwise(ends)][1:]  # the prompt is in the first
+    took = [(end - start) * 1e3 for start, end in pairwise(ends)]
+    if not took:
+        raise ValueError(f"{num_tokens} tokens are too few to fill a ring of {room} and go on")
     tenth = max(1, len(took) // 10)
     return Steadiness(
         tokens=tokens,
@@ -199,6 +205,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steady-ring", type=int, default=256, help="with a ring of so many rows")
     parser.add_argument("--drafter", default="none", help="that drafts it (none)")
     args = parser.parse_args(argv)
+    try:
+        _measure(args)
+    except (ValueError, MlxspecError) as error:
+        parser.error(str(error))
+    return 0
+
+
+def _measure(args: argparse.Namespace) -> None:
     model = load_model(args.model).model
     costs = context_costs(model, args.lengths, ring=args.ring, kv_bits=args.kv_bits)
     print("\n".join(as_lines(costs)))
@@ -206,11 +220,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         engine = load(args.model, drafter=args.drafter, max_kv_size=args.steady_ring)
         found = steadiness(engine, args.steady)
         print(
-            f"{found.tokens} tokens in {found.rounds} rounds, {engine.target.cache.describe()}: "
-            f"{found.first_ms:.1f} ms a round in the first tenth, {found.last_ms:.1f} in the last; "
-            f"{found.first_bytes / _MB:.1f} MB, then {found.last_bytes / _MB:.1f}"
+            f"{found.tokens} tokens, {engine.target.cache.describe()}, {found.rounds} rounds since "
+            f"it was full: {found.first_ms:.1f} ms each in the first tenth, {found.last_ms:.1f} in "
+            f"the last; {found.first_bytes / _MB:.1f} MB, then {found.last_bytes / _MB:.1f}"
         )
-    return 0
 
 
 if __name__ == "__main__":
