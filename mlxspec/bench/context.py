@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.context", description=__doc__)
     parser.add_argument("--model")
-    parser.add_argument("--lengths", type=parse_lengths, default=parse_lengths("1k,8k,32k,100k"))
+    parser.add_argument("--lengths", default="1k,8k,32k,100k", help="of the text, in tokens")
     parser.add_argument("--ring", type=int, default=RING, help=f"rows of a ring ({RING})")
     parser.add_argument("--kv-bits", type=int, help="4 or 8")
     parser.add_argument("--steady", type=int, metavar="TOKENS", help="write so long a reply too")
@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(args: argparse.Namespace) -> None:
     model = load_model(args.model).model
-    costs = context_costs(model, args.lengths, ring=args.ring, kv_bits=args.kv_bits)
+    costs = context_costs(model, parse_lengths(args.lengths), ring=args.ring, kv_bits=args.kv_bits)
     print("\n".join(as_lines(costs)))
     if args.steady:
         engine = load(args.model, drafter=args.drafter, max_kv_size=args.steady_ring)
