@@ -1,6 +1,6 @@
 """What a token costs by the length of the text before it, and whether a ring keeps it constant.
 
-    python -m mlxspec.bench.context --lengths 1k,8k,32k,100k --steady 2000
+    python -m mlxspec.bench.lengths --lengths 1k,8k,32k,100k --steady 2000
 
 A full cache is measured as long as the model has positions, a ring beyond. Its rows are filled
 with random keys and values: reading a prompt of 100,000 tokens takes minutes, and what stands in
@@ -196,7 +196,7 @@ def parse_lengths(text: str) -> list[int]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.context", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.lengths", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--lengths", default="1k,8k,32k,100k", help="of the text, in tokens")
     parser.add_argument("--ring", type=int, default=RING, help=f"rows of a ring ({RING})")

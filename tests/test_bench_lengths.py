@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from mlxspec.bench.context import as_lines, context_costs, filled, parse_lengths, steadiness
+from mlxspec.bench.lengths import as_lines, context_costs, filled, parse_lengths, steadiness
 from mlxspec.cache import Cache
 from mlxspec.drafters.none import NoDrafter
 from tests.tiny import make_engine, tiny_model
