@@ -14,6 +14,7 @@ from importlib import import_module
 from mlxspec import __version__, backend
 from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
 
 _WITHOUT_MLX = ("replay", "race", "export", "doctor")
 _CHECKS_ITSELF = ("chat",)  # its app opens before MLX is there
@@ -85,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     add("doctor", "Say what this machine runs on and what to improve.")
+    _add_bench_options(
+        add("bench", "Measure drafters, and other projects, against plain decoding.")
+    )
     models = add("models", "List the models that are here, or the drafters of one.")
     models.add_argument("model", nargs="?", help="folder, GGUF file, hub id or default")
     models.add_argument("--json", action="store_true", help="print one JSON document instead")
@@ -103,6 +107,34 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--md", metavar="OUT", help="the conversation as Markdown")
     group.add_argument("--csv", metavar="OUT", help="a row for every round")
     parser.add_argument("--force", action="store_true", help="replace files that are there")
+
+
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="folder, GGUF file, hub id; left out, the default")
+    text = "who writes: plain, or words of --drafter; a+b is a pool of both (plain,auto)"
+    parser.add_argument("--arms", default="plain,auto", metavar="LIST", help=text)
+    text = "other projects: mlx-lm, mlx-lm-draft, mlx-dspark, mlx-dspark-plain"
+    parser.add_argument("--against", default="", metavar="LIST", help=text)
+    parser.add_argument("--baseline", metavar="ARM", help="compare with this one, not the first")
+    group = parser.add_argument_group("questions")
+    text = "lines of question_id, category and turns, as Spec-Bench has them; left out, the own set"
+    group.add_argument("--prompts", metavar="FILE", help=text)
+    group.add_argument("--categories", default="", metavar="LIST", help="left out, all")
+    group.add_argument("--limit", type=int, metavar="N", help="questions per category at most")
+    group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
+    group.add_argument("--max-tokens", type=int, default=256, help="most tokens of a reply (256)")
+    group.add_argument("--repeat", type=int, default=1, help="ask everything so often (1)")
+    group.add_argument("--seed", type=int, default=0, help="of the first time; then the next (0)")
+    group = parser.add_argument_group("drafting")
+    text = f"draft nodes per round at most ({DEFAULT_NUM_DRAFT_TOKENS})"
+    group.add_argument("--k", type=int, default=DEFAULT_NUM_DRAFT_TOKENS, metavar="N", help=text)
+    group.add_argument("--draft-model", help="checkpoint of the arm 'model'")
+    group.add_argument(
+        "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
+    )
+    group = parser.add_argument_group("a long run")
+    group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
+    group.add_argument("--resume", action="store_true", help="leave out what the file has")
 
 
 def _add_prompt_options(parser: argparse.ArgumentParser) -> None:

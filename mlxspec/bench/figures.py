@@ -1,0 +1,158 @@
+"""Rows to figures: what each arm reached, and how it stands to the baseline.
+
+Definitions. The speed of a conversation is tokens per second after the first tokens have come,
+so that the prompt does not count on either side; the ratio of two arms is taken within one
+conversation. A category stands for itself by the median of its ratios, and the mean is that over
+categories. MAT is tokens per target forward, plain decoding being 1. Acceptance at a depth is
+counted per round, and given that the depth before was reached.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from statistics import fmean, median, quantiles
+from typing import Any
+
+from mlxspec.bench.prompts import APART
+from mlxspec.bench.run import Row
+from mlxspec.bench.sample import Reply
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Ratios to the baseline in one category.
+
+    Attributes:
+        median: Their median.
+        low: Their lower quartile.
+        high: Their upper quartile.
+        count: How many there are.
+        of_means: Mean speed over mean speed of the baseline, as Spec-Bench has it.
+    """
+
+    median: float
+    low: float
+    high: float
+    count: int
+    of_means: float
+
+
+@dataclass(frozen=True)
+class ArmFigures:
+    """What an arm reached at one temperature.
+
+    Attributes:
+        arm: Its name.
+        categories: Its ratios by category, in the order of the questions.
+        mean: Mean of the medians, `copy` left out; None where nothing could be compared.
+        replies: How many it wrote.
+        tokens: Tokens in all.
+        tokens_per_s: After the first tokens.
+        ttft_s: Median seconds to the first tokens.
+        mat: Tokens per target forward.
+        rows_per_token: Rows verified per token, or None where it is not told.
+        own_memory_gb: Most that a reply took.
+        peak_memory_gb: Most that was held in all.
+        rounds: Figures of drafting; empty for other projects.
+    """
+
+    arm: str
+    categories: dict[str, Spread]
+    mean: float | None
+    replies: int
+    tokens: int
+    tokens_per_s: float | None
+    ttft_s: float
+    mat: float
+    rows_per_token: float | None
+    own_memory_gb: float
+    peak_memory_gb: float
+    rounds: dict[str, Any]
+
+
+def arm_figures(rows: Sequence[Row], arm: str, baseline: str) -> ArmFigures:
+    """Return the figures of an arm.
+
+    Args:
+        rows: All rows at one temperature.
+        arm: Its name; it has a row.
+        baseline: The name of the arm that it is compared with.
+    """
+    mine = [row for row in rows if row.arm == arm]
+    replies = [reply for row in mine for reply in row.replies]
+    tokens = sum(len(reply.tokens) for reply in replies)
+    num_rows = [reply.rows for reply in replies if reply.rows is not None]
+    categories = _categories(mine, {row.case: row for row in rows if row.arm == baseline})
+    medians = [spread.median for name, spread in categories.items() if name != APART]
+    return ArmFigures(
+        arm=arm,
+        categories=categories,
+        mean=fmean(medians) if medians else None,
+        replies=len(replies),
+        tokens=tokens,
+        tokens_per_s=_speed(replies),
+        ttft_s=median(reply.ttft_s for reply in replies),
+        mat=tokens / sum(reply.forwards for reply in replies),
+        rows_per_token=sum(num_rows) / tokens if len(num_rows) == len(replies) else None,
+        own_memory_gb=max(reply.own_memory_gb for reply in replies),
+        peak_memory_gb=max(reply.peak_memory_gb for reply in replies),
+        rounds=_rounds(replies),
+    )
+
+
+def _categories(mine: Sequence[Row], standard: dict[Any, Row]) -> dict[str, Spread]:
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for row in mine:
+        other = standard.get(row.case)
+        speeds = _speed(row.replies), _speed(other.replies) if other else None
+        if speeds[0] is not None and speeds[1] is not None:
+            pairs.setdefault(row.case.question.category, []).append((speeds[0], speeds[1]))
+    return {name: _spread(found) for name, found in pairs.items()}
+
+
+def _spread(pairs: Sequence[tuple[float, float]]) -> Spread:
+    ratios = [mine / other for mine, other in pairs]
+    quartiles = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    of_means = fmean(mine for mine, _ in pairs) / fmean(other for _, other in pairs)
+    return Spread(quartiles[1], quartiles[0], quartiles[2], len(ratios), of_means)
+
+
+def _speed(replies: Sequence[Reply]) -> float | None:
+    """Return tokens/s after the first tokens; None where nothing came after them."""
+    tokens = sum(reply.later_tokens for reply in replies)
+    seconds = sum(reply.seconds for reply in replies)
+    return tokens / seconds if tokens and seconds > 0 else None
+
+
+def _rounds(replies: Sequence[Reply]) -> dict[str, Any]:
+    """Return how an engine's rounds went: acceptance by depth, where the time went, waits."""
+    stats = [reply.stats for reply in replies if reply.stats]
+    if not stats:
+        return {}
+    rounds, forwards = _sum(stats, "rounds"), _sum(stats, "target_forwards")
+    kept = _sums(stats, "accepted_at_depth")
+    draft_s, target_s = _sum(stats, "draft_s"), _sum(stats, "target_s")
+    decode_s = _sum(stats, "total_s") - _sum(stats, "prefill_s")
+    return {
+        "rounds": rounds,
+        "drafted_share": rounds / forwards,
+        "accepted_per_round": _sum(stats, "accepted") / rounds if rounds else 0.0,
+        "acceptance_by_depth": [count / rounds for count in kept],
+        "acceptance_given_reached": [
+            count / base for count, base in zip(kept, [rounds, *kept], strict=False) if base
+        ],
+        "drafted_at_depth": [count / rounds for count in _sums(stats, "drafted_at_depth")],
+        "draft_share": draft_s / decode_s,
+        "target_share": target_s / decode_s,
+        "host_share": (decode_s - draft_s - target_s) / decode_s,
+        "syncs_per_forward": _sum(stats, "host_syncs") / forwards,
+    }
+
+
+def _sum(stats: Sequence[Mapping[str, Any]], name: str) -> float:
+    return float(sum(figures[name] for figures in stats))
+
+
+def _sums(stats: Sequence[Mapping[str, Any]], name: str) -> list[int]:
+    lists: list[list[int]] = [figures[name] for figures in stats]
+    return [sum(counts) for counts in zip_longest(*lists, fillvalue=0)]

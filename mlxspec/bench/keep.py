@@ -1,0 +1,85 @@
+"""Rows in a file, a line each, so that an hour's run can be interrupted and gone on with."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mlxspec.bench.compare import Difference
+from mlxspec.bench.run import Case, Plan, Row
+from mlxspec.bench.sample import Reply
+
+Setup = Mapping[str, Any]
+"""What has to be the same for rows to stand in one table: model, machine and settings."""
+
+
+def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
+    """Append rows to a file.
+
+    Raises:
+        ValueError: The file cannot be written.
+    """
+    lines = [json.dumps(row_dict(row) | {"setup": dict(setup)}) + "\n" for row in rows]
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        raise ValueError(f"cannot write the rows to {path}: {error.strerror}") from error
+
+
+def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
+    """Return the rows of a file that belong to a plan and were measured in the same setup.
+
+    A line that an interrupt cut off is passed over.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the rows in {path}: {error}") from error
+    cases = {_key(case): case for case in plan.cases}
+    rows: dict[tuple[Any, ...], Row] = {}
+    for stated in map(_json, lines):
+        case = cases.get(tuple(stated.get(name) for name in ("digest", "temp", "repeat")))
+        if case is not None and stated.get("setup") == json.loads(json.dumps(dict(setup))):
+            rows[case, stated["arm"]] = _row(stated, case)
+    return list(rows.values())
+
+
+def row_dict(row: Row) -> dict[str, Any]:
+    """Return a row ready for JSON."""
+    question = row.case.question
+    return {
+        "question_id": question.id,
+        "category": question.category,
+        "digest": question.digest,
+        "temp": row.case.temp,
+        "repeat": row.case.repeat,
+        "arm": row.arm,
+        "replies": [asdict(reply) for reply in row.replies],
+        "differences": [found and asdict(found) for found in row.differences],
+    }
+
+
+def _key(case: Case) -> tuple[Any, ...]:
+    return case.question.digest, case.temp, case.repeat
+
+
+def _row(stated: Mapping[str, Any], case: Case) -> Row:
+    replies = [Reply(**{**reply, "tokens": tuple(reply["tokens"])}) for reply in stated["replies"]]
+    found: Sequence[Any] = stated["differences"]
+    differences = tuple(None if item is None else Difference(**item) for item in found)
+    return Row(case, str(stated["arm"]), tuple(replies), differences)
+
+
+def _json(line: str) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

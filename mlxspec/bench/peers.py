@@ -1,0 +1,228 @@
+"""Other projects as arms: their own loops over the weights that are loaded here.
+
+Their models are filled with the arrays of ours, so that everybody multiplies by the same numbers
+with the same BLAS, and their loops are called as their users call them. None of them is a
+dependency: whoever is not installed is named, with the command that adds it.
+"""
+
+import gc
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from mlxspec.bench.sample import Arm, Reply, Task, Watch
+from mlxspec.choosing.assembly import Site, build_drafter
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.errors import MlxspecError
+from mlxspec.loading import Tokenizer
+from mlxspec.models import Model
+
+INSTALL = {
+    "mlx-lm": "pip install mlx-lm",
+    "mlx-lm-draft": "pip install mlx-lm",
+    "mlx-dspark": "pip install mlx-dspark",
+    "mlx-dspark-plain": "pip install mlx-dspark",
+}
+"""What `--against` takes, and the command that adds it."""
+
+
+class PeerMissingError(MlxspecError):
+    """A peer is not installed, or cannot run this model."""
+
+
+class MlxLmArm:
+    """mlx-lm's `stream_generate`, plain or with a draft model.
+
+    Attributes:
+        name: What it is called.
+    """
+
+    def __init__(self, name: str, site: Site, draft_model: Model | None = None) -> None:
+        """Make an arm.
+
+        Args:
+            name: What it is called.
+            site: The target.
+            draft_model: What drafts chains as long as `site.lookahead`.
+
+        Raises:
+            ImportError: mlx-lm is not installed.
+        """
+        self.name = name
+        self._generate = import_module("mlx_lm.generate")
+        self._sampling = import_module("mlx_lm.sample_utils")
+        self._model = mlx_lm_model(site.loaded.model)
+        self._tokenizer = mlx_lm_tokenizer(site)
+        self._options: dict[str, Any] = {}
+        if draft_model is not None:
+            self._options = {
+                "draft_model": mlx_lm_model(draft_model),
+                "num_draft_tokens": site.lookahead,
+            }
+
+    def begin(self) -> None:
+        """Forget nothing: it keeps nothing."""
+
+    def write(self, prompt: Sequence[int], task: Task) -> Reply:
+        gc.collect()
+        mx.random.seed(task.seed)
+        sampler = self._sampling.make_sampler(temp=task.temperature)
+        tokens: list[int] = []
+        drafted: list[bool] = []
+        watch = Watch()
+        for response in self._generate.stream_generate(
+            self._model,
+            self._tokenizer,
+            list(prompt),
+            max_tokens=task.max_tokens,
+            sampler=sampler,
+            **self._options,
+        ):
+            watch.saw(1)
+            tokens.append(response.token)
+            drafted.append(bool(response.from_draft))
+        mx.synchronize(self._generate.generation_stream)  # one step is still on its way
+        # A forward ends with a token of the target's own; the last one may be cut off before.
+        forwards = drafted.count(False) + bool(drafted and drafted[-1])
+        return watch.reply(tokens, prompt, forwards, None if self._options else forwards)
+
+
+class DsparkArm:
+    """mlx-dspark's drafter-free loops: `lookup_generate`, or `greedy_generate` without drafts.
+
+    Attributes:
+        name: What it is called.
+    """
+
+    def __init__(self, name: str, site: Site, *, drafts: bool) -> None:
+        """Make an arm.
+
+        Args:
+            name: What it is called.
+            site: The target.
+            drafts: Whether it looks its drafts up, or decodes plainly.
+
+        Raises:
+            ImportError: mlx-dspark, or something it needs, is not installed.
+        """
+        self.name = name
+        dspark = import_module("mlx_dspark")
+        self._drafts = drafts
+        self._loop = dspark.lookup_generate if drafts else dspark.greedy_generate
+        self._tokenizer = mlx_lm_tokenizer(site)
+        self._target = dspark.Target(mlx_lm_model(site.loaded.model), self._tokenizer)
+
+    def begin(self) -> None:
+        """Forget nothing: it keeps nothing."""
+
+    def write(self, prompt: Sequence[int], task: Task) -> Reply:
+        gc.collect()
+        rows: list[int] = []
+
+        def on_text(_: str) -> None:
+            if not watch.has_seen:  # the prompt itself gave the first token
+                watch.saw(1)
+
+        def on_round(*, drafted: int, committed: int, **_: Any) -> None:
+            rows.append(drafted + 1)
+            watch.saw(committed + (self._drafts and not watch.has_seen))
+
+        watch = Watch()
+        result = self._loop(
+            self._target,
+            self._tokenizer,
+            prompt_ids=list(prompt),
+            max_new_tokens=task.max_tokens,
+            temperature=task.temperature,
+            seed=task.seed,
+            on_text=on_text,
+            on_round=on_round,
+        )
+        mx.synchronize()
+        forwards = int(result.target_forwards)
+        prompt_row = forwards - len(rows)
+        tokens = result.token_ids[: task.max_tokens]  # its last round may go one too far
+        return watch.reply(tokens, prompt, forwards, sum(rows) + prompt_row)
+
+
+def build_peer(name: str, site: Site) -> Arm:
+    """Return a peer, ready to write.
+
+    Raises:
+        PeerMissingError: It is not installed, or cannot run this model; says what to do.
+    """
+    try:
+        return _BUILDERS[name](name, site)
+    except ImportError as error:
+        raise PeerMissingError(f"{name} is left out ({error}): {INSTALL[name]}") from error
+    except (MlxspecError, ValueError) as error:
+        raise PeerMissingError(f"{name} is left out: {error}") from error
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """Raise ValueError for peers that are not known."""
+    for name in names:
+        if name not in _BUILDERS:
+            raise ValueError(f"peer {name!r} is not known; choose from {', '.join(_BUILDERS)}")
+
+
+def _with_draft_model(name: str, site: Site) -> Arm:
+    drafter = build_drafter("model", site)
+    assert isinstance(drafter, DraftModelDrafter)
+    return MlxLmArm(name, site, drafter.decoder.model)
+
+
+_BUILDERS: dict[str, Callable[[str, Site], Arm]] = {
+    "mlx-lm": MlxLmArm,
+    "mlx-lm-draft": _with_draft_model,
+    "mlx-dspark": lambda name, site: DsparkArm(name, site, drafts=True),
+    "mlx-dspark-plain": lambda name, site: DsparkArm(name, site, drafts=False),
+}
+
+
+def mlx_lm_model(model: Model) -> nn.Module:
+    """Return mlx-lm's model of the same family that holds the very arrays of ours.
+
+    Raises:
+        ValueError: Its parameters are others.
+    """
+    config = model.config
+    family = "qwen2" if config.model_type == "qwen2" else "llama"
+    module = import_module(f"mlx_lm.models.{family}")
+    args = asdict(config)
+    if any(config.layer_windows):
+        args["sliding_window"] = max(filter(None, config.layer_windows))
+        args["layer_types"] = [
+            "sliding_attention" if window else "full_attention" for window in config.layer_windows
+        ]
+    theirs: nn.Module = module.Model(module.ModelArgs.from_dict(args))
+    packed = {path: part for path, part in model.named_modules() if hasattr(part, "bits")}
+
+    def packing(path: str, _: nn.Module) -> bool | dict[str, Any]:
+        part = packed.get(path)
+        if part is None:
+            return False
+        return {name: getattr(part, name) for name in ("group_size", "bits", "mode")}
+
+    if packed:
+        nn.quantize(theirs, class_predicate=packing)
+    theirs.load_weights(list(dict(tree_flatten(model.parameters())).items()), strict=True)
+    theirs.eval()
+    return theirs
+
+
+def mlx_lm_tokenizer(site: Site) -> Any:
+    """Return the target's tokenizer in mlx-lm's wrapper, with the same stop tokens as ours."""
+    utils = import_module("mlx_lm.tokenizer_utils")
+    tokenizer: Tokenizer = site.loaded.tokenizer
+    decoder = json.loads(tokenizer.wrapped.backend_tokenizer.to_str())["decoder"] or {}
+    is_bytes = "ByteLevel" in json.dumps(decoder)
+    kind = utils.BPEStreamingDetokenizer if is_bytes else utils.NaiveStreamingDetokenizer
+    stops = {*tokenizer.eos_token_ids, *site.target.eos_token_ids}
+    return utils.TokenizerWrapper(tokenizer.wrapped, kind, eos_token_ids=stops)

@@ -1,0 +1,100 @@
+"""The questions: Spec-Bench's format, from a file or from the set that comes with mlxspec.
+
+A line is a JSON object with `question_id`, `category` and `turns`, the texts of the user in order
+(Spec-Bench, Xia et al. 2024, https://arxiv.org/abs/2401.07851). The own set has four questions in
+each of its six categories, and in `copy`: to edit or extract from a text that is given, where a
+drafter that copies cannot fail to shine, so that these are never part of a mean.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+
+APART = "copy"
+_OWN = Path(__file__).with_name("prompts.jsonl")
+_MULTI_TURN = "multi-turn"
+_OF_MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem")
+_GROUPS = dict.fromkeys((*_OF_MT_BENCH, "humanities"), _MULTI_TURN)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A conversation to be had.
+
+    Attributes:
+        id: What the file calls it.
+        category: Its category; those of MT-Bench are one, "multi-turn".
+        turns: What the user says, in order.
+    """
+
+    id: str
+    category: str
+    turns: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Differs between questions that say different things."""
+        return sha256(json.dumps(self.turns).encode()).hexdigest()[:12]
+
+
+def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
+    """Return the questions of a file, or the own ones.
+
+    Raises:
+        ValueError: The file cannot be read, or a line is not a question.
+    """
+    source = _OWN if path is None else Path(path)
+    try:
+        lines = source.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ValueError(f"cannot read the questions {source}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the questions {source} are not UTF-8 text") from error
+    stated = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    questions = [_question(line, f"{source}, line {number}") for number, line in stated]
+    if not questions:
+        raise ValueError(f"{source} holds no questions")
+    return questions
+
+
+def choose_questions(
+    questions: Sequence[Question], categories: Sequence[str] = (), limit: int | None = None
+) -> list[Question]:
+    """Return the questions of some categories, at most `limit` of each.
+
+    Args:
+        questions: All there are.
+        categories: Those wanted; none for all.
+        limit: Questions of each category at most.
+
+    Raises:
+        ValueError: A category is not there, or the limit is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"the limit is a number of questions, 1 or more; got {limit}")
+    there = list(dict.fromkeys(question.category for question in questions))
+    for category in categories:
+        if category not in there:
+            raise ValueError(f"category {category!r} is not there; choose from {', '.join(there)}")
+    chosen: list[Question] = []
+    for category in [name for name in there if not categories or name in categories]:
+        members = [question for question in questions if question.category == category]
+        chosen += members[:limit]
+    return chosen
+
+
+def _question(line: str, place: str) -> Question:
+    try:
+        stated = json.loads(line)
+        name, turns = str(stated["category"]), tuple(stated["turns"])
+        question = Question(str(stated["question_id"]), _GROUPS.get(name, name), turns)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{place} is not a question: it needs question_id, category and turns"
+        ) from error
+    if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise ValueError(f"{place}: turns must be texts, one or more")
+    return question

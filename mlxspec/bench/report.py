@@ -1,0 +1,214 @@
+"""Figures as tables for people; `document` is the same for programs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlxspec.bench.compare import NEAR_TIE
+from mlxspec.bench.figures import ArmFigures, Spread, arm_figures
+from mlxspec.bench.keep import Setup, row_dict
+from mlxspec.bench.prompts import APART
+from mlxspec.bench.run import Row
+from mlxspec.cost import CostCurve
+
+_FIRST, _CELL = 18, 17
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run, finished or not.
+
+    Attributes:
+        setup: Model, machine and settings.
+        rows: What was measured.
+        arms: The arms in the order they were named.
+        baseline: With whom they are compared.
+        cost: What a forward costs by its number of rows, or None where it was not measured.
+        notes: Who or what was left out, and why.
+        is_partial: Whether the run was interrupted.
+    """
+
+    setup: Setup
+    rows: Sequence[Row]
+    arms: Sequence[str]
+    baseline: str
+    cost: CostCurve | None
+    notes: Sequence[str] = ()
+    is_partial: bool = False
+
+    @property
+    def has_real_difference(self) -> bool:
+        """Whether a greedy reply leaves the baseline's where no rounding explains it."""
+        found = [difference for row in self.rows for difference in row.differences]
+        return any(difference and not difference.is_near_tie for difference in found)
+
+    def figures(self, temp: float) -> list[ArmFigures]:
+        """Return the figures of all arms that have a row at a temperature."""
+        rows = [row for row in self.rows if row.case.temp == temp]
+        there = {row.arm for row in rows}
+        return [arm_figures(rows, arm, self.baseline) for arm in self.arms if arm in there]
+
+    @property
+    def temps(self) -> list[float]:
+        """The temperatures, in the order they were run."""
+        return list(dict.fromkeys(row.case.temp for row in self.rows))
+
+
+def text(outcome: Outcome) -> str:
+    """Return the report: what it ran on, a table for each temperature, who agrees with whom."""
+    parts = [heading(outcome)]
+    for temp in outcome.temps:
+        parts.append(_table(outcome, temp))
+        parts.append(_depths(outcome.figures(temp)))
+    parts.append(_agreement(outcome))
+    parts += [f"! {note}" for note in outcome.notes]
+    if outcome.is_partial:
+        parts.append(f"! interrupted: these are the {len(outcome.rows)} conversations so far")
+    return "\n\n".join(part for part in parts if part)
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """Return everything ready for JSON; of the token ids only how many there are."""
+    results = {
+        str(temp): [_without_none(asdict(figures)) for figures in outcome.figures(temp)]
+        for temp in outcome.temps
+    }
+    return {
+        "setup": dict(outcome.setup),
+        "baseline": outcome.baseline,
+        "forward_cost": asdict(outcome.cost) if outcome.cost else None,
+        "is_partial": outcome.is_partial,
+        "has_real_difference": outcome.has_real_difference,
+        "notes": list(outcome.notes),
+        "results": results,
+        "rows": [_row_dict(row) for row in outcome.rows],
+    }
+
+
+def heading(outcome: Outcome) -> str:
+    """Return what the figures depend on, as lines of a name and a value."""
+    setup = outcome.setup
+    lines = [f"{name:<10}{setup[name]}" for name in ("model", "weights", "device", "system")]
+    if setup["blas"]:
+        lines.append(f"{'blas':<10}{setup['blas']}")
+    versions = ", ".join(f"{name} {version}" for name, version in setup["versions"].items())
+    lines.append(f"{'versions':<10}{versions}")
+    lines.append(
+        f"{'settings':<10}{setup['max_tokens']} tokens at most, {setup['num_draft_tokens']} draft "
+        f"nodes a round, draft models {setup['lookahead']}"
+    )
+    if outcome.cost:
+        pairs = zip(outcome.cost.widths, outcome.cost.ratios, strict=True)
+        ratios = "  ".join(f"{width}: {ratio:.2f}" for width, ratio in pairs)
+        lines.append(f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {outcome.cost.ms[0]:.1f} ms)")
+    return "\n".join(lines)
+
+
+def _table(outcome: Outcome, temp: float) -> str:
+    columns = outcome.figures(temp)
+    kind = "greedy" if temp == 0 else f"temperature {temp:g}"
+    lines = [
+        f"{kind}: tokens/s over those of {outcome.baseline}, prompt by prompt "
+        "(median, and quartiles)",
+        _line("", [figures.arm for figures in columns]),
+    ]
+    categories = list(dict.fromkeys(name for figures in columns for name in figures.categories))
+    for name in categories:
+        if name != APART:
+            lines.append(_line(name, [_cell(figures.categories.get(name)) for figures in columns]))
+    lines.append(_line("mean of these", [_number(figures.mean) for figures in columns]))
+    if APART in categories:
+        lines.append(_line(APART, [_cell(figures.categories.get(APART)) for figures in columns]))
+    lines += [
+        "",
+        *(_line(name, [show(figures) for figures in columns]) for name, show in _ROWS.items()),
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _of_rounds(name: str, form: str = "{:.2f}") -> Callable[[ArmFigures], str]:
+    return lambda figures: form.format(figures.rounds[name]) if figures.rounds else "-"
+
+
+_ROWS: dict[str, Callable[[ArmFigures], str]] = {
+    "tokens/forward": lambda figures: f"{figures.mat:.2f}",
+    "rows/token": lambda figures: _number(figures.rows_per_token),
+    "waits/forward": _of_rounds("syncs_per_forward"),
+    "tokens/s": lambda figures: _number(figures.tokens_per_s, 1),
+    "first token, s": lambda figures: f"{figures.ttft_s:.2f}",
+    "drafting": _of_rounds("draft_share", "{:.0%}"),
+    "target": _of_rounds("target_share", "{:.0%}"),
+    "host": _of_rounds("host_share", "{:.0%}"),
+    "memory, GB": lambda figures: f"{figures.own_memory_gb:.3f}",
+}
+
+
+def _depths(columns: Sequence[ArmFigures]) -> str:
+    lines = []
+    for figures in columns:
+        kept = figures.rounds.get("acceptance_by_depth")
+        if kept:
+            given = figures.rounds["acceptance_given_reached"]
+            lines.append(f"{figures.arm:<{_FIRST}}{_shares(kept)}")
+            lines.append(f"{'  given the last':<{_FIRST}}{_shares(given)}")
+    return "\n".join(["rounds that kept a draft token at depth 1, 2, ...", *lines]) if lines else ""
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return "".join(f"{share:>6.2f}" for share in shares)
+
+
+def _agreement(outcome: Outcome) -> str:
+    lines = []
+    for arm in outcome.arms:
+        if arm == outcome.baseline:
+            continue
+        greedy = [row for row in outcome.rows if row.arm == arm and row.case.temp == 0]
+        if greedy:
+            lines += _agreement_of(arm, greedy, outcome.baseline)
+    return "\n".join(lines)
+
+
+def _agreement_of(arm: str, rows: Sequence[Row], baseline: str) -> list[str]:
+    found = [
+        (row, turn, difference)
+        for row in rows
+        for turn, difference in enumerate(row.differences)
+        if difference
+    ]
+    total = sum(len(row.replies) for row in rows)
+    lines = [f"{arm}: {total - len(found)} of {total} greedy replies are those of {baseline}"]
+    for row, turn, difference in found:
+        name = f"{row.case.question.category} {row.case.question.id}, turn {turn + 1}"
+        place = f"  {name}: parts after {difference.index} tokens"
+        if difference.gap is None:
+            lines.append(f"{place}, where one of the two ends")
+        else:
+            verdict = "a near tie" if difference.is_near_tie else f"MORE THAN {NEAR_TIE:g}"
+            lines.append(f"{place}, top-2 gap {difference.gap:.2g}: {verdict}")
+    return lines
+
+
+def _row_dict(row: Row) -> dict[str, Any]:
+    content = row_dict(row)
+    for reply in content["replies"]:
+        reply["tokens"] = len(reply["tokens"])
+    return content
+
+
+def _without_none(figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    return f"{name:<{_FIRST}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
+
+
+def _cell(spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
