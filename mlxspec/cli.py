@@ -132,6 +132,11 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
     )
+    group = parser.add_argument_group("other measurements")
+    text = "where the time of a round goes, for the first arm that drafts"
+    group.add_argument("--profile", action="store_true", help=text)
+    text = "time and memory of a token after so much text, such as 1k,8k,32k"
+    group.add_argument("--context", metavar="LIST", help=text)
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
     group.add_argument("--resume", action="store_true", help="leave out what the file has")

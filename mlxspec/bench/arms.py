@@ -5,7 +5,6 @@ one pool. Every conversation begins with a drafter that has learned nothing, bec
 seen a reply once would only have to recite it.
 """
 
-import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,10 +18,8 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
-from mlxspec.law import Law
 from mlxspec.loading import LoadedModel
 from mlxspec.options import Options
-from mlxspec.params import GenerationParams
 
 PLAIN = "plain"
 
@@ -48,13 +45,10 @@ class OwnArm:
         engine = self._engine
         engine.target.reset()
         engine.drafter = self._drafter
-        gc.collect()
-        law = Law(temperature=task.temperature)
-        params = GenerationParams(task.max_tokens, law, task.seed, (), task.num_draft_tokens)
         tokens: list[int] = []
         fault, stats = "", {}
         watch = Watch()
-        for event in engine.generate(list(prompt), params):
+        for event in engine.generate(list(prompt), task.params()):
             match event:
                 case DraftVerified() | PlainDecoded():
                     watch.saw(len(event.emit))
@@ -90,6 +84,8 @@ def make_site(loaded: LoadedModel, options: Options, say: Say) -> Site:
 
 def check_arms(names: Sequence[str]) -> None:
     """Raise ValueError for what cannot be an arm, before anything is loaded."""
+    if not names:
+        raise ValueError("--arms names nobody: give words of --drafter, or plain")
     if len(set(names)) < len(names):
         raise ValueError(f"an arm stands twice in {', '.join(names)}: name each once")
     for name in names:
@@ -104,6 +100,12 @@ def own_arms(names: Sequence[str], site: Site) -> list[Arm]:
         MlxspecError: A drafter is not here, or cannot serve this target.
     """
     return [_own_arm(name, site) for name in names]
+
+
+def make_drafter(name: str, site: Site) -> Drafter:
+    """Return the drafter of an arm; it has learned nothing."""
+    drafter = _drafter_of(name)
+    return build_drafter(choose_drafter(site).drafter if drafter == "auto" else drafter, site)
 
 
 def _own_arm(name: str, site: Site) -> Arm:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.bench.compare import Difference
+from mlxspec.bench.machine import Setup
 from mlxspec.bench.run import Case, Plan, Row
 from mlxspec.bench.sample import Reply
-
-Setup = Mapping[str, Any]
-"""What has to be the same for rows to stand in one table: model, machine and settings."""
 
 
 def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
@@ -45,7 +43,9 @@ def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
     cases = {_key(case): case for case in plan.cases}
     rows: dict[tuple[Any, ...], Row] = {}
     for stated in map(_json, lines):
-        case = cases.get(tuple(stated.get(name) for name in ("digest", "temp", "repeat")))
+        case = cases.get(
+            tuple(stated.get(name) for name in ("question_id", "digest", "temp", "repeat"))
+        )
         if case is not None and stated.get("setup") == json.loads(json.dumps(dict(setup))):
             rows[case, stated["arm"]] = _row(stated, case)
     return list(rows.values())
@@ -67,7 +67,7 @@ def row_dict(row: Row) -> dict[str, Any]:
 
 
 def _key(case: Case) -> tuple[Any, ...]:
-    return case.question.digest, case.temp, case.repeat
+    return case.question.id, case.question.digest, case.temp, case.repeat
 
 
 def _row(stated: Mapping[str, Any], case: Case) -> Row:

@@ -5,7 +5,6 @@ with the same BLAS, and their loops are called as their users call them. None of
 dependency: whoever is not installed is named, with the command that adds it.
 """
 
-import gc
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -70,7 +69,6 @@ class MlxLmArm:
         """Forget nothing: it keeps nothing."""
 
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
-        gc.collect()
         mx.random.seed(task.seed)
         sampler = self._sampling.make_sampler(temp=task.temperature)
         tokens: list[int] = []
@@ -122,7 +120,6 @@ class DsparkArm:
         """Forget nothing: it keeps nothing."""
 
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
-        gc.collect()
         rows: list[int] = []
 
         def on_text(_: str) -> None:
@@ -162,7 +159,8 @@ def build_peer(name: str, site: Site) -> Arm:
     except ImportError as error:
         raise PeerMissingError(f"{name} is left out ({error}): {INSTALL[name]}") from error
     except (MlxspecError, ValueError) as error:
-        raise PeerMissingError(f"{name} is left out: {error}") from error
+        reason = " ".join(str(error).split())
+        raise PeerMissingError(f"{name} is left out: {reason}") from error
 
 
 def check_peers(names: Sequence[str]) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from mlxspec.bench.compare import NEAR_TIE
 from mlxspec.bench.figures import ArmFigures, Spread, arm_figures
-from mlxspec.bench.keep import Setup, row_dict
+from mlxspec.bench.keep import row_dict
+from mlxspec.bench.machine import Setup, cost_line, setup_lines
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row
 from mlxspec.cost import CostCurve
@@ -56,12 +57,12 @@ class Outcome:
 
 def text(outcome: Outcome) -> str:
     """Return the report: what it ran on, a table for each temperature, who agrees with whom."""
-    parts = [heading(outcome)]
+    parts = ["\n".join(_heading(outcome))]
     for temp in outcome.temps:
         parts.append(_table(outcome, temp))
         parts.append(_depths(outcome.figures(temp)))
     parts.append(_agreement(outcome))
-    parts += [f"! {note}" for note in outcome.notes]
+    parts += [f"! {note}" for note in (*_faults(outcome.rows), *outcome.notes)]
     if outcome.is_partial:
         parts.append(f"! interrupted: these are the {len(outcome.rows)} conversations so far")
     return "\n\n".join(part for part in parts if part)
@@ -85,23 +86,9 @@ def document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def heading(outcome: Outcome) -> str:
-    """Return what the figures depend on, as lines of a name and a value."""
-    setup = outcome.setup
-    lines = [f"{name:<10}{setup[name]}" for name in ("model", "weights", "device", "system")]
-    if setup["blas"]:
-        lines.append(f"{'blas':<10}{setup['blas']}")
-    versions = ", ".join(f"{name} {version}" for name, version in setup["versions"].items())
-    lines.append(f"{'versions':<10}{versions}")
-    lines.append(
-        f"{'settings':<10}{setup['max_tokens']} tokens at most, {setup['num_draft_tokens']} draft "
-        f"nodes a round, draft models {setup['lookahead']}"
-    )
-    if outcome.cost:
-        pairs = zip(outcome.cost.widths, outcome.cost.ratios, strict=True)
-        ratios = "  ".join(f"{width}: {ratio:.2f}" for width, ratio in pairs)
-        lines.append(f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {outcome.cost.ms[0]:.1f} ms)")
-    return "\n".join(lines)
+def _heading(outcome: Outcome) -> list[str]:
+    lines = setup_lines(outcome.setup)
+    return [*lines, cost_line(outcome.cost)] if outcome.cost else lines
 
 
 def _table(outcome: Outcome, temp: float) -> str:
@@ -187,6 +174,15 @@ def _agreement_of(arm: str, rows: Sequence[Row], baseline: str) -> list[str]:
             verdict = "a near tie" if difference.is_near_tie else f"MORE THAN {NEAR_TIE:g}"
             lines.append(f"{place}, top-2 gap {difference.gap:.2g}: {verdict}")
     return lines
+
+
+def _faults(rows: Sequence[Row]) -> list[str]:
+    """Return who broke down, and how often: these replies were decoded plainly from there on."""
+    faults = [(row.arm, reply.fault) for row in rows for reply in row.replies if reply.fault]
+    return [
+        f"{arm} broke down in {faults.count((arm, fault))} replies: {fault}"
+        for arm, fault in dict.fromkeys(faults)
+    ]
 
 
 def _row_dict(row: Row) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from mlxspec.bench.compare import Difference, first_difference
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.engine import Engine
+from mlxspec.errors import ContextLengthError
 
 _WARM_UP = "Name three colours, and say them again: "
 
@@ -87,7 +88,7 @@ class Runner:
 
     def warm_up(self, task: Task, tell: Callable[[str], None]) -> None:
         """Let everybody write a little that is not counted."""
-        prompt = self._prompt([{"role": "user", "content": _WARM_UP}])
+        prompt = self.prompt([{"role": "user", "content": _WARM_UP}])
         for arm in self.arms:
             tell(arm.name)
             arm.begin()
@@ -122,6 +123,7 @@ class Runner:
             arm.begin()
         differences: dict[str, list[Difference | None]] = {arm.name: [] for arm in waiting}
         for turn, prompt in enumerate(self._prompts(case.question, replies, done)):
+            self._check_room(len(prompt), task.max_tokens)
             for arm in waiting:
                 tell(arm.name)
                 replies[arm.name].append(arm.write(prompt, task))
@@ -144,7 +146,7 @@ class Runner:
         messages: list[dict[str, str]] = []
         for turn, text in enumerate(question.turns):
             messages.append({"role": "user", "content": text})
-            yield self._prompt(messages)
+            yield self.prompt(messages)
             tokens = self._standard(replies, done, turn).tokens
             reply = self.engine.tokenizer.decode(tokens)
             messages.append({"role": "assistant", "content": reply})
@@ -153,7 +155,17 @@ class Runner:
         known = done.get(self.baseline)
         return known.replies[turn] if known else replies[self.baseline][turn]
 
-    def _prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    def _check_room(self, num_prompt: int, max_tokens: int) -> None:
+        room = self.engine.context_length
+        if room is not None and num_prompt + max_tokens > room:
+            raise ContextLengthError(
+                f"{num_prompt} tokens and a reply of {max_tokens} are more than the {room} that "
+                f"{self.engine.name or 'the model'} takes",
+                room,
+            )
+
+    def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Return the tokens of a conversation that waits for a reply."""
         tokenizer = self.engine.tokenizer
         if tokenizer.has_chat_template:
             return tokenizer.apply_chat_template(messages)

@@ -1,5 +1,6 @@
 """What is asked of an arm, and what was seen of its reply, defined alike for everybody."""
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,8 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from mlxspec import backend
+from mlxspec.law import Law
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,27 @@ class Task:
         temperature: 0 is greedy.
         seed: Seed of the random key.
         num_draft_tokens: Draft nodes per round at most, for drafters of mlxspec.
+        ignores_stop: Go on after stop tokens; other projects have no such setting.
     """
 
     max_tokens: int = 256
     temperature: float = 0.0
     seed: int = 0
-    num_draft_tokens: int = 15
+    num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
+    ignores_stop: bool = False
+
+    def __post_init__(self) -> None:
+        self.params()  # which refuses what is out of range
+
+    def params(self) -> GenerationParams:
+        """Return the same for an engine."""
+        return GenerationParams(
+            max_tokens=self.max_tokens,
+            law=Law(temperature=self.temperature),
+            seed=self.seed,
+            num_draft_tokens=self.num_draft_tokens,
+            ignore_eos=self.ignores_stop,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,8 @@ class Watch:
     """Notes when tokens arrive and how much memory that takes, from its making on."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        mx.clear_cache()  # everybody begins without buffers that somebody else left
+        gc.collect()  # everybody begins without what somebody else left
+        mx.clear_cache()
         self._held = mx.get_active_memory()
         backend.peak_memory_gb(reset=True)
         self._clock = clock

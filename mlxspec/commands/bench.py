@@ -2,35 +2,44 @@
 
 Tables on standard output and everything as one JSON document in its last line; progress on
 standard error. The exit code is 1 where a greedy reply leaves the baseline's and no rounding
-explains it.
+explains it, and 130 where the run was interrupted: what is finished is printed all the same.
 """
 
+import gc
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec import __version__, backend
 from mlxspec.bench import report
-from mlxspec.bench.arms import check_arms, make_site, own_arms
-from mlxspec.bench.keep import Setup, append_rows, read_rows
+from mlxspec.bench.arms import check_arms, make_drafter, make_site, own_arms
+from mlxspec.bench.context import ContextFigures, context_lengths, measure_context
+from mlxspec.bench.keep import append_rows, read_rows
+from mlxspec.bench.machine import Setup, forward_cost, setup_lines, setup_of
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
+from mlxspec.bench.stages import profile_forward, profile_rounds
+from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
 from mlxspec.choosing.assembly import Site
-from mlxspec.cost import CostCurve, cost_curve, verify_forward
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 
-_COST_CONTEXT = 256
+_PROFILED_WIDTHS = (1, 4, 16)
+
+Keep = Callable[[list[Row]], None]
+"""Is told the rows of every conversation that is over."""
 
 
 def run(args: Namespace) -> int:
-    """Measure, and print the report; 1 where replies differ, 130 where it was interrupted.
+    """Measure, and print the report.
 
     Raises:
         ValueError: An argument is out of range, or names what is not there.
@@ -40,28 +49,118 @@ def run(args: Namespace) -> int:
     own, peers = _words(args.arms), _words(args.against)
     check_arms(own)
     check_peers(peers)
+    lengths = context_lengths(args.context) if args.context else []
     loaded = load_model(args.model)
     options = Options(draft_model=args.draft_model, lookahead=args.lookahead)
     site = make_site(loaded, options, _say)
+    if lengths:
+        measure = partial(measure_context, loaded, options, own, task=plan.task, say=_say)
+        return _contexts(lengths, measure, setup_of(site, plan.task, own[0]))
+    if args.profile:
+        return _profile(site, own, plan)
     notes: list[str] = []
     arms = [*own_arms(own, site), *_peers(peers, site, notes)]
+    return _compare(args, plan, site, arms, notes)
+
+
+def _compare(args: Namespace, plan: Plan, site: Site, arms: list[Arm], notes: list[str]) -> int:
     names = [arm.name for arm in arms]
     baseline = args.baseline or names[0]
     if baseline not in names:
         raise ValueError(f"the baseline {baseline!r} is no arm; choose from {', '.join(names)}")
-    setup = _setup(site, plan.task)
-    rows = read_rows(Path(args.out), plan, setup) if args.resume else []
-    cost = _cost(site)
+    setup = setup_of(site, plan.task, baseline)
+    out = Path(args.out) if args.out else None
+    rows = read_rows(out, plan, setup) if out and args.resume else []
+    cost = forward_cost(site)
     is_partial = False
-    runner = Runner(site.engine, arms, baseline)
+    gc.freeze()  # what is loaded stays: to look for garbage in it again and again takes long
     try:
-        _measure(runner, plan, rows, notes, setup, Path(args.out) if args.out else None)
+        _measure(Runner(site.engine, arms, baseline), plan, rows, notes, partial(_keep, out, setup))
     except KeyboardInterrupt:
         is_partial = True
+    finally:
+        gc.unfreeze()
     outcome = report.Outcome(setup, rows, names, baseline, cost, notes, is_partial)
     print(report.text(outcome))
     print(json.dumps(report.document(outcome)))
     return 130 if is_partial else int(outcome.has_real_difference)
+
+
+def _measure(runner: Runner, plan: Plan, rows: list[Row], notes: list[str], keep: Keep) -> None:
+    """Add the rows that are not there yet, each conversation as soon as it is over."""
+    known: dict[Case, list[Row]] = {}
+    for row in rows:
+        known.setdefault(row.case, []).append(row)
+    names = {arm.name for arm in runner.arms}
+    waiting = [case for case in plan.cases if names - {row.arm for row in known.get(case, ())}]
+    if not waiting:
+        return
+    is_seen = sys.stderr.isatty()  # in a log a line now and then is enough
+    with tqdm(total=len(waiting), unit="prompt", mininterval=0.1 if is_seen else 30) as bar:
+        runner.warm_up(plan.task, lambda name: bar.set_description(f"warm-up: {name}", is_seen))
+        for number, case in enumerate(waiting):
+            place = f"{case.question.category} {case.question.id}, T={case.temp:g}"
+
+            def tell(name: str, place: str = place) -> None:
+                bar.set_description(f"{place}: {name}", is_seen)
+
+            try:
+                new = runner.rows(case, number, plan.task, known.get(case, ()), tell)
+            except ContextLengthError as error:
+                notes.append(f"{place} is left out: {error}")
+                new = []
+            rows += new
+            keep(new)
+            bar.update()
+
+
+def _keep(out: Path | None, setup: Setup, rows: list[Row]) -> None:
+    if out:
+        append_rows(out, rows, setup)
+
+
+def _profile(site: Site, own: list[str], plan: Plan) -> int:
+    """Print where the time goes for the first arm that drafts, over the first question."""
+    name = next((name for name in own if name != "plain"), own[0])
+    engine, task = site.engine, plan.task
+    prompt = Runner(engine, [], name).prompt([{"role": "user", "content": _text(plan)}])
+    params = replace(task, ignores_stop=True).params()
+    profile_rounds(engine, make_drafter(name, site), prompt, params)  # warms up
+    rounds = profile_rounds(engine, make_drafter(name, site), prompt, params)
+    engine.target.attach(())
+    engine.target.reset()
+    engine.target.observe(prompt)
+    forwards = [profile_forward(engine.target, width) for width in _PROFILED_WIDTHS]
+    setup = setup_of(site, task, name)
+    print("\n".join(setup_lines(setup)))
+    print(f"\n{round_table(rounds)}\n\n{forward_table(forwards)}")
+    print(
+        json.dumps(
+            {
+                "setup": dict(setup),
+                "rounds": asdict(rounds),
+                "forwards": [asdict(profile) for profile in forwards],
+            }
+        )
+    )
+    return 0
+
+
+def _contexts(
+    lengths: list[int], measure: Callable[..., list[ContextFigures]], setup: Setup
+) -> int:
+    print("\n".join(setup_lines(setup)) + f"\n\n{CONTEXT_HEADER}", flush=True)
+    found = []
+    for length in lengths:
+        new = measure(length=length)
+        print("\n".join(map(context_row, new)), flush=True)
+        found += new
+    print(json.dumps({"setup": dict(setup), "contexts": [asdict(item) for item in found]}))
+    return 0
+
+
+def _text(plan: Plan) -> str:
+    return plan.questions[0].turns[0]
 
 
 def _plan(args: Namespace) -> Plan:
@@ -73,7 +172,10 @@ def _plan(args: Namespace) -> Plan:
     questions = read_questions(args.prompts)
     chosen = choose_questions(questions, _words(args.categories), args.limit)
     task = Task(max_tokens=args.max_tokens, seed=args.seed, num_draft_tokens=args.k)
-    return Plan(chosen, _temps(args.temps), args.repeat, task)
+    temps = _temps(args.temps)
+    for temp in temps:
+        replace(task, temperature=temp)  # refused now rather than an hour later
+    return Plan(chosen, temps, args.repeat, task)
 
 
 def _words(text: str) -> list[str]:
@@ -99,76 +201,6 @@ def _peers(names: list[str], site: Site, notes: list[str]) -> list[Arm]:
             notes.append(str(error))
             _say(str(error))
     return arms
-
-
-def _setup(site: Site, task: Task) -> Setup:
-    facts = backend.facts()
-    versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
-    return {
-        "model": site.loaded.name,
-        "weights": site.loaded.weights,
-        "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB",
-        "system": facts.system,
-        "blas": facts.blas,
-        "versions": versions | {name: found for name in _OTHERS if (found := _version(name))},
-        "max_tokens": task.max_tokens,
-        "num_draft_tokens": task.num_draft_tokens,
-        "lookahead": site.lookahead,
-        "seed": task.seed,
-    }
-
-
-_OTHERS = ("mlx-lm", "mlx-dspark")
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-def _cost(site: Site) -> CostCurve:
-    """Time forwards by their number of rows; the target's history is empty afterwards."""
-    target = site.engine.target
-    room = site.engine.context_length or _COST_CONTEXT
-    target.observe([0] * min(_COST_CONTEXT, room // 2))
-    curve = cost_curve(verify_forward(target))
-    target.reset()
-    return curve
-
-
-def _measure(
-    runner: Runner, plan: Plan, rows: list[Row], notes: list[str], setup: Setup, out: Path | None
-) -> None:
-    """Fill `rows` with those that are not there yet, and write them to the file as they come."""
-    known: dict[Case, list[Row]] = {}
-    for row in rows:
-        known.setdefault(row.case, []).append(row)
-    names = {arm.name for arm in runner.arms}
-    missing = [case for case in plan.cases if names - {row.arm for row in known.get(case, ())}]
-    if not missing:
-        return
-    is_seen = sys.stderr.isatty()  # in a log a line now and then is enough
-    with tqdm(total=len(missing), unit="prompt", mininterval=0.1 if is_seen else 30) as bar:
-        runner.warm_up(plan.task, lambda name: bar.set_description(f"warm-up: {name}", is_seen))
-        for number, case in enumerate(missing):
-            place = f"{case.question.category} {case.question.id}, T={case.temp:g}"
-
-            def tell(name: str, place: str = place) -> None:
-                bar.set_description(f"{place}: {name}", is_seen)
-
-            try:
-                new = runner.rows(case, number, plan.task, known.get(case, ()), tell)
-            except ContextLengthError as error:
-                notes.append(f"{place} is left out: {error}")
-                new = []
-            rows += new
-            if out:
-                append_rows(out, new, setup)
-            bar.update()
 
 
 def _say(line: str) -> None:

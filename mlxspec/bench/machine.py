@@ -1,0 +1,72 @@
+"""What figures depend on besides the code: model, machine, libraries and settings."""
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from mlxspec import __version__, backend
+from mlxspec.bench.sample import Task
+from mlxspec.choosing.assembly import Site
+from mlxspec.cost import CostCurve, cost_curve, verify_forward
+
+Setup = Mapping[str, Any]
+"""What has to be the same for figures to stand in one table, by name, ready for JSON."""
+
+_COST_CONTEXT = 256  # tokens in the cache while a forward is timed
+_OTHERS = ("mlx-lm", "mlx-dspark")
+
+
+def setup_of(site: Site, task: Task, baseline: str) -> Setup:
+    """Return the setup of a run in which everybody is compared with the baseline."""
+    facts = backend.facts()
+    versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
+    return {
+        "model": site.loaded.name,
+        "weights": site.loaded.weights,
+        "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB",
+        "system": facts.system,
+        "blas": facts.blas,
+        "versions": versions | {name: found for name in _OTHERS if (found := _version(name))},
+        "max_tokens": task.max_tokens,
+        "num_draft_tokens": task.num_draft_tokens,
+        "lookahead": site.lookahead,
+        "seed": task.seed,
+        "baseline": baseline,
+    }
+
+
+def setup_lines(setup: Setup) -> list[str]:
+    """Return a setup as lines of a name and a value."""
+    versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
+    settings = (
+        f"{setup['max_tokens']} tokens at most, {setup['num_draft_tokens']} draft nodes a round, "
+        f"draft models {setup['lookahead']}"
+    )
+    rows = {name: setup[name] for name in ("model", "weights", "device", "system", "blas")}
+    rows |= {"versions": versions, "settings": settings}
+    return [f"{name:<10}{value}" for name, value in rows.items() if value]
+
+
+def forward_cost(site: Site) -> CostCurve:
+    """Time forwards by their number of rows; the target's history is empty afterwards."""
+    target = site.engine.target
+    room = site.engine.context_length or _COST_CONTEXT
+    target.reset()
+    target.observe([0] * min(_COST_CONTEXT, room // 2))
+    curve = cost_curve(verify_forward(target))
+    target.reset()
+    return curve
+
+
+def cost_line(cost: CostCurve) -> str:
+    """Return what a forward costs by its rows, in forwards of one row."""
+    pairs = zip(cost.widths, cost.ratios, strict=True)
+    ratios = "  ".join(f"{width}: {ratio:.2f}" for width, ratio in pairs)
+    return f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {cost.ms[0]:.1f} ms)"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,192 @@
+"""Where the time of a round goes, and the time of a forward.
+
+A round is watched as it is: its graph is built stage by stage, and the device is waited for once.
+A forward is taken apart by evaluating each part before the next one begins; that costs a wait per
+part, so parts are to be compared with each other and not with a round.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from mlxspec import engine as engine_room
+from mlxspec import readout as readout_room
+from mlxspec.cost import verify_forward
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.engine import Engine
+from mlxspec.events import GenerationFinished
+from mlxspec.params import GenerationParams
+from mlxspec.reply import Reply
+from mlxspec.text import TextStream
+
+REST = "the rest"
+_BEGIN = "begin"  # once a reply
+Place = tuple[Any, str, str]
+"""An object or class, the name of something callable in it, and the stage of its calls."""
+
+
+class Stopwatch:
+    """Adds up the seconds of stages; what an inner stage takes is not counted in the outer one.
+
+    Attributes:
+        seconds: By stage.
+    """
+
+    def __init__(self, *, evaluates: bool = False) -> None:
+        """Make a stopwatch; one that evaluates waits for the arrays of each call on both sides."""
+        self.seconds: dict[str, float] = {}
+        self._evaluates = evaluates
+        self._stages = [REST]
+        self._since = time.perf_counter()
+
+    def timed(self, call: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        """Return the same callable, its time counted for a stage."""
+
+        @wraps(call)
+        def timed(*args: Any, **more: Any) -> Any:
+            self._settle(args)
+            self._turn(stage)
+            try:
+                result = call(*args, **more)
+                self._settle(result)
+                return result
+            finally:
+                self._turn(None)
+
+        return timed
+
+    def stop(self) -> None:
+        """Count what has passed since the last call."""
+        self._note()
+
+    def _turn(self, stage: str | None) -> None:
+        self._note()
+        if stage is None:
+            self._stages.pop()
+        else:
+            self._stages.append(stage)
+
+    def _note(self) -> None:
+        now = time.perf_counter()
+        stage = self._stages[-1]
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
+        self._since = now
+
+    def _settle(self, values: Any) -> None:
+        if self._evaluates:
+            mx.eval([item for _, item in tree_flatten(values) if isinstance(item, mx.array)])
+
+
+@contextmanager
+def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
+    """Count the calls of these places while the context lasts."""
+    replaced: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, stage in places:
+            replaced.append((owner, name, vars(owner).get(name)))
+            setattr(owner, name, watch.timed(getattr(owner, name), stage))
+        yield
+    finally:
+        for owner, name, before in reversed(replaced):
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+@dataclass(frozen=True)
+class RoundProfile:
+    """Where the time of rounds went.
+
+    Attributes:
+        drafter: Who drafted.
+        forwards: Target forwards.
+        tokens: Tokens written.
+        begin_ms: Milliseconds that the drafter took for the prompt.
+        ms: Milliseconds per forward by stage.
+    """
+
+    drafter: str
+    forwards: int
+    tokens: int
+    begin_ms: float
+    ms: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ForwardProfile:
+    """Where the time of a forward goes.
+
+    Attributes:
+        width: Rows.
+        whole_ms: Milliseconds of a forward that is evaluated at once.
+        ms: Milliseconds by part, each evaluated by itself.
+    """
+
+    width: int
+    whole_ms: float
+    ms: dict[str, float]
+
+
+def profile_rounds(
+    engine: Engine, drafter: Drafter, prompt: Sequence[int], params: GenerationParams
+) -> RoundProfile:
+    """Reply to a prompt and return where the time of its rounds went, the prompt left out."""
+    engine.target.attach(readers_of(drafter))
+    engine.target.reset()
+    engine.target.observe(prompt[:-1])
+    engine.drafter = drafter
+    watch = Stopwatch()
+    places: list[Place] = [
+        (drafter, "start", _BEGIN),
+        (drafter, "propose", "draft"),
+        (engine.target, "forward_tree", "build the forward"),
+        (engine.target, "logits", "build the forward"),
+        (engine_room, "verify", "build the verification"),
+        (readout_room, "sync", "wait for the device"),
+        (engine_room, "read_round", "read out"),
+        (Reply, "take", "emit"),
+        (TextStream, "push", "detokenise"),
+        (engine.target, "commit", "commit"),
+        (drafter, "update", "update the drafter"),
+    ]
+    with watched(watch, places):
+        events = list(engine.generate(list(prompt), params))
+        watch.stop()
+    (stats,) = [event.stats for event in events if isinstance(event, GenerationFinished)]
+    begin_ms = 1e3 * watch.seconds.pop(_BEGIN, 0.0)
+    forwards = stats["target_forwards"]
+    ms = {stage: 1e3 * seconds / forwards for stage, seconds in watch.seconds.items()}
+    return RoundProfile(drafter.name, forwards, stats["generated_tokens"], begin_ms, ms)
+
+
+def profile_forward(decoder: Decoder, width: int, *, repeats: int = 3) -> ForwardProfile:
+    """Return where a forward of so many rows spends its time, over what the decoder holds."""
+    forward = verify_forward(decoder)
+    layer = decoder.model.layers[0]
+    places: list[Place] = [
+        (type(decoder.model), "embed", "embedding"),
+        (type(layer.self_attn), "__call__", "attention"),
+        (type(layer.mlp), "__call__", "mlp"),
+        (type(layer.input_layernorm), "__call__", "norms"),
+        (type(decoder.model), "logits", "head"),
+    ]
+    forward(width)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        forward(width)
+    whole_ms = 1e3 * (time.perf_counter() - start) / repeats
+    watch = Stopwatch(evaluates=True)
+    with watched(watch, places):
+        for _ in range(repeats):
+            forward(width)
+        watch.stop()
+    ms = {stage: 1e3 * seconds / repeats for stage, seconds in watch.seconds.items()}
+    return ForwardProfile(width, whole_ms, ms)

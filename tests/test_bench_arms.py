@@ -1,0 +1,243 @@
+"""The arms: ours, mlx-lm's own loop on our weights, and a stand-in for a project not installed."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+
+from mlxspec.bench.arms import check_arms, make_site, own_arms
+from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
+from mlxspec.bench.sample import Task, Watch
+from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.loading import load_model
+from mlxspec.options import Options
+from mlxspec.params import GenerationParams
+from tests.model_folders import save_folder
+from tests.tiny import make_engine, tiny_model
+
+PROMPT = [1, 2, 3, 1, 2]
+TASK = Task(max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_folder(tmp_path_factory.mktemp("bench") / "tiny")
+
+
+@pytest.fixture
+def site(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    return make_site(load_model(folder), Options(draft_model=folder, lookahead=3), print)
+
+
+@pytest.fixture
+def plain(site):
+    (arm,) = own_arms(["plain"], site)
+    return arm.write(PROMPT, TASK)
+
+
+def test_an_arm_replies_with_figures_of_its_engine(plain):
+    assert len(plain.tokens) == plain.forwards == plain.rows == 12
+    assert plain.prompt_tokens == 5
+    assert (plain.first_tokens, plain.later_tokens) == (1, 11)
+    assert plain.stats["target_forwards"] == 12
+    assert 0 < plain.own_memory_gb < plain.peak_memory_gb
+
+
+@pytest.mark.parametrize("name", ["suffix", "pool", "suffix+table", "model"])
+def test_every_drafter_writes_what_plain_decoding_writes(site, plain, name):
+    (arm,) = own_arms([name], site)
+    reply = arm.write(PROMPT, TASK)
+    assert reply.tokens == plain.tokens
+    assert reply.rows == reply.forwards + reply.stats["drafted"]
+
+
+def test_a_prompt_is_read_anew_for_every_reply(site):
+    (arm,) = own_arms(["plain"], site)
+    for _ in range(2):
+        assert arm.write(PROMPT, TASK).stats["reused_tokens"] == 0
+
+
+def test_a_conversation_begins_with_a_drafter_that_has_learned_nothing(site):
+    (arm,) = own_arms(["suffix"], site)
+    replies = [arm.write(PROMPT, TASK) for _ in range(2)]
+    arm.begin()
+    replies.append(arm.write(PROMPT, TASK))
+    first, again, anew = (reply.forwards for reply in replies)
+    assert again < first == anew
+
+
+def test_replies_go_on_after_stop_tokens_where_asked(site):
+    (arm,) = own_arms(["plain"], site)
+    site.engine.tokenizer.eos_token_ids = tuple(range(site.target.vocab_size))
+    assert len(arm.write(PROMPT, TASK).tokens) == 1
+    assert len(arm.write(PROMPT, Task(max_tokens=12, ignores_stop=True)).tokens) == 12
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["plain", "none", "plain"], "stands twice"),
+        (["plain", "psychic"], "'psychic' is not known"),
+    ],
+)
+def test_arms_that_cannot_be_are_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        check_arms(names)
+
+
+# ---- mlx-lm ----------------------------------------------------------------------------------
+
+
+def test_mlx_lm_computes_with_the_arrays_that_are_loaded_here(site):
+    ours = dict(tree_flatten(site.loaded.model.parameters()))
+    theirs = dict(tree_flatten(mlx_lm_model(site.loaded.model).parameters()))
+    before = mx.get_active_memory()
+    mx.eval(theirs)
+    assert mx.get_active_memory() == before
+    assert all(mx.array_equal(theirs[name], array) for name, array in ours.items())
+
+
+@pytest.mark.parametrize("name", ["mlx-lm", "mlx-lm-draft"])
+def test_mlx_lm_writes_the_same_tokens(site, plain, name):
+    reply = build_peer(name, site).write(PROMPT, TASK)
+    assert reply.tokens == plain.tokens
+    assert reply.prompt_tokens == 5
+
+
+def test_forwards_of_mlx_lm_are_counted_from_what_it_says_of_its_tokens(site):
+    assert build_peer("mlx-lm", site).write(PROMPT, TASK).forwards == 12
+    drafted = build_peer("mlx-lm-draft", site).write(PROMPT, TASK)  # by itself: all is accepted
+    assert drafted.forwards == 3  # of three drafted tokens and one more
+
+
+def test_mlx_lm_draws_where_a_temperature_is_set(site):
+    arm = build_peer("mlx-lm", site)
+    texts = {
+        arm.write(PROMPT, Task(max_tokens=8, temperature=2.0, seed=s)).tokens for s in range(4)
+    }
+    assert len(texts) > 1
+
+
+def test_mlx_lm_stops_where_we_do(site):
+    site.engine.tokenizer.eos_token_ids = tuple(range(site.target.vocab_size))
+    assert len(build_peer("mlx-lm", site).write(PROMPT, TASK).tokens) == 1
+
+
+# ---- a project that may not be here ------------------------------------------------------------
+
+
+def test_a_project_that_is_not_installed_is_named_with_its_remedy(site, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlx_dspark", None)
+    with pytest.raises(
+        PeerMissingError, match=r"mlx-dspark is left out .*: pip install mlx-dspark"
+    ):
+        build_peer("mlx-dspark", site)
+
+
+def test_a_project_that_cannot_run_the_model_is_left_out_with_the_reason(site):
+    site.loaded.model.extra = mx.zeros((2,))
+    with pytest.raises(PeerMissingError, match=r"mlx-lm is left out: .*extra"):
+        build_peer("mlx-lm", site)
+
+
+def test_an_unknown_project_is_refused():
+    with pytest.raises(ValueError, match="peer 'vllm' is not known; choose from mlx-lm"):
+        check_peers(["mlx-lm", "vllm"])
+
+
+@pytest.fixture
+def dspark(monkeypatch):
+    """A stand-in whose loop reports a first token and two rounds, the last one too long."""
+    module = ModuleType("mlx_dspark")
+    calls = []
+
+    def loop(target, tokenizer, *, prompt_ids, max_new_tokens, on_text, on_round, **more):
+        calls.append({"prompt_ids": prompt_ids, "max_new_tokens": max_new_tokens, **more})
+        on_text("a")
+        on_round(drafted=3, accepted=1, committed=2, cap=3, source="lookup")
+        on_text("b")
+        on_round(drafted=2, accepted=2, committed=3, cap=2, source="lookup")
+        return SimpleNamespace(token_ids=list(range(max_new_tokens + 1)), target_forwards=3)
+
+    module.lookup_generate = module.greedy_generate = loop
+    module.Target = lambda model, tokenizer: SimpleNamespace(model=model, tokenizer=tokenizer)
+    monkeypatch.setitem(sys.modules, "mlx_dspark", module)
+    return calls
+
+
+def test_rounds_of_mlx_dspark_are_counted_and_its_overlong_reply_is_cut(site, dspark):
+    reply = build_peer("mlx-dspark", site).write(
+        PROMPT, Task(max_tokens=5, temperature=0.5, seed=3)
+    )
+    assert reply.tokens == (0, 1, 2, 3, 4)
+    assert (reply.first_tokens, reply.forwards, reply.rows) == (1, 3, 1 + 4 + 3)
+    assert dspark == [{"prompt_ids": PROMPT, "max_new_tokens": 5, "temperature": 0.5, "seed": 3}]
+
+
+# ---- the clock ---------------------------------------------------------------------------------
+
+
+def test_a_watch_tells_the_first_tokens_from_the_later_ones():
+    times = iter([0.0, 2.0, 3.0, 7.0])
+    watch = Watch(clock=lambda: next(times))
+    for count in (3, 1, 2):
+        watch.saw(count)
+    reply = watch.reply(range(6), PROMPT, forwards=3)
+    assert (reply.ttft_s, reply.first_tokens, reply.later_tokens) == (2.0, 3, 3)
+    assert reply.seconds == 5.0
+
+
+def test_a_stage_within_a_stage_counts_for_itself_alone(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("mlxspec.bench.stages.time.perf_counter", lambda: now[0])
+
+    def passing(seconds):
+        now[0] += seconds
+
+    thing = SimpleNamespace(inner=lambda: passing(5.0))
+    thing.outer = lambda: (passing(1.0), thing.inner(), passing(1.0))
+    usual = dict(vars(thing))
+    watch = Stopwatch()
+    with watched(watch, [(thing, "outer", "out"), (thing, "inner", "in")]):
+        passing(0.5)
+        thing.outer()
+    watch.stop()
+    assert watch.seconds == {REST: 0.5, "out": 2.0, "in": 5.0}
+    assert vars(thing) == usual
+
+
+def test_a_profile_names_the_stages_of_rounds_and_leaves_the_engine_as_it_was():
+    engine = make_engine(tiny_model(), SuffixDrafter())
+    params = GenerationParams(max_tokens=8)
+    profile = profile_rounds(engine, engine.drafter, PROMPT, params)
+    assert profile.tokens == 8
+    assert set(profile.ms) == {
+        REST, "draft", "build the forward", "build the verification", "wait for the device",
+        "read out", "emit", "detokenise", "commit", "update the drafter",
+    }  # fmt: skip
+    assert {"forward_tree", "logits", "commit"}.isdisjoint(vars(engine.target))
+    assert {"propose", "update", "start"}.isdisjoint(vars(engine.drafter))
+
+
+def test_a_forward_is_taken_apart():
+    engine = make_engine(tiny_model(), SuffixDrafter())
+    engine.target.observe(PROMPT)
+    profile = profile_forward(engine.target, 4, repeats=1)
+    assert set(profile.ms) == {REST, "embedding", "norms", "attention", "mlp", "head"}
+    assert len(engine.target) == len(PROMPT)
+
+
+def test_memory_is_counted_from_the_beginning_of_a_reply(monkeypatch):
+    held = mx.zeros((1000, 1000))
+    mx.eval(held)
+    watch = Watch()
+    more = mx.zeros((500, 1000))
+    mx.eval(more)
+    watch.saw(1)
+    reply = watch.reply([1], PROMPT, forwards=1)
+    assert 0.002 <= reply.own_memory_gb < 0.003
+    assert reply.peak_memory_gb >= 0.006

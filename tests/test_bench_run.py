@@ -1,0 +1,193 @@
+"""The run: order, prompts of later turns, what is kept, and where replies part."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.bench.compare import Difference, first_difference
+from mlxspec.bench.keep import append_rows, read_rows
+from mlxspec.bench.prompts import Question
+from mlxspec.bench.run import Plan, Runner
+from mlxspec.bench.sample import Task
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.errors import ContextLengthError
+from tests.bench_arms import ScriptedArm, case_of, reply_of, row_of
+from tests.reference import reference_logits
+from tests.tiny import ToyTokenizer, make_engine, tiny_model
+
+TASK = Task(max_tokens=4)
+
+
+class ToyChatTokenizer(ToyTokenizer):
+    def decode(self, tokens):
+        return "".join(chr(ord("a") + token) for token in tokens)
+
+    def encode(self, text):
+        return [ord(letter) - ord("a") for letter in text if letter.isalpha()]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture
+def engine(model):
+    engine = make_engine(model, NoDrafter())
+    engine.tokenizer = ToyChatTokenizer(model.config.vocab_size)
+    return engine
+
+
+def always(*tokens):
+    return lambda prompt, task: tokens
+
+
+def test_arms_take_turns_in_being_first(engine):
+    order = []
+    arms = [ScriptedArm(name, always(1, 2), order) for name in "abc"]
+    runner = Runner(engine, arms, "a")
+    for number in range(3):
+        runner.rows(case_of(number), number, TASK)
+    assert order == list("abc" + "bca" + "cab")
+
+
+def test_the_next_turn_stands_behind_the_reply_of_the_baseline_for_everybody(engine):
+    arms = [ScriptedArm("b", always(9)), ScriptedArm("plain", always(3, 4))]
+    Runner(engine, arms, "plain").rows(case_of(turns=("ab", "c"), temp=1.0), 0, TASK)
+    prompts = [[0, 1], [0, 1, 3, 4, 2]]
+    assert [arm.prompts for arm in arms] == [prompts, prompts]
+
+
+def test_an_arm_begins_once_a_conversation(engine):
+    arm = ScriptedArm("plain", always(1))
+    runner = Runner(engine, [arm], "plain")
+    runner.rows(case_of(turns=("ab", "c")), 0, TASK)
+    runner.rows(case_of(2), 1, TASK)
+    assert arm.begun == 2
+
+
+def test_a_repeat_has_a_seed_of_its_own(engine):
+    seen = []
+    arm = ScriptedArm(
+        "plain", lambda prompt, task: seen.append((task.seed, task.temperature)) or (1,)
+    )
+    for repeat in range(2):
+        Runner(engine, [arm], "plain").rows(
+            case_of(temp=0.5, repeat=repeat), 0, replace(TASK, seed=7)
+        )
+    assert seen == [(7, 0.5), (8, 0.5)]
+
+
+def test_what_does_not_fit_the_context_is_refused_before_anybody_writes(engine):
+    arm = ScriptedArm("plain", always(1))
+    with pytest.raises(ContextLengthError, match="more than the 512"):
+        Runner(engine, [arm], "plain").rows(case_of(turns=("a" * 510,)), 0, TASK)
+    assert arm.prompts == []
+
+
+def test_only_those_without_a_row_write_and_the_known_reply_is_the_standard(engine):
+    case = case_of(turns=("ab", "c"))
+    known = row_of(case, "plain", reply_of([3, 4]), reply_of([5]))
+    arms = [ScriptedArm("plain", always(9)), ScriptedArm("new", always(3, 4))]
+    (row,) = Runner(engine, arms, "plain").rows(case, 0, TASK, [known])
+    assert row.arm == "new"
+    assert arms[0].prompts == []
+    assert arms[1].prompts[1] == [0, 1, 3, 4, 2]
+    assert row.differences[0] is None
+
+
+def test_greedy_rows_say_where_they_leave_the_baseline(engine):
+    arms = [ScriptedArm("plain", always(1, 2, 3)), ScriptedArm("odd", always(1, 7, 3))]
+    plain, odd = Runner(engine, arms, "plain").rows(case_of(), 0, TASK)
+    assert plain.differences == (None,)
+    assert (odd.differences[0].index, odd.differences[0].token) == (1, 7)
+
+
+def test_sampled_rows_are_not_compared(engine):
+    arms = [ScriptedArm("plain", always(1)), ScriptedArm("odd", always(2))]
+    rows = Runner(engine, arms, "plain").rows(case_of(temp=1.0), 0, TASK)
+    assert [row.differences for row in rows] == [(), ()]
+
+
+# ---- where replies part ----------------------------------------------------------------------
+
+
+def test_the_gap_is_what_the_target_says_there(model, engine):
+    logits = reference_logits(model, [0, 1, 5])[-1]
+    best, second = logits.argsort()[::-1][:2]
+    found = first_difference(engine, [0, 1], [5, int(best)], [5, int(second)])
+    assert (found.index, found.token, found.expected) == (1, best, second)
+    assert found.gap == pytest.approx(logits[best] - logits[second], abs=1e-4)
+    assert not found.is_near_tie
+
+
+def test_tokens_that_are_alike_but_not_the_best_are_no_near_tie(model, engine):
+    logits = reference_logits(model, [0, 1])[-1]
+    *_, third, fourth = logits.argsort()[::-1][:4]
+    found = first_difference(engine, [0, 1], [int(third)], [int(fourth)])
+    assert found.gap == pytest.approx(logits.max() - logits[fourth], abs=1e-4)
+
+
+def test_a_tie_is_a_near_tie(engine, monkeypatch):
+    logits = mx.zeros((24,))
+    monkeypatch.setattr(engine.target, "next_logits", lambda: logits)
+    assert first_difference(engine, [0], [1], [2]).is_near_tie
+
+
+def test_a_reply_that_ends_early_has_no_gap(engine):
+    assert first_difference(engine, [0], [1], [1, 2]) == Difference(1, None, 2, None)
+    assert first_difference(engine, [0], [1, 2], [1, 2]) is None
+
+
+# ---- the file --------------------------------------------------------------------------------
+
+SETUP = {"model": "tiny", "versions": {"mlx": "1"}}
+
+
+def plan_of(*cases):
+    questions = [case.question for case in cases]
+    return Plan(questions, [0.0], 1, TASK)
+
+
+def test_rows_come_back_as_they_were(tmp_path):
+    case = case_of()
+    difference = Difference(1, 2, 3, 0.5)
+    reply = reply_of([1, 2], stats={"rounds": 1}, rows=4)
+    rows = [row_of(case, "plain", reply), row_of(case, "fast", reply, differences=(difference,))]
+    append_rows(tmp_path / "rows", rows[:1], SETUP)
+    append_rows(tmp_path / "rows", rows[1:], SETUP)
+    assert read_rows(tmp_path / "rows", plan_of(case), SETUP) == rows
+
+
+@pytest.mark.parametrize(
+    ("question", "setup"),
+    [
+        (Question("1", "qa", ("another text",)), SETUP),
+        (Question("2", "qa", ("ab",)), SETUP),
+        (Question("1", "qa", ("ab",)), {**SETUP, "model": "other"}),
+    ],
+)
+def test_rows_of_another_question_or_setup_do_not_count(tmp_path, question, setup):
+    append_rows(tmp_path / "rows", [row_of(case_of(), "plain", reply_of([1]))], SETUP)
+    assert read_rows(tmp_path / "rows", Plan([question], [0.0], 1, TASK), setup) == []
+
+
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path):
+    path, case = tmp_path / "rows", case_of()
+    append_rows(
+        path, [row_of(case, "plain", reply_of([1])), row_of(case, "b", reply_of([1]))], SETUP
+    )
+    path.write_text(path.read_text()[:-20])
+    assert [row.arm for row in read_rows(path, plan_of(case), SETUP)] == ["plain"]
+
+
+def test_a_file_that_is_not_there_holds_no_rows(tmp_path):
+    assert read_rows(tmp_path / "none", plan_of(case_of()), SETUP) == []
+
+
+def test_a_plan_asks_everything_before_it_asks_again():
+    plan = Plan([case_of(1).question, case_of(2).question], [0.0, 1.0], 2, TASK)
+    order = [(case.repeat, case.question.id, case.temp) for case in plan.cases]
+    assert order[:4] == [(0, "1", 0.0), (0, "1", 1.0), (0, "2", 0.0), (0, "2", 1.0)]
+    assert [repeat for repeat, *_ in order[4:]] == [1] * 4

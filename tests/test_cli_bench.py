@@ -1,0 +1,153 @@
+"""`mlxspec bench` from the outside, on a tiny model."""
+
+import json
+import sys
+
+import pytest
+
+from mlxspec.bench.arms import OwnArm
+from mlxspec.bench.run import Runner
+from mlxspec.cli import main
+from tests.model_folders import save_folder
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch, capsys):
+    """Run `mlxspec bench`; return code, standard output, its last line read, standard error."""
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    folder = save_folder(tmp_path / "tiny")
+    path = tmp_path / "question.jsonl"
+    questions = [("qa", ["abcab", "ba"]), ("writing", ["aabbccaabbcc"]), ("copy", ["cab"])]
+    path.write_text(
+        "\n".join(
+            json.dumps({"question_id": number, "category": category, "turns": turns})
+            for number, (category, turns) in enumerate(questions, 81)
+        )
+    )
+
+    def run(*arguments, arms="plain,suffix"):
+        words = ["bench", str(folder), "--prompts", str(path), "--max-tokens", "8"]
+        code = main([*words, "--arms", arms, *arguments])
+        out, err = capsys.readouterr()
+        last = json.loads(out.splitlines()[-1]) if code in (0, 1, 130) and out else None
+        return code, out, last, err
+
+    return run
+
+
+def test_arms_and_peers_are_compared_in_one_document(bench):
+    code, out, last, err = bench("--against", "mlx-lm", "--temps", "0,1")
+    assert code == 0
+    assert "T(n)/T(1)" in out
+    assert "suffix: 4 of 4 greedy replies are those of plain" in out
+    assert "mlx-lm: 4 of 4 greedy replies are those of plain" in out
+    assert set(last["results"]) == {"0.0", "1.0"}
+    arms = [figures["arm"] for figures in last["results"]["0.0"]]
+    assert arms == ["plain", "suffix", "mlx-lm"]
+    assert len(last["rows"]) == 3 * 3 * 2
+    assert last["results"]["0.0"][0]["mat"] == 1.0
+    assert not last["is_partial"]
+    assert "prompt" in err  # the progress
+
+
+def test_another_arm_can_be_the_standard(bench):
+    _, _, last, _ = bench("--baseline", "suffix", "--limit", "1", "--categories", "qa")
+    figures = {found["arm"]: found for found in last["results"]["0.0"]}
+    assert figures["suffix"]["categories"]["qa"]["median"] == 1.0
+    assert last["baseline"] == "suffix"
+
+
+def test_a_peer_that_is_not_there_does_not_stop_the_run(bench, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlx_dspark", None)
+    code, out, last, err = bench("--against", "mlx-dspark", "--categories", "copy")
+    assert code == 0
+    assert "pip install mlx-dspark" in out
+    assert "pip install mlx-dspark" in err
+    assert len(last["notes"]) == 1
+
+
+def test_a_reply_that_differs_for_no_reason_fails_the_run(bench, monkeypatch):
+    write = OwnArm.write
+
+    def lying(arm, prompt, task):
+        reply = write(arm, prompt, task)
+        if arm.name == "suffix":
+            object.__setattr__(reply, "tokens", (*reply.tokens[:-1], (reply.tokens[-1] + 1) % 3))
+        return reply
+
+    monkeypatch.setattr(OwnArm, "write", lying)
+    code, out, last, _ = bench("--categories", "copy")
+    assert code == 1
+    assert last["has_real_difference"]
+    assert "parts after 7 tokens" in out
+
+
+def test_an_interrupted_run_prints_what_is_finished_and_goes_on_from_there(
+    bench, monkeypatch, tmp_path
+):
+    file = tmp_path / "rows.jsonl"
+    rows, asked = Runner.rows, []
+
+    def interrupted(runner, case, *more):
+        asked.append(case.question.id)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return rows(runner, case, *more)
+
+    monkeypatch.setattr(Runner, "rows", interrupted)
+    code, out, last, _ = bench("--out", str(file))
+    assert code == 130
+    assert "interrupted: these are the 2 conversations so far" in out
+    assert last["is_partial"]
+    monkeypatch.setattr(Runner, "rows", rows)
+    code, _, last, _ = bench("--out", str(file), "--resume")
+    assert (code, len(last["rows"])) == (0, 6)
+    assert len(file.read_text().splitlines()) == 6
+    bench("--out", str(file), "--resume", "--against", "mlx-lm")
+    assert len(file.read_text().splitlines()) == 9
+
+
+def test_a_question_that_does_not_fit_is_left_out_by_name(bench):
+    code, out, last, _ = bench("--max-tokens", "2000", "--categories", "copy")
+    assert code == 0
+    assert "copy 83, T=0 is left out" in out
+    assert last["rows"] == []
+
+
+def test_a_profile_tells_where_the_time_goes(bench):
+    code, out, last, _ = bench("--profile")
+    assert code == 0
+    assert "suffix: 8 tokens in" in out
+    assert "wait for the device" in last["rounds"]["ms"]
+    assert [found["width"] for found in last["forwards"]] == [1, 4, 16]
+
+
+def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
+    code, _, last, _ = bench("--context", "16,600", arms="plain")
+    assert code == 0
+    assert [found["context"] for found in last["contexts"]] == [16, 600]
+    assert [found["cache"] for found in last["contexts"]] == ["full", "rotating 4096 (4 kept)"]
+    assert all(found["ms_per_token"] > 0 for found in last["contexts"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--resume",), "name it with --out"),
+        (("--temps", "warm"), "--temps takes temperatures"),
+        (("--temps", "-1"), "temperature must be"),
+        (("--repeat", "0"), "--repeat must be 1 or more"),
+        (("--limit", "0"), "1 or more; got 0"),
+        (("--categories", "chat"), "category 'chat' is not there"),
+        (("--against", "vllm"), "peer 'vllm' is not known"),
+        (("--baseline", "eagle"), "the baseline 'eagle' is no arm"),
+        (("--context", "far"), "--context takes lengths"),
+        (("--arms", ""), "--arms names nobody"),
+        (("--k", "-1"), "num_draft_tokens must be 0"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_2(bench, arguments, message):
+    code, _, _, err = bench(*arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
