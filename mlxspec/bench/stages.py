@@ -81,7 +81,8 @@ class Stopwatch:
 
     def _settle(self, values: Any) -> None:
         if self._evaluates:
-            mx.eval([item for _, item in tree_flatten(values) if isinstance(item, mx.array)])
+            items = dict(tree_flatten(values)).values()
+            mx.eval([item for item in items if isinstance(item, mx.array)])
 
 
 @contextmanager
