@@ -1,6 +1,7 @@
 """Where the time of a round goes, and the time of a forward.
 
-A round is watched as it is: its graph is built stage by stage, and the device is waited for once.
+A round is watched as it is: its graph is built stage by stage, and the device is waited for once;
+what a draft model or a head computes lazily is part of that wait.
 A forward is taken apart by evaluating each part before the next one begins; that costs a wait per
 part, so parts are to be compared with each other and not with a round.
 """
