@@ -8,6 +8,7 @@ for text in mlxspec.stream_text(engine, "The capital of France is"):
 """
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,13 @@ from os import PathLike
 
 from mlxspec import backend
 from mlxspec.cache import Cache
-from mlxspec.choosing.assembly import HOST_DRAFTERS, Site, build_drafter, check_drafter
+from mlxspec.choosing.assembly import (
+    HOST_DRAFTERS,
+    Site,
+    build_drafter,
+    check_drafter,
+    table_memory,
+)
 from mlxspec.choosing.auto import Choice, choose_drafter
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
@@ -72,6 +79,7 @@ def load(
     max_kv_size: int | None = None,
     keep: int = DEFAULT_KEEP,
     kv_bits: int | None = None,
+    learn: str | PathLike[str] | None = None,
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
@@ -89,6 +97,8 @@ def load(
         keep: First tokens that a rotating cache never evicts.
         kv_bits: 8 or 4 to keep keys and values quantised; this defines the target's law anew,
             for plain decoding and with every drafter alike.
+        learn: Folder in which the table keeps what it learns, for this target from run to run;
+            parts of what was said can be told from it. None keeps nothing.
         on_progress: Told about a download.
         say: Told in one line what takes time or is not as it should be; left out, the latter
             becomes a Python warning.
@@ -97,7 +107,7 @@ def load(
         MlxspecError: Nothing found under `source` or `drafter`, or it cannot be run.
         ValueError: An argument is out of range, or the drafter is not known.
     """
-    options = Options(drafter, draft_model, lookahead, max_kv_size, keep, kv_bits)
+    options = Options(drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn)
     return prepare(source, options, on_progress=on_progress, say=say).engine
 
 
@@ -144,8 +154,11 @@ def prepare_loaded(
         say=say or _warn,
     )
     choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
-    make_drafter = partial(build_drafter, choice.drafter, site)
+    memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
+    make_drafter = partial(build_drafter, choice.drafter, site, memory)
     engine.drafter = make_drafter()
+    if memory is not None:
+        weakref.finalize(engine, memory.save)  # when it is replaced, or the process ends
     return Prepared(engine, choice, make_drafter)
 
 

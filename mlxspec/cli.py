@@ -23,6 +23,10 @@ _DRAFTER_HELP = (
     "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; or "
     "several with commas between, as one pool; left out, auto: whatever is fastest here"
 )
+_LEARN_HELP = (
+    "keep what the table learns from run to run, on this disk and for you alone; parts of what was "
+    "said can be told from it (chat keeps it, generate does not)"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -162,6 +166,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-kv-size", type=int, help="rows of a rotating cache; left out, full")
     group.add_argument("--keep", type=int, default=4, help="first tokens never evicted (4)")
     group.add_argument("--kv-bits", type=int, help="4 or 8: quantised keys and values")
+    group.add_argument("--learn", action=argparse.BooleanOptionalAction, help=_LEARN_HELP)
     group.add_argument("--system", metavar="TEXT", help="system prompt")
     group.add_argument("--trace", metavar="FILE", help="append what happens to this file")
 

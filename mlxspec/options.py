@@ -20,6 +20,7 @@ class Options:
     max_kv_size: int | None = None
     keep: int = DEFAULT_KEEP
     kv_bits: int | None = None
+    learn: str | PathLike[str] | None = None
 
     @property
     def asked(self) -> str:

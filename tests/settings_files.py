@@ -12,6 +12,7 @@ ascii_glyphs = true
 context_full = "drop"
 model = "~/models/smol"
 drafter = "suffix"
+learn = false
 
 [sampling]
 temperature = 1
@@ -36,6 +37,7 @@ EVERYTHING = Settings(
     "drop",
     "~/models/smol",
     "suffix",
+    False,
     Sampling(1.0, 40, 0.9, 0.05, 1.1, -0.5, 0.25, 64),
     {"chat.stop": "ctrl+g", "chat.new": "f9,ctrl+b"},
 )

@@ -14,9 +14,8 @@ def _no_home(monkeypatch):
 
 
 def below(folder):
-    return Places(
-        folder / "chats.sqlite3", folder / "settings.toml", folder / "traces", folder / "logs"
-    )
+    names = ("chats.sqlite3", "learned", "settings.toml", "traces", "logs")
+    return Places(*(folder / name for name in names))
 
 
 def test_the_platform_has_a_place_for_each_kind(monkeypatch, tmp_path):
@@ -24,7 +23,7 @@ def test_the_platform_has_a_place_for_each_kind(monkeypatch, tmp_path):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
     places = find_places()
     assert places.store.parent.name == places.settings.parent.name == "mlxspec"
-    assert places.traces.parent == places.store.parent
+    assert places.learned.parent == places.traces.parent == places.store.parent
     assert len({places.store, places.settings, places.traces, places.logs}) == 4
 
 

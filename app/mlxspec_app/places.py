@@ -1,4 +1,4 @@
-"""Where the app keeps things: the store of chats, the settings, the traces and the logs.
+"""Where the app keeps things: the store of chats, what was learned, settings, traces, logs.
 
 Each lies where the platform puts its kind. One folder for all of them can be named instead, by
 `--data-dir` or by `MLXSPEC_HOME`, which also moves the downloads of the library.
@@ -18,12 +18,14 @@ class Places:
 
     Attributes:
         store: The database of chats.
+        learned: Folder of what drafters learned from the chats.
         settings: The settings file.
         traces: Folder of the recorded replies.
         logs: Folder of the logs.
     """
 
     store: Path
+    learned: Path
     settings: Path
     traces: Path
     logs: Path
@@ -48,4 +50,10 @@ def find_places(data_dir: str | PathLike[str] | None = None) -> Places:
 
 
 def _places(data: Path, config: Path, logs: Path) -> Places:
-    return Places(data / "chats.sqlite3", config / "settings.toml", data / "traces", logs)
+    return Places(
+        store=data / "chats.sqlite3",
+        learned=data / "learned",
+        settings=config / "settings.toml",
+        traces=data / "traces",
+        logs=logs,
+    )

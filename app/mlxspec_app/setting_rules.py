@@ -70,6 +70,7 @@ _RULES: dict[str, Rule] = {
     "context_full": _choice(*get_args(ContextPolicy)),
     "model": Rule(str, 'a folder, a GGUF file or a hub id in quotation marks, or ""'),
     "drafter": Rule(str, "the name of a drafter in quotation marks", lambda value: value != ""),
+    "learn": _FLAG,
     "sampling.temperature": Rule(
         float,
         f"0, or {_MIN_TEMPERATURE:g} and more",

@@ -13,6 +13,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "forget the oldest tokens; begin a new chat",
         "model": 'model to begin with, "" for the default one; from the next start on',
         "drafter": "drafter to begin with; from the next start on",
+        "learn": "keep what the table learns from your chats, readable by you alone; from the next "
+        "start on",
     },
     "Sampling": {
         "sampling.temperature": "0 takes the likeliest token, 1 draws as the model would",

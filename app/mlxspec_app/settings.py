@@ -53,6 +53,7 @@ class Settings:
         context_full: What happens when the context is full.
         model: Model to load; "" for the default model.
         drafter: Drafter to use.
+        learn: Whether what its table learns from the chats is kept.
         sampling: How tokens are drawn.
         keys: Keys of an action by the id of its binding, with commas between several.
     """
@@ -65,6 +66,7 @@ class Settings:
     context_full: ContextPolicy = "ask"
     model: str = ""
     drafter: str = "auto"
+    learn: bool = True
     sampling: Sampling = field(default_factory=Sampling)
     keys: dict[str, str] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.drafters.table_file import load_table
+from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import StoredRows
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
@@ -39,12 +40,12 @@ from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_LOOKAHEAD
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
-    "none": lambda rows=(): NoDrafter(),
-    "suffix": lambda rows=(): SuffixDrafter(),
-    "table": lambda rows=(): TableDrafter(rows),
-    "pool": lambda rows=(): PoolDrafter([SuffixDrafter(), TableDrafter(rows)]),
+    "none": NoDrafter,
+    "suffix": SuffixDrafter,
+    "table": TableDrafter,
+    "pool": lambda *table, **more: PoolDrafter([SuffixDrafter(), TableDrafter(*table, **more)]),
 }
-"""Drafters that need nothing but the text; called with the rows of a table, or without."""
+"""Drafters that need nothing but the text; table and pool take the rows and the memory of one."""
 
 TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit": "exit"}
 """Words for trained drafters, and the kind of file each stands for."""
@@ -125,16 +126,30 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
         raise ValueError(f"the drafter {drafter!r} uses no draft model; choose 'model', or drop it")
 
 
-def build_drafter(drafter: str, site: Site) -> Drafter:
+def table_memory(drafter: str, site: Site, folder: str | PathLike[str]) -> TableMemory | None:
+    """Return what the table of a drafter learned in earlier runs; None where it has no table."""
+    if not set(parts_of(drafter)) & set(_READS_TABLE):
+        return None
+    path = Path(folder).expanduser() / f"{site.fingerprint}.safetensors"
+    tokenizer = site.loaded.tokenizer.fingerprint
+    return TableMemory(path, site.target.vocab_size, tokenizer=tokenizer, say=site.say)
+
+
+def build_drafter(drafter: str, site: Site, memory: TableMemory | None = None) -> Drafter:
     """Return the drafter of a word, a place or a list; see `check_drafter` for what is refused.
+
+    Args:
+        drafter: The word, the place or the list.
+        site: What it is built for.
+        memory: What a table among its parts learned earlier, to go on with.
 
     Raises:
         MlxspecError: There is no such drafter here, or it cannot serve this target.
     """
     parts = parts_of(drafter)
     if len(parts) == 1:
-        return _build(parts[0], site)
-    return PoolDrafter([_build(part, site) for part in parts])
+        return _build(parts[0], site, memory)
+    return PoolDrafter([_build(part, site, memory) for part in parts])
 
 
 def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
@@ -143,9 +158,11 @@ def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
     return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
 
 
-def _build(part: str, site: Site) -> Drafter:
+def _build(part: str, site: Site, memory: TableMemory | None) -> Drafter:
+    if part in _READS_TABLE:
+        return HOST_DRAFTERS[part](site.table_rows, memory=memory)
     if part in HOST_DRAFTERS:
-        return HOST_DRAFTERS[part](site.table_rows if part in _READS_TABLE else ())
+        return HOST_DRAFTERS[part]()
     if part == "model" and site.draft_model is not None:
         return _draft_model(load_model(site.draft_model, on_progress=site.on_progress), site)
     if part in TRAINED:

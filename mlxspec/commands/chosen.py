@@ -17,6 +17,7 @@ def filled_in(args: Namespace, settings: Settings) -> Namespace:
     sampling = asdict(settings.sampling).items()
     chosen: dict[str, object] = {_ARGUMENTS.get(name, name): value for name, value in sampling}
     chosen["model"] = expanduser(settings.model)
+    chosen["learn"] = settings.learn
     if args.draft_model is None:  # a draft model that is given is meant to draft
         chosen["drafter"] = expanduser(settings.drafter)
     open_ones = {name: value for name, value in chosen.items() if getattr(args, name) is None}

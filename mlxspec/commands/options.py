@@ -7,6 +7,7 @@ from typing import Any
 from mlxspec.law import Law
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
+from mlxspec_app.places import find_places
 
 _LAW = {
     "temperature": "temp",
@@ -28,6 +29,7 @@ def options(args: Namespace) -> Options:
         max_kv_size=args.max_kv_size,
         keep=args.keep,
         kv_bits=args.kv_bits,
+        learn=find_places(vars(args).get("data_dir")).learned if args.learn else None,
     )
 
 

@@ -4,21 +4,23 @@ Every verified node shows the target's most probable next tokens, those of rejec
 They are kept per context of one, two and three tokens, as means that follow the conversation; a
 prediction takes the longest context as seriously as it was often seen and leaves the rest to
 shorter ones. Rows from a file, means over a whole corpus, come right after the row learned for
-the same context; beside them, what was learned in one conversation would mislead the next. (With
-contexts of one token and nothing but the latest row, this is Token Recycling, Luo et al. 2024,
+the same context; beside them, what was learned in one conversation would mislead the next. What
+all conversations said is counted like a corpus, and adds to the rows of the file. (With contexts
+of one token and nothing but the latest row, this is Token Recycling, Luo et al. 2024,
 https://arxiv.org/abs/2408.08696.)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from os import PathLike
 
 import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.growth import grow
+from mlxspec.drafters.table_counts import SummedRows
 from mlxspec.drafters.table_file import load_table
+from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.law import Law
 from mlxspec.prefix import common_length
@@ -42,6 +44,7 @@ class TableDrafter:
         self,
         stored: Sequence[StoredRows] = (),
         *,
+        memory: TableMemory | None = None,
         max_rows: int = _MAX_ROWS,
         kept: float = _KEPT,
     ) -> None:
@@ -49,6 +52,7 @@ class TableDrafter:
 
         Args:
             stored: Rows for contexts of one, two and three tokens; see `load`.
+            memory: What was learned in earlier conversations, to go on with; None to begin anew.
             max_rows: Rows to learn for each length of context before old ones are dropped.
             kept: What an occurrence of a context still weighs at the next one: less than 1
                 follows a conversation, 1 takes the mean of a corpus.
@@ -60,7 +64,8 @@ class TableDrafter:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
         if not 0 <= kept <= 1:
             raise ValueError(f"kept is a weight from 0 to 1, not {kept}")
-        self._stored = tuple(stored)
+        self._memory = memory
+        self._corpora = _corpora(stored, memory)
         self._max_rows, self._kept = max_rows, kept
         self._prompt: Sequence[int] = ()
         self._context = 0
@@ -86,10 +91,13 @@ class TableDrafter:
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Take the end of the prompt as the context.
 
-        Beside stored rows, what was learned is lost when another conversation begins.
+        Beside stored rows or a memory, what was learned in this conversation alone is lost when
+        another one begins.
         """
+        if self._memory is not None:
+            self._memory.save_if_due()
         goes_on = common_length(prompt, self._prompt) == len(self._prompt)
-        if self._stored and not goes_on:
+        if self._corpora and not goes_on:
             self._forget()
         self._prompt = tuple(prompt)
         self._context = extend(0, *prompt[-MAX_ORDER:])
@@ -106,6 +114,8 @@ class TableDrafter:
         self._context = extend(contexts[outcome.path[-1]], outcome.bonus_token)
         for row in zip(contexts, outcome.top_tokens, outcome.top_probs, strict=True):
             self._learn(*row)
+        if self._memory is not None:
+            self._memory.learn(contexts, outcome.top_tokens, outcome.top_probs)
 
     def cursor(self, root: int) -> "TableCursor":
         """Return the place after `root`."""
@@ -127,13 +137,13 @@ class TableDrafter:
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
 
     def _forget(self) -> None:
-        """Drop what was learned; what is stored stays."""
+        """Drop what was learned in this conversation; all else stays."""
         self._learned = [LearnedRows(self._max_rows, self._kept) for _ in range(MAX_ORDER)]
-        learned = [[(rows, _LEARNED_PRIOR)] for rows in self._learned]
-        stored = [[(rows, STORED_PRIOR)] for rows in self._stored]
         self._rows: list[list[tuple[Rows, float]]] = [
-            [*of_order, *more] for of_order, more in zip_longest(learned, stored, fillvalue=())
+            [(rows, _LEARNED_PRIOR)] for rows in self._learned
         ]
+        for of_order, corpus in zip(self._rows, self._corpora, strict=False):
+            of_order.append((corpus, STORED_PRIOR))
 
     def _context_of(self, root: int) -> int:
         """Return the context that ends in `root`, which is the last token told by contract."""
@@ -144,6 +154,15 @@ class TableDrafter:
     def _learn(self, context: int, tokens: Sequence[int], probs: Sequence[float]) -> None:
         for order, rows in enumerate(self._learned, 1):
             rows.learn(shorten(context, order), tokens, probs)
+
+
+def _corpora(stored: Sequence[StoredRows], memory: TableMemory | None) -> tuple[Rows, ...]:
+    """Return the rows of each order that no single conversation made."""
+    if memory is None:
+        return tuple(stored)
+    if not stored:
+        return memory.rows
+    return tuple(SummedRows(parts) for parts in zip(stored, memory.rows, strict=True))
 
 
 @dataclass(slots=True)

@@ -52,6 +52,7 @@ def save_table(
     *,
     tokenizer: str = "",
     card: Mapping[str, Any] | None = None,
+    is_private: bool = False,
 ) -> None:
     """Write rows to a file, which is replaced whole or left as it was.
 
@@ -61,6 +62,7 @@ def save_table(
         vocab_size: Number of tokens of the target.
         tokenizer: Fingerprint of the target's tokenizer; "" where it is not known.
         card: How the table was made; JSON can hold it.
+        is_private: Whether its owner alone may read the file.
 
     Raises:
         MlxspecError: The file cannot be written.
@@ -79,7 +81,10 @@ def save_table(
     path = Path(path)
     partial = path.with_name(path.name + ".part")
     try:
-        partial.write_bytes(_serialize(arrays, config, card_text))
+        partial.unlink(missing_ok=True)  # one that was left behind would keep its own mode
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600 if is_private else 0o666)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_serialize(arrays, config, card_text))
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)

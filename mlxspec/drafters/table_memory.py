@@ -1,0 +1,115 @@
+"""What a table learned in all conversations, kept between runs in a file of the user's own.
+
+The file has the layout of a trained table, holds counts and probabilities of short runs of tokens
+and nothing else, and can be read by its owner alone: what was said shows in it. Two processes that
+learn at once lose nothing: whoever writes takes a lock, reads the file once more and adds what is
+new to it. A file that cannot be used is replaced by the next one.
+"""
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from mlxspec.drafters.table_counts import CountedRows, add_up
+from mlxspec.drafters.table_file import load_table, save_table
+from mlxspec.drafters.table_rows import MAX_ORDER, StoredRows, shorten
+from mlxspec.errors import MlxspecError
+
+_SECONDS_BETWEEN = 300.0  # a killed process loses no more than this
+
+
+class TableMemory:
+    """Learns rows for one target, reads them from a file and adds them to it.
+
+    Attributes:
+        path: The file.
+        rows: Rows for contexts of one, two and three tokens.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        vocab_size: int,
+        *,
+        tokenizer: str = "",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Read the file, where there is one; one that is of no use costs what it held.
+
+        Args:
+            path: The file; it and its folder need not exist.
+            vocab_size: Number of tokens of the target.
+            tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
+            say: Told in one line what is wrong with the file.
+        """
+        self.path = path
+        self.rows = tuple(CountedRows() for _ in range(MAX_ORDER))
+        self._vocab_size, self._tokenizer, self._say = vocab_size, tokenizer, say
+        self._guard = Lock()  # the end of a process may save while a reply is still learning
+        self._saved_at = time.monotonic()
+        try:
+            self._keep(self._read())
+        except MlxspecError as error:
+            say(f"warning: what the table learned before is left out: {error}")
+
+    def learn(
+        self,
+        contexts: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        probs: Sequence[Sequence[float]],
+    ) -> None:
+        """Add one occurrence of each context, with the target's most probable tokens after it."""
+        with self._guard:
+            for order, rows in enumerate(self.rows, 1):
+                for context, best, their in zip(contexts, tokens, probs, strict=True):
+                    rows.new.learn(shorten(context, order), best, their)
+
+    def save_if_due(self) -> None:
+        """Save where the last time is a while ago."""
+        if time.monotonic() - self._saved_at > _SECONDS_BETWEEN:
+            self.save()
+
+    def save(self) -> None:
+        """Add what is new to the file; a line says where that is not possible."""
+        with self._guard:
+            self._saved_at = time.monotonic()
+            if not any(len(rows.new) for rows in self.rows):
+                return
+            try:
+                with self._locked():
+                    self._keep(self._write())
+            except (OSError, MlxspecError) as error:
+                self._say(f"warning: what the table learned cannot be kept: {error}")
+
+    def _write(self) -> list[StoredRows]:
+        """Return what the file holds from now on."""
+        try:
+            kept = self._read()
+        except MlxspecError:
+            kept = [CountedRows().kept for _ in self.rows]
+        total = [
+            add_up(of_order, rows.new, order)
+            for order, (of_order, rows) in enumerate(zip(kept, self.rows, strict=True), 1)
+        ]
+        save_table(self.path, total, self._vocab_size, tokenizer=self._tokenizer, is_private=True)
+        return total
+
+    def _read(self) -> list[StoredRows]:
+        if not self.path.exists():
+            return [CountedRows().kept for _ in self.rows]
+        return load_table(self.path, self._vocab_size, tokenizer=self._tokenizer)
+
+    def _keep(self, kept: Sequence[StoredRows]) -> None:
+        for rows, of_order in zip(self.rows, kept, strict=True):
+            rows.keep(of_order)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from writing; a process that ends lets go."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
