@@ -11,6 +11,7 @@ from mlxspec.drafters.growth import grow
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
+from mlxspec.law import Law
 from tests.adversaries import UniformChain
 from tests.drafting import (
     KEY,
@@ -82,7 +83,7 @@ def test_comes_to_trust_the_drafter_that_is_right():
     boaster, modest = Fixed("boaster", {(): {1: 0.9}}), Fixed("modest", {(): {2: 0.3}})
     pool = PoolDrafter([boaster, modest])
     assert shape_of(pool.propose(9, 2))[0] == [9, 1, 2]
-    for _ in range(60):
+    for _ in range(80):
         draft = pool.propose(9, 2)
         pool.update(outcome_of(draft, [2, 0], lambda path: ([], [])))
     assert shape_of(pool.propose(9, 2))[0] == [9, 2, 1]
@@ -103,6 +104,30 @@ def test_learns_below_the_root_too():
         pool.update(outcome_of(pool.propose(9, 2), [1, 4], lambda path: ([], [])))
     after = shape_of(pool.propose(9, 2))[2]
     assert after[1] < before[1] - 0.1
+
+
+def test_learns_for_greedy_and_for_sampled_text_apart():
+    pool = PoolDrafter([Fixed("a", {(): {1: 0.5}})])
+    untouched = {}
+    for law in (Law(temperature=0.0), Law(temperature=1.0)):
+        pool.start([9], law, KEY)
+        untouched[law.temperature] = pool.propose(9, 1).node_probs.item()
+    assert untouched[1.0] < untouched[0.0]  # a draw agrees less often than the likeliest token
+    for _ in range(60):
+        pool.update(outcome_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
+    assert pool.propose(9, 1).node_probs.item() > untouched[1.0] + 0.1
+    pool.start([9], LAW, KEY)
+    assert pool.propose(9, 1).node_probs.item() == untouched[0.0]
+
+
+def test_a_token_is_less_likely_where_another_drafter_names_another():
+    rows = {(): {1: 0.5}}
+    together, silent, against = (
+        PoolDrafter([Fixed("a", rows), Fixed("b", other)]).propose(9, 2)
+        for other in (rows, {}, {(): {2: 0.5}})
+    )
+    assert together.node_probs.item() > silent.node_probs.item() == 0.5
+    assert all(prob < 0.45 for prob in against.node_probs.tolist())
 
 
 def test_one_drafter_alone_proposes_what_it_would_without_the_pool():

@@ -8,14 +8,14 @@ gradient of its log-loss, as in data compression (logistic mixing, Mahoney 2005,
 https://cs.fit.edu/~mmahoney/compression/cs200516.pdf).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from operator import mul
 
 _DECAY = 0.99
 _PRIOR_TRIES = 6.0
 _LEARNING_RATE = 0.02
-_SHARED_WEIGHT = 0.6  # where several drafters agree: they have read the same text
+_PRIORS = ((1.0, 0.0), (0.6, 0.0))  # where several agree: they have read the same text
 _MAX_LOG_ODDS = 6.0
 _MIN_PROB = 1.0 / (1.0 + exp(_MAX_LOG_ODDS))
 
@@ -53,7 +53,14 @@ class HitRate:
 class Mixer:
     """Weighs the estimates of several sources, anew for every set of sources that give one."""
 
-    def __init__(self) -> None:
+    def __init__(self, priors: Sequence[tuple[float, float]] = _PRIORS) -> None:
+        """Begin where nothing was learned yet.
+
+        Args:
+            priors: The weight of each estimate, and the bias, where one source gives one, where
+                two do, and so on; the last holds for more.
+        """
+        self._priors = priors
         self._weights: dict[tuple[int, ...], list[float]] = {}  # one per source, then the bias
 
     def prob(self, estimates: Mapping[int, float]) -> float:
@@ -77,6 +84,6 @@ class Mixer:
     def _weights_for(self, sources: tuple[int, ...]) -> list[float]:
         weights = self._weights.get(sources)
         if weights is None:
-            weight = _SHARED_WEIGHT if len(sources) > 1 else 1.0
-            weights = self._weights[sources] = [weight] * len(sources) + [0.0]
+            weight, bias = self._priors[min(len(sources), len(self._priors)) - 1]
+            weights = self._weights[sources] = [weight] * len(sources) + [bias]
         return weights

@@ -3,8 +3,8 @@
 A suffix automaton over prompt, reply and earlier turns knows the longest suffix of the text that
 was read before and everything that ever followed it. The tokens that followed share, by their
 counts, the probability that a match of this length comes true again, which is learned while
-verifying; what is left goes to the next shorter match. Long matches are trusted and drawn out
-to long chains, short ones branch early or yield nothing.
+verifying, for greedy and for sampled text apart; what is left goes to the next shorter match.
+Long matches are trusted and drawn out to long chains, short ones branch early or yield nothing.
 (Prompt lookup, Saxena 2023, https://github.com/apoorvumang/prompt-lookup-decoding, is the case
 of one fixed match length; SAM decoding, Hu et al. 2024, https://arxiv.org/abs/2411.10666;
 SuffixDecoding, Oliaro et al. 2024, https://arxiv.org/abs/2411.04975)
@@ -27,9 +27,13 @@ _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
 _MAX_FAN = 128  # a match that so much followed says nothing
 _NUM_RANKED = 8
 _LENGTH_BOUNDS = (1, 2, 3, 4, 6, 9, 15)
-_PRIOR_RATES = (
-    (0.33, 0.45, 0.55, 0.62, 0.70, 0.80, 0.86, 0.94),  # per length bin: one token followed
-    (0.40, 0.43, 0.45, 0.47, 0.46, 0.53, 0.56, 0.60),  # several did: one of them
+_GREEDY_RATES = (
+    (0.25, 0.45, 0.57, 0.69, 0.77, 0.87, 0.94, 0.98),  # per length bin: one token followed
+    (0.32, 0.40, 0.42, 0.50, 0.52, 0.62, 0.68, 0.70),  # several did: one of them
+)
+_SAMPLED_RATES = (
+    (0.19, 0.36, 0.56, 0.65, 0.65, 0.80, 0.80, 0.88),
+    (0.24, 0.29, 0.36, 0.45, 0.50, 0.52, 0.56, 0.60),
 )
 
 
@@ -55,11 +59,13 @@ class SuffixDrafter:
         if max_tokens < 0:
             raise ValueError(f"max_tokens is a number of tokens, 0 or more, not {max_tokens}")
         self._max_tokens = max_tokens
-        self._rates = [[HitRate(prior) for prior in priors] for priors in _PRIOR_RATES]
+        self._rates_of = {True: _hit_rates(_GREEDY_RATES), False: _hit_rates(_SAMPLED_RATES)}
+        self._rates = self._rates_of[True]
         self._forget()
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Read what of the prompt is new since the last reply."""
+        self._rates = self._rates_of[law.is_greedy]
         if self._is_torn or self._num_read > self._max_tokens + len(prompt):
             self._forget()
         shared = common_length(prompt, self._tokens)
@@ -137,6 +143,10 @@ class SuffixDrafter:
     def after(self, state: int, length: int, token: int) -> "SuffixCursor":
         """Return the place after `token`, which may be one that never followed the match."""
         return SuffixCursor(self, *self._automaton.follow(state, length, token))
+
+
+def _hit_rates(priors: Sequence[Sequence[float]]) -> list[list[HitRate]]:
+    return [[HitRate(prior) for prior in row] for row in priors]
 
 
 @dataclass(slots=True)

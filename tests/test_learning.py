@@ -1,0 +1,105 @@
+"""What the table learns from run to run: where it goes, who asks for it, and who does not."""
+
+import stat
+
+import pytest
+
+from mlxspec import cli
+from mlxspec.api import Options, prepare
+from mlxspec.choosing import auto
+from mlxspec.commands.chosen import filled_in
+from mlxspec.commands.options import options
+from mlxspec.loading import load_model
+from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.params import GenerationParams
+from mlxspec_app.places import find_places
+from mlxspec_app.settings import Settings
+from tests.model_folders import save_folder
+from tests.tiny import emitted
+
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return save_folder(tmp_path_factory.mktemp("target") / "tiny")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(auto, "_TOKENS_PER_PROMPT", 4)
+    return tmp_path / "home"
+
+
+def reply(engine):
+    """Tokens of a reply, and how many forwards they took."""
+    params = GenerationParams(max_tokens=40, ignore_eos=True)
+    events = list(engine.generate(PROMPT, params))
+    return emitted(events), events[-1].stats["target_forwards"]
+
+
+def engine_for(target, drafter="table", **settings):
+    return prepare(target, Options(drafter, **settings), say=pytest.fail).engine
+
+
+def test_a_second_run_says_the_same_in_fewer_forwards(target, tmp_path):
+    first = engine_for(target, learn=tmp_path)
+    cold = reply(first)
+    del first  # what goes away saves; so does a process that ends
+    warm = reply(engine_for(target, learn=tmp_path))
+    assert warm[0] == cold[0] == reply(engine_for(target, "none"))[0]
+    assert warm[1] < cold[1]
+
+
+def test_each_target_has_a_private_file_of_its_own(target, tmp_path):
+    engine = engine_for(target, "suffix,table", learn=tmp_path / "new")
+    reply(engine)
+    del engine
+    loaded = load_model(target)
+    (path,) = (tmp_path / "new").glob("*.safetensors")
+    assert path.stem == fingerprint(loaded.config, loaded.tokenizer)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("settings", [{}, {"drafter": "suffix", "learn": "{folder}"}])
+def test_nothing_is_kept_unasked_or_without_a_table(target, tmp_path, home, settings):
+    settings = {name: value.format(folder=tmp_path / "learn") for name, value in settings.items()}
+    engine = engine_for(target, **settings)
+    reply(engine)
+    del engine
+    assert list(tmp_path.rglob("*.safetensors")) == []
+
+
+def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
+    def only_pool(names, run, **settings):
+        return {name: run(name, 0, 5.0).tokens_per_s for name in names if name == "pool"}
+
+    monkeypatch.setattr(auto, "measure", only_pool)
+    prepared = prepare(target, Options(learn=tmp_path), say=lambda line: None)
+    assert prepared.choice.drafter == "pool"
+    del prepared
+    assert list(tmp_path.glob("*.safetensors")) == []
+
+
+# ---- the command line and the settings -------------------------------------------------------
+
+
+def asked(*line, settings=None):
+    args = cli._parser().parse_args(line)
+    return options(args if settings is None else filled_in(args, settings)).learn
+
+
+def test_a_chat_learns_unless_told_not_to(tmp_path):
+    assert asked("chat", settings=Settings()) == find_places().learned
+    assert asked("chat", settings=Settings(learn=False)) is None
+    assert asked("chat", "--no-learn", settings=Settings()) is None
+    assert asked("chat", "--learn", settings=Settings(learn=False)) == find_places().learned
+    line = ("chat", "--data-dir", str(tmp_path))
+    assert asked(*line, settings=Settings()) == tmp_path / "learned"
+
+
+def test_generate_learns_only_when_asked():
+    assert asked("generate") is None
+    assert asked("generate", "--learn") == find_places().learned
