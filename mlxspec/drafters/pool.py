@@ -4,8 +4,8 @@ Every drafter says what it expects to follow at a place, and how surely. What is
 several is one node, and how much each estimate weighs, alone, beside others or against them, is
 learned while verifying, for greedy and for sampled text apart: at every visited node whatever was
 expected came true or not, proposed or not. The mixed probabilities compete for the budget in one
-heap, and a node bears the name of the drafter that was surest. (SAM decoding falls back from one drafter to another, Hu et al. 2024,
-https://arxiv.org/abs/2411.10666; here they share every tree.)
+heap, and a node bears the name of the drafter that was surest. (SAM decoding falls back from one
+drafter to another, Hu et al. 2024, https://arxiv.org/abs/2411.10666; here they share every tree.)
 """
 
 from collections.abc import Sequence
