@@ -13,10 +13,10 @@ from safetensors import safe_open
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters import table_counts, table_memory
 from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_counts import CountedRows, SummedRows, add_up
+from mlxspec.drafters.table_counts import CountedRows, add_up, summed
 from mlxspec.drafters.table_file import save_table
 from mlxspec.drafters.table_memory import TableMemory
-from mlxspec.drafters.table_rows import LearnedRows, extend
+from mlxspec.drafters.table_rows import LearnedRows, Row, extend
 from tests.drafting import KEY, LAW, after, shape_of, stored_rows
 
 VOCAB = 300
@@ -36,7 +36,9 @@ def taught(path, *rows, context=(7, 8, 9)):
 
 
 def row_of(memory, *context):
-    return memory.rows[len(context) - 1].get(extend(0, *context))
+    parts = memory.rows[len(context) - 1].parts
+    found = [row for part in parts if (row := part.get(extend(0, *context))) is not None]
+    return summed(found) if found else None
 
 
 def mean_of(row):
@@ -47,13 +49,9 @@ def mean_of(row):
 
 
 def test_rows_of_several_sources_add_up():
-    first, second = LearnedRows(9, 1.0), LearnedRows(9, 1.0)
-    for rows, row in ((first, {1: 0.5}), (first, {1: 0.25}), (second, {1: 0.5, 2: 0.25})):
-        rows.learn(ONE, list(row), list(row.values()))
-    both = SummedRows((first, second))
-    assert both.get(ONE) == (3.0, {1: 1.25, 2: 0.25})
-    assert both.get(extend(0, 8)) is None
-    assert first.get(ONE) == (2.0, {1: 0.75})
+    first, second = Row(2.0, {1: 0.75}), Row(1.0, {1: 0.5, 2: 0.25})
+    assert summed((first, second)) == (3.0, {1: 1.25, 2: 0.25})
+    assert first.masses == {1: 0.75}
 
 
 ROWS = st.dictionaries(

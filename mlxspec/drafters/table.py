@@ -12,13 +12,13 @@ https://arxiv.org/abs/2408.08696.)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from os import PathLike
 
 import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.growth import grow
-from mlxspec.drafters.table_counts import SummedRows
 from mlxspec.drafters.table_file import load_table
 from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
@@ -65,7 +65,7 @@ class TableDrafter:
         if not 0 <= kept <= 1:
             raise ValueError(f"kept is a weight from 0 to 1, not {kept}")
         self._memory = memory
-        self._corpora = _corpora(stored, memory)
+        self._stored = tuple(stored)
         self._max_rows, self._kept = max_rows, kept
         self._prompt: Sequence[int] = ()
         self._context = 0
@@ -97,8 +97,9 @@ class TableDrafter:
         if self._memory is not None:
             self._memory.save_if_due()
         goes_on = common_length(prompt, self._prompt) == len(self._prompt)
-        if self._corpora and not goes_on:
+        if (self._stored or self._memory is not None) and not goes_on:
             self._forget()
+        self._rows = self._sources()
         self._prompt = tuple(prompt)
         self._context = extend(0, *prompt[-MAX_ORDER:])
 
@@ -126,24 +127,30 @@ class TableDrafter:
         probs: dict[int, float] = {}
         left = 1.0  # probability that is left to the rows yet to come
         for order in range(MAX_ORDER, 0, -1):
-            for rows, prior in self._rows[order - 1]:
-                row = rows.get(shorten(context, order))
-                if row is None:
-                    continue
-                share = left / (row.occurrences + prior)  # as if the rest had been seen so often
-                for token, mass in row.masses.items():
-                    probs[token] = probs.get(token, 0.0) + share * mass
+            key = shorten(context, order)
+            for parts, prior in self._rows[order - 1]:
+                found = [row for rows in parts if (row := rows.get(key)) is not None]
+                occurrences = sum([row.occurrences for row in found])
+                share = left / (occurrences + prior)  # as if the rest had been seen so often
+                for row in found:
+                    for token, mass in row.masses.items():
+                        probs[token] = probs.get(token, 0.0) + share * mass
                 left = share * prior
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
 
     def _forget(self) -> None:
         """Drop what was learned in this conversation; all else stays."""
         self._learned = [LearnedRows(self._max_rows, self._kept) for _ in range(MAX_ORDER)]
-        self._rows: list[list[tuple[Rows, float]]] = [
-            [(rows, _LEARNED_PRIOR)] for rows in self._learned
-        ]
-        for of_order, corpus in zip(self._rows, self._corpora, strict=False):
-            of_order.append((corpus, STORED_PRIOR))
+        self._rows = self._sources()
+
+    def _sources(self) -> list[list[tuple[tuple[Rows, ...], float]]]:
+        """Return per order what is asked one after the other: rows that add up, and a prior."""
+        sources: list[list[tuple[tuple[Rows, ...], float]]] = []
+        memory = self._memory.rows if self._memory is not None else ()
+        for learned, stored, counted in zip_longest(self._learned, self._stored, memory):
+            corpus = (() if stored is None else (stored,)) + (counted.parts if counted else ())
+            sources.append([((learned,), _LEARNED_PRIOR), (corpus, STORED_PRIOR)])
+        return sources
 
     def _context_of(self, root: int) -> int:
         """Return the context that ends in `root`, which is the last token told by contract."""
@@ -154,15 +161,6 @@ class TableDrafter:
     def _learn(self, context: int, tokens: Sequence[int], probs: Sequence[float]) -> None:
         for order, rows in enumerate(self._learned, 1):
             rows.learn(shorten(context, order), tokens, probs)
-
-
-def _corpora(stored: Sequence[StoredRows], memory: TableMemory | None) -> tuple[Rows, ...]:
-    """Return the rows of each order that no single conversation made."""
-    if memory is None:
-        return tuple(stored)
-    if not stored:
-        return memory.rows
-    return tuple(SummedRows(parts) for parts in zip(stored, memory.rows, strict=True))
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ counts of all that did not come up lately are halved, and what falls below one i
 seldom and the old go first.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from heapq import nlargest
 from operator import itemgetter
 
@@ -25,26 +25,14 @@ _MIN_PROB = 0.01
 _MAX_COUNT = 255
 
 
-@dataclass(frozen=True)
-class SummedRows:
-    """The rows of several sources added up.
-
-    Attributes:
-        parts: The sources.
-    """
-
-    parts: tuple[Rows, ...]
-
-    def get(self, context: int) -> Row | None:
-        """Return the sum of the rows of a context, or None."""
-        found = [row for part in self.parts if (row := part.get(context)) is not None]
-        if len(found) < 2:
-            return found[0] if found else None
-        masses = dict(found[0].masses)
-        for row in found[1:]:
-            for token, mass in row.masses.items():
-                masses[token] = masses.get(token, 0.0) + mass
-        return Row(sum(row.occurrences for row in found), masses)
+def summed(rows: Iterable[Row]) -> Row:
+    """Return what some rows of one context are together."""
+    occurrences, masses = 0.0, dict[int, float]()
+    for row in rows:
+        occurrences += row.occurrences
+        for token, mass in row.masses.items():
+            masses[token] = masses.get(token, 0.0) + mass
+    return Row(occurrences, masses)
 
 
 class CountedRows:
@@ -58,14 +46,14 @@ class CountedRows:
     def __init__(self) -> None:
         self.keep(_stored({}, width=0))
 
-    def get(self, context: int) -> Row | None:
-        """Return the row of a context, new occurrences counted, or None."""
-        return self._both.get(context)
+    @property
+    def parts(self) -> tuple[Rows, ...]:
+        """What adds up to the rows of now."""
+        return self.kept, self.new
 
     def keep(self, kept: StoredRows) -> None:
         """Go on from rows that hold what is new already."""
         self.kept, self.new = kept, LearnedRows(_MAX_NEW, kept=1.0)
-        self._both = SummedRows((self.kept, self.new))
 
 
 def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
@@ -76,8 +64,11 @@ def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
         new: Rows for such contexts.
         order: 1, 2 or 3.
     """
-    room, both = MAX_ROWS[order - 1], SummedRows((kept, new))
-    rows = {context: row for context in new if (row := both.get(context)) is not None}
+    room = MAX_ROWS[order - 1]
+    rows = {
+        context: summed(row for part in (kept, new) if (row := part.get(context)) is not None)
+        for context in new
+    }
     if len(rows) > room:
         rows = dict(nlargest(room, rows.items(), key=lambda item: item[1].occurrences))
     others = _take(kept, np.flatnonzero(~np.isin(kept.contexts, list(rows))))
