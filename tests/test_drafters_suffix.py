@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.law import Law
 from tests.drafting import KEY, LAW, path_probs, reply, shape_of
 
 TEXTS = st.lists(st.integers(0, 2), max_size=24)
@@ -147,6 +149,20 @@ def test_loses_trust_in_matches_that_fail():
     drafter.start([1, 2, 1], LAW, KEY)
     # 1 was followed by twenty other tokens, and by none of them twice.
     assert drafter.cursor(1).next_probs().get(2, 0.0) < before / 10
+
+
+def test_loses_trust_for_greedy_and_for_sampled_text_apart():
+    def trust(law, token):
+        drafter.start([token, token + 1, token], law, KEY)
+        return drafter.cursor(token).next_probs()[token + 1]
+
+    drafter, sampled = SuffixDrafter(), Law(temperature=1.0)
+    before, greedy = trust(sampled, 10), trust(LAW, 20)
+    for token in range(100, 400, 10):
+        trust(sampled, token)
+        drafter.update(RoundOutcome([token], [-1], [0], token + 5))
+    assert trust(sampled, 30) < before / 2
+    assert trust(LAW, 40) == pytest.approx(greedy)
 
 
 def test_proposes_the_old_reply_when_it_is_asked_for_again():
