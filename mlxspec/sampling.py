@@ -38,14 +38,22 @@ class NodeLaws:
         """(n, V) float32 probabilities."""
         return _probs(self.law, self.adjusted)
 
-    def draw(self, key: mx.array) -> mx.array:
-        """Return (n,) int32: one independent draw per node."""
+    def best(self) -> mx.array:
+        """Return (n,) int32: the most probable token after each node."""
+        return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
+
+    def draw(self, noise: mx.array) -> mx.array:
+        """Return (n,) int32: one draw per node.
+
+        Args:
+            noise: (n, V) float32 of the Gumbel law; not looked at where the law is greedy.
+        """
         law = self.law
         if law.is_greedy:
-            return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
+            return self.best()
         if law.has_filters:
-            return draw(self.probs, key)
-        return draw_from_logits(self.adjusted / law.temperature, key)
+            return draw(self.probs, noise)
+        return draw_from_logits(self.adjusted / law.temperature, noise)
 
     def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
         """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.

@@ -16,7 +16,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"events", "blas", "text", "prefix", "proof", "law", "options"},
     {"backend", "stats", "trace", "params"},
     {"rows", "tree", "draws"},
-    {"cache", "draft", "sampling", "hidden"},
+    {"cache", "draft", "sampling", "hidden", "noise", "traversal"},
     {"masks", "verify"},
     {"models"},
     {"forwards", "loading", "readout"},

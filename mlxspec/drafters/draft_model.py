@@ -17,6 +17,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.chain_law import ChainLaw
 from mlxspec.law import Law
+from mlxspec.noise import Noise
 from mlxspec.options import DEFAULT_LOOKAHEAD
 from mlxspec.prefix import common_length
 
@@ -58,13 +59,17 @@ class DraftModelDrafter:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
         self.decoder, self.lookahead, self.samples = decoder, lookahead, samples
         self._width = target_vocab_size
+        self._shared: Noise | None = None
         self._unread: list[int] = []  # emitted tokens that the draft model has not read
         self._fed: list[int] = []
         self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
 
+    def couple(self, noise: Noise | None) -> None:
+        self._shared = noise
+
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         law = law if self.samples else replace(law, temperature=0.0)
-        self._law = ChainLaw(law, key, prompt, self._width)
+        self._law = ChainLaw(law, key, prompt, self._width, self._shared)
         self._drafted = []
         num_known = self._num_known(prompt[:-1])
         shared = common_length(self.decoder.history, prompt[:num_known])
@@ -79,11 +84,11 @@ class DraftModelDrafter:
             return Draft.empty(root)
         feed = mx.array(self._fed, mx.int32)
         tokens, laws = [feed[-1:]], []
-        for _ in range(length):
+        for depth in range(1, length + 1):
             hidden = self.decoder.extend_chain(feed)
             logits = self.decoder.logits(hidden[-1:])
             laws.append(self._law.after(logits, mx.concatenate(tokens)))
-            feed = self._law.draw(laws[-1])
+            feed = self._law.draw(laws[-1], depth)
             tokens.append(feed)
         self._drafted = tokens[1:]
         return self._law.draft(self.name, tokens, laws)

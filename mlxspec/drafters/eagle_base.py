@@ -23,6 +23,7 @@ from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.models import Model
+from mlxspec.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5
 
@@ -79,6 +80,7 @@ class EagleBase:
         self.history = PairHistory(head, cache)
         self._head = head
         self._width = target.vocab_size
+        self._shared: Noise | None = None
         self._law: ChainLaw | None = None  # of a reply whose chains are drawn
 
     # ---- the target's states ---------------------------------------------------------------
@@ -96,9 +98,14 @@ class EagleBase:
 
     # ---- rounds ----------------------------------------------------------------------------
 
+    def couple(self, noise: Noise | None) -> None:
+        self._shared = noise
+
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         is_drawn = self.samples and not law.is_greedy
-        self._law = ChainLaw(law, key, prompt, self._width) if is_drawn else None
+        self._law = None
+        if is_drawn:
+            self._law = ChainLaw(law, key, prompt, self._width, self._shared)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return a tree, or a chain drawn at random; lazy, nothing is read on the host."""
@@ -146,7 +153,7 @@ class EagleBase:
         for depth in range(1, length + 1):
             logits = self._head.logits(states)
             laws.append(law.after(logits, mx.concatenate(tokens), self._head.target_ids))
-            tokens.append(law.draw(laws[-1]))
+            tokens.append(law.draw(laws[-1], depth))
             if depth < length:
                 on_path = mx.ones((1, depth), mx.bool_)
                 states, features = self.history.extend(tokens[-1], features, on_path)
