@@ -31,9 +31,4 @@ def draw(probs: mx.array, noise: mx.array) -> mx.array:
         probs: (n, V) float32; a row need not sum to 1.
         noise: (n, V) float32 of the Gumbel law; rows with one noise draw together.
     """
-    return draw_from_logits(mx.log(probs), noise)
-
-
-def draw_from_logits(logits: mx.array, noise: mx.array) -> mx.array:
-    """Return (n,) int32: one draw per row from the softmax of (n, V) logits; see `draw`."""
-    return mx.argmax(logits + noise, axis=-1).astype(mx.int32)
+    return mx.argmax(mx.log(probs) + noise, axis=-1).astype(mx.int32)

@@ -17,7 +17,7 @@ DEFAULT_NUM_DRAFT_TOKENS = 15
 
 @dataclass(frozen=True)
 class GenerationParams:
-    """Settings of one reply. None but `law`, `seed` and the ends can change what is said.
+    """Settings of one reply. None but `law` and the ends changes the law of what is said.
 
     Attributes:
         max_tokens: Tokens to emit at most; exact.
@@ -27,7 +27,7 @@ class GenerationParams:
             that draw at random give another text of the same law, unless `exact_seed` is set.
         stop: Strings that end the reply and are left out of it.
         num_draft_tokens: Draft nodes per round at most; 0 decodes plainly.
-        chain_rule: Rule that verifies chains sampled from a draft model.
+        chain_rule: Rule that verifies chains drawn at random; trees so drawn have one of their own.
         exact_seed: Leave the text of plain sampling with this seed whatever drafts: drafters that
             draw do so with the noise that the target's tokens are drawn with, and their drafts are
             matched (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Some fewer tokens are

@@ -14,6 +14,8 @@ product of the p's, for any draft whatsoever:
   https://arxiv.org/abs/2211.17192; Chen et al. 2023, https://arxiv.org/abs/2302.01318).
 - `block_rule`, for the same chains: decides on the whole block and never accepts less on average
   (Sun et al. 2024, https://arxiv.org/abs/2403.10444). The default.
+- `traversal_rule`, for trees whose siblings were sampled from q without replacement; in a file of
+  its own (Weng et al. 2025, https://arxiv.org/abs/2505.12398).
 
 All of it is lazy: nothing is read on the host here.
 """
@@ -27,6 +29,7 @@ from mlxspec.draws import draw, gumbel
 from mlxspec.noise import Noise
 from mlxspec.params import Rule
 from mlxspec.sampling import NodeLaws
+from mlxspec.traversal import traversal_rule, traverse
 from mlxspec.tree import DraftTree
 
 
@@ -53,23 +56,25 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
         draft: The draft tree.
         laws: The target's law of the next token after each node of the tree.
         noise: Chance, seen from the position after the root.
-        rule: Rule for sampled chains.
+        rule: Rule for sampled chains; "match" goes for sampled trees as well.
     """
     if laws.law.is_greedy:
         return match_rule(draft.tree, laws.best())
     if draft.sampled_from is None or rule == "match":
         return match_rule(draft.tree, _chosen(draft.tree, laws, noise))
+    tree, q = draft.tree, draft.sampled_from
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
-    uniforms = mx.random.uniform(shape=(draft.tree.n_nodes - 1,), key=accept_key)
-    chain_rule = block_rule if rule == "block" else token_rule
-    num_accepted, bonus_probs = chain_rule(
-        draft.tree.tokens[1:], laws.probs, draft.sampled_from, uniforms
-    )
-    bonus_noise = gumbel((1, laws.probs.shape[1]), bonus_key)
+    uniforms = mx.random.uniform(shape=(tree.n_nodes - 1,), key=accept_key)
+    if draft.branching is not None:
+        order = traverse(tree.tokens, draft.branching.children, laws.probs, q)
+        last, bonus_probs = traversal_rule(order, uniforms)
+    else:
+        chain_rule = block_rule if rule == "block" else token_rule
+        last, bonus_probs = chain_rule(tree.tokens[1:], laws.probs, q, uniforms)
     return VerifyResult(
-        accepted=mx.arange(draft.tree.n_nodes) <= num_accepted,
-        bonus_token=draw(bonus_probs[None], bonus_noise)[0],
-        from_residual=num_accepted < draft.tree.n_nodes - 1,
+        accepted=tree.ancestors[last],
+        bonus_token=draw(bonus_probs[None], gumbel((1, bonus_probs.shape[0]), bonus_key))[0],
+        from_residual=last < q.shape[0],  # nodes with children come first
     )
 
 

@@ -5,6 +5,8 @@ The text is compared with that of an engine that never drafts, and that text wit
 from the law that NumPy computes anew for every prefix.
 """
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ CHOOSING = {  # a function of the past
     "random trees": lambda target: RandomTrees(VOCAB),
     "pool of heads": lambda target: PoolDrafter([SuffixDrafter(), eagle3_drafter(target)]),
 }
-DRAWING = {
+DRAWING = {  # with branches, where the budget allows for them
     "model": lambda target: DraftModelDrafter(Decoder(tiny_model(seed=7)), VOCAB),
     "the target itself": lambda target: DraftModelDrafter(Decoder(MODEL), VOCAB),
     "eagle": eagle_drafter,
@@ -57,7 +59,7 @@ def engine_with(make_drafter, kind="full"):
 def texts(engine, law, *, budget, exact_seed=False, seed=5):
     """Two turns of a chat, the second on what the first left in the cache."""
     params = GenerationParams(
-        max_tokens=16, law=law, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
+        max_tokens=12, law=law, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
     )
     first = emitted(engine.generate(PROMPT, params))
     second = emitted(engine.generate([*PROMPT, *first, 9, 2], params))
@@ -81,37 +83,42 @@ def test_plain_sampling_takes_the_largest_of_law_and_noise_at_every_position(law
             tokens.append(token)
 
 
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("drafter", CHOOSING)
+@cache
+def plain_texts(law, kind="full"):
+    return texts(engine_with(CHOOSING["none"], kind), LAWS[law], budget=6)
+
+
+@pytest.mark.parametrize(
+    ("law", "kind"), [("temperature", "full"), ("filters", "rotating"), ("penalties", "full")]
+)
+@pytest.mark.parametrize("drafter", [name for name in CHOOSING if name != "none"])
 def test_drafts_that_are_chosen_leave_the_text_of_the_seed(drafter, law, kind):
-    plain = texts(engine_with(CHOOSING["none"], kind), LAWS[law], budget=6)
-    for budget in (1, 6):
-        engine = engine_with(CHOOSING[drafter], kind)
-        assert texts(engine, LAWS[law], budget=budget) == plain
+    engine = engine_with(CHOOSING[drafter], kind)
+    assert texts(engine, LAWS[law], budget=6) == plain_texts(law, kind)
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("drafter", [*DRAWING, "suffix", "pool of heads"])
+@pytest.mark.parametrize("drafter", [*DRAWING, "pool of heads"])
 def test_with_an_exact_seed_drafts_that_are_drawn_leave_it_too(drafter, law):
-    plain = texts(engine_with(CHOOSING["none"]), LAWS[law], budget=6)
-    for budget in (2, 6):
-        engine = engine_with({**CHOOSING, **DRAWING}[drafter])
-        assert texts(engine, LAWS[law], budget=budget, exact_seed=True) == plain
+    engine = engine_with({**CHOOSING, **DRAWING}[drafter])
+    assert texts(engine, LAWS[law], budget=12, exact_seed=True) == plain_texts(law)
 
 
 @pytest.mark.parametrize("law", ["temperature", "penalties"])
 def test_without_it_they_need_not(law):
-    plain = texts(engine_with(CHOOSING["none"]), LAWS[law], budget=6)
-    assert texts(engine_with(DRAWING["model"]), LAWS[law], budget=6) != plain
+    assert texts(engine_with(DRAWING["model"]), LAWS[law], budget=12) != plain_texts(law)
 
 
-def rates(make_drafter, *, exact_seed):
+def rates(make_drafter):
     """Accepted and drafted tokens of some replies."""
     engine, accepted, drafted = engine_with(make_drafter), 0, 0
-    for seed in range(6):
+    for seed in range(4):
         params = GenerationParams(
-            max_tokens=21, law=Law(temperature=1.0), seed=seed, exact_seed=exact_seed
+            max_tokens=21,
+            law=Law(temperature=1.0),
+            seed=seed,
+            exact_seed=True,
+            num_draft_tokens=4,
         )
         for event in engine.generate(PROMPT, params):
             accepted += len(getattr(event, "path", ()))
@@ -120,8 +127,8 @@ def rates(make_drafter, *, exact_seed):
 
 
 def test_a_draft_model_equal_to_the_target_is_always_right_with_the_shared_noise():
-    accepted, drafted = rates(DRAWING["the target itself"], exact_seed=True)
-    assert accepted == drafted > 60
+    accepted, drafted = rates(DRAWING["the target itself"])
+    assert accepted == drafted > 40
 
 
 @pytest.mark.parametrize("drafter", ["model", "exit", "eagle3"])

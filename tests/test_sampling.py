@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.draws import draw, draw_from_logits, gumbel
+from mlxspec.draws import draw, gumbel
 from mlxspec.law import Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
 from mlxspec.tree import DraftTree
@@ -200,6 +200,15 @@ def test_draws_follow_the_law(law):
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
 
 
+def test_further_draws_follow_the_law_without_replacement():
+    p = np.array([0.5, 0.3, 0.15, 0.05])
+    laws = NodeLaws(Law(temperature=1.0), mx.broadcast_to(mx.log(mx.array(p)), (40_000, 4)))
+    pairs = np.array(laws.draw_several(gumbel((40_000, 4), mx.random.key(9)), 2))
+    shares = np.bincount(pairs @ [4, 1], minlength=16).reshape(4, 4) / 40_000
+    expected = np.outer(p / (1 - p), p) * (1 - np.eye(4))
+    np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
+
+
 def test_noise_follows_the_gumbel_law():
     noise = np.sort(np.array(gumbel((100_000,), mx.random.key(7))))
     below = np.exp(-np.exp(-noise))  # the share that should lie below each value
@@ -223,13 +232,29 @@ def test_no_uniform_draws_a_token_without_mass(uniform, monkeypatch):
     assert draw(mx.array([[0.0, 1.0, 0.0]]), gumbel((1, 3), mx.random.key(0))).item() == 1
 
 
+LAWS = [Law(temperature=0.7), Law(temperature=0.7, top_p=0.9), Law()]
+
+
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n_rows", [1, 3])
-def test_a_draw_is_the_largest_logit_with_its_noise_whatever_the_number_of_rows(n_rows):
-    logits = mx.random.normal((n_rows, 50), key=mx.random.key(0))
+def test_a_draw_is_the_largest_of_law_and_noise_and_further_draws_the_next(law, n_rows):
+    laws = NodeLaws(law, mx.random.normal((n_rows, 50), key=mx.random.key(0)) * 3)
     for key in mx.random.split(mx.random.key(6), 20):
         noise = gumbel((n_rows, 50), key)
-        noisy = np.array(logits) + np.array(noise)
-        np.testing.assert_array_equal(draw_from_logits(logits, noise), noisy.argmax(axis=1))
+        with np.errstate(divide="ignore"):
+            noisy = np.log(np.array(laws.probs)) + np.array(noise)
+        if law.is_greedy:
+            noisy = np.array(laws.logits)
+        expected = (-noisy).argsort(axis=1)[:, :3]
+        np.testing.assert_array_equal(laws.draw(noise), expected[:, 0])
+        np.testing.assert_array_equal(laws.draw_several(noise, 3), expected)
+
+
+def test_where_a_law_has_too_few_tokens_others_follow_them():
+    laws = NodeLaws(Law(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 0.0, 2.0]]))
+    drawn = laws.draw_several(gumbel((1, 4), mx.random.key(0)), 4)[0].tolist()
+    assert set(drawn[:2]) == {1, 3}
+    assert set(drawn[2:]) == {0, 2}
 
 
 # ---- the most probable tokens --------------------------------------------------------------
