@@ -182,4 +182,6 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--presence-penalty", type=float, metavar="X")
     group.add_argument("--frequency-penalty", type=float, metavar="X")
     group.add_argument("--seed", type=int, help="left out, drawn at random")
+    text = "the text of plain sampling with this seed, whatever drafts; accepts a little less"
+    group.add_argument("--exact-seed", action="store_true", help=text)
     group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may repeat")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mlxspec.branching import Branching
 from mlxspec.tree import DraftTree
 
 
@@ -17,15 +18,18 @@ class Draft:
         sources: Name of the proposing drafter for each node but the root.
         node_probs: (n_nodes - 1,) float32: the drafter's own estimate that a node follows its
             parent, for display and calibration; None where it has none.
-        sampled_from: (n_nodes - 1, V) float32 probabilities: the law that each node's token was
-            *drawn* from, for a chain sampled at random. None means that the tree is a
-            function of the past alone, which selects the match rule.
+        sampled_from: (m, V) float32 probabilities: the law after each of the first m nodes that
+            their children were *drawn* from at random, without replacement and in their order;
+            m is the number of nodes with children. None means that the tree is a function of
+            the past alone, which selects the match rule.
+        branching: The shape of a tree that was drawn at random; None for a chain.
     """
 
     tree: DraftTree
     sources: tuple[str, ...] = ()
     node_probs: mx.array | None = None
     sampled_from: mx.array | None = None
+    branching: Branching | None = None
 
     @staticmethod
     def empty(root: int) -> "Draft":

@@ -13,17 +13,22 @@ import mlx.core as mx
 
 def gumbel(shape: Sequence[int], key: mx.array) -> mx.array:
     """Return float32 noise of the Gumbel law, at most 22.9."""
-    v = mx.maximum(mx.random.uniform(shape=shape, key=key), 2.0**-33)  # 0 would give infinity
+    return gumbel_of(mx.random.uniform(shape=shape, key=key))
+
+
+def gumbel_of(uniforms: mx.array) -> mx.array:
+    """Return the noise that float32 uniforms stand for."""
+    v = mx.maximum(uniforms, 2.0**-33)  # 0 would give infinity
     rest = 1 - v
     # log(1 - v) as exact as log1p, in half its time on a CPU: the rounding of 1 - v cancels.
     return -mx.log(mx.where(rest == 1, v, v * mx.log(rest) / (rest - 1)))
 
 
-def draw(probs: mx.array, key: mx.array) -> mx.array:
-    """Return (n,) int32: one draw per row of (n, V) probabilities; zero mass is never drawn."""
-    return draw_from_logits(mx.log(probs), key)
+def draw(probs: mx.array, noise: mx.array) -> mx.array:
+    """Return (n,) int32: one draw per row of (n, V) probabilities; zero mass is never drawn.
 
-
-def draw_from_logits(logits: mx.array, key: mx.array) -> mx.array:
-    """Return (n,) int32: one draw per row from the softmax of (n, V) logits."""
-    return mx.argmax(logits + gumbel(logits.shape, key), axis=-1).astype(mx.int32)
+    Args:
+        probs: (n, V) float32; a row need not sum to 1.
+        noise: (n, V) float32 of the Gumbel law; rows with one noise draw together.
+    """
+    return mx.argmax(mx.log(probs) + noise, axis=-1).astype(mx.int32)

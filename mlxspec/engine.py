@@ -19,7 +19,7 @@ from typing import TypeVar
 from mlxspec import __version__, backend
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
-from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafters.base import CoupledDrafter, Drafter, readers_of
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.events import (
@@ -143,8 +143,7 @@ class Engine:
         self.target.attach(readers_of(self.drafter))
         yield from self._prefill(tokens, reply, should_stop)
         if not reply.finish_reason:
-            key = reply.next_key()
-            self._attempt(lambda: self._active.start(tokens, params.law, key))
+            self._attempt(lambda: self._start_drafter(tokens, reply))
         while not reply.finish_reason:
             if should_stop():
                 reply.finish_reason = "cancelled"
@@ -172,6 +171,12 @@ class Engine:
         if reused == len(tokens) - 1:
             yield PrefillProgress(reply.seconds(), len(tokens), len(tokens), reused)
 
+    def _start_drafter(self, tokens: list[int], reply: Reply) -> None:
+        params, noise = reply.params, reply.noise
+        if isinstance(self._active, CoupledDrafter):
+            self._active.couple(noise if params.exact_seed else None)
+        self._active.start(tokens, params.law, noise.key_for("draft"))
+
     def _round(self, reply: Reply) -> _Round:
         """Draft, forward, verify, commit, update: exactly one target forward."""
         start = time.perf_counter()
@@ -179,7 +184,7 @@ class Engine:
         drafted = time.perf_counter()
         logits = self.target.logits(self.target.forward_tree(draft.tree))
         laws = reply.laws_for(draft, logits)
-        verdict = verify(draft, laws, reply.next_key(), reply.params.chain_rule)
+        verdict = verify(draft, laws, reply.noise, reply.params.rule)
         readout = read_round(draft, verdict, laws, self._active.num_top_tokens)
         report = reply.take(readout)
         self.target.commit(report.outcome.path)
@@ -266,9 +271,15 @@ class Engine:
             blas=facts.blas,
             weights=self.weights,
             cache=self.target.cache.describe(),
-            lossless="greedy" if law.is_greedy else "sampled law",
+            lossless=_guarantee(params),
             sampling=law.describe(),
             seed=params.seed,
             context_length=self.context_length or 0,
             versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},
         )
+
+
+def _guarantee(params: GenerationParams) -> str:
+    if params.law.is_greedy:
+        return "greedy"
+    return "exact seed" if params.exact_seed else "sampled law"

@@ -8,21 +8,30 @@ from mlxspec.law import Law
 ChainRule = Literal["block", "token"]
 """How a chain sampled from a draft model is verified: as a block, or token by token."""
 
+Rule = ChainRule | Literal["match"]
+"""How such a chain is verified, or that it is matched with what plain sampling says."""
+
 DEFAULT_NUM_DRAFT_TOKENS = 15
 """With the root 16 rows: on the measured CPU about the price of 4, and 12 rows cost more."""
 
 
 @dataclass(frozen=True)
 class GenerationParams:
-    """Settings of one reply. None but `law`, `seed` and the ends can change what is said.
+    """Settings of one reply. None but `law` and the ends changes the law of what is said.
 
     Attributes:
         max_tokens: Tokens to emit at most; exact.
         law: The target's law.
-        seed: Seed of the random key; the same seed, drafter and settings give the same text.
+        seed: Seed of all chance. Drafts that are a function of the past, those of "suffix",
+            "table", "pool" and "medusa", leave the text of plain sampling with this seed; drafters
+            that draw at random give another text of the same law, unless `exact_seed` is set.
         stop: Strings that end the reply and are left out of it.
         num_draft_tokens: Draft nodes per round at most; 0 decodes plainly.
-        chain_rule: Rule that verifies chains sampled from a draft model.
+        chain_rule: Rule that verifies chains drawn at random; trees so drawn have one of their own.
+        exact_seed: Leave the text of plain sampling with this seed whatever drafts: drafters that
+            draw do so with the noise that the target's tokens are drawn with, and their drafts are
+            matched (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Some fewer tokens are
+            accepted. At temperature 0 it makes no difference.
         ignore_eos: Go on after the model's stop tokens.
     """
 
@@ -32,6 +41,7 @@ class GenerationParams:
     stop: tuple[str, ...] = ()
     num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
     chain_rule: ChainRule = "block"
+    exact_seed: bool = False
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
@@ -43,3 +53,8 @@ class GenerationParams:
             )
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be between 0 and 2**64 - 1; got {self.seed}")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule for drafts that were drawn at random."""
+        return "match" if self.exact_seed else self.chain_rule

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.events import EmittedToken, FinishReason, TokenKind
+from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.readout import Readout
 from mlxspec.sampling import NodeLaws, TokenCounts
@@ -50,7 +51,8 @@ class Reply:
         self.finish_reason: FinishReason | None = None
         self.text = text
         self._stop_tokens = frozenset() if params.ignore_eos else frozenset(stop_tokens)
-        self._key = mx.random.key(params.seed)
+        self._noise = Noise.of_seed(params.seed)
+        self._prompt_length = len(prompt)
         self._counts = None
         if params.law.has_penalties:
             self._counts = TokenCounts.of(list(prompt), vocab_size)
@@ -76,10 +78,10 @@ class Reply:
         counts = self._counts.along(draft.tree) if self._counts else None
         return NodeLaws(self.params.law, logits, counts)
 
-    def next_key(self) -> mx.array:
-        """Return a fresh random key."""
-        self._key, key = mx.random.split(self._key)
-        return key
+    @property
+    def noise(self) -> Noise:
+        """The chance of the reply, seen from the position of the next token."""
+        return self._noise.at(self._prompt_length + self.num_emitted)
 
     def take(self, readout: Readout) -> RoundReport:
         """Emit the tokens of a round up to the one that ends the reply.

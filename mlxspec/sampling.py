@@ -13,7 +13,6 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from mlxspec.draws import draw, draw_from_logits
 from mlxspec.law import Law
 from mlxspec.tree import DraftTree
 
@@ -38,14 +37,24 @@ class NodeLaws:
         """(n, V) float32 probabilities."""
         return _probs(self.law, self.adjusted)
 
-    def draw(self, key: mx.array) -> mx.array:
-        """Return (n,) int32: one independent draw per node."""
-        law = self.law
-        if law.is_greedy:
-            return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
-        if law.has_filters:
-            return draw(self.probs, key)
-        return draw_from_logits(self.adjusted / law.temperature, key)
+    def best(self) -> mx.array:
+        """Return (n,) int32: the most probable token after each node."""
+        return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
+
+    def draw(self, noise: mx.array) -> mx.array:
+        """Return (n,) int32: one draw per node.
+
+        Args:
+            noise: (n, V) float32 of the Gumbel law; not looked at where the law is greedy.
+        """
+        return mx.argmax(self._scores(noise), axis=-1).astype(mx.int32)
+
+    def draw_several(self, noise: mx.array, count: int) -> mx.array:
+        """Return (n, count) int32: draws without replacement per node, in their order.
+
+        Where a law has fewer tokens, others without mass stand for those that are missing.
+        """
+        return top_tokens(self._scores(noise), count)[0]
 
     def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
         """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.
@@ -68,6 +77,15 @@ class NodeLaws:
         """
         tokens, logits = top_tokens(self.logits, k)
         return tokens, mx.exp(logits - self._log_total[:, None])
+
+    def _scores(self, noise: mx.array) -> mx.array:
+        """Return (n, V) float32: the largest of a row is a draw, the next ones further draws."""
+        law = self.law
+        if law.is_greedy:
+            return self.adjusted
+        if law.has_filters:
+            return mx.log(self.probs) + noise
+        return self.adjusted / law.temperature + noise
 
     @cached_property
     def _log_total(self) -> mx.array:
@@ -148,9 +166,9 @@ class TokenCounts:
         path = zeros if tree.n_nodes == 1 else zeros.at[:, drafted].add(on_path)
         return TokenCounts(self.in_context + path, self.in_reply + path)
 
-    def last(self) -> "TokenCounts":
-        """Return the counts of the last row alone."""
-        return TokenCounts(self.in_context[-1:], self.in_reply[-1:])
+    def last(self, count: int) -> "TokenCounts":
+        """Return the counts of the last rows alone."""
+        return TokenCounts(self.in_context[-count:], self.in_reply[-count:])
 
 
 def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.array:

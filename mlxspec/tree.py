@@ -28,10 +28,12 @@ class DraftTree:
     Attributes:
         tokens: (n_nodes,) int32 token ids; the root first.
         parents: (n_nodes,) int32 index of each node's parent, smaller than its own; -1 at the root.
+        max_depth: No node is deeper, as far as the host knows; None where it knows nothing.
     """
 
     tokens: mx.array
     parents: mx.array
+    max_depth: int | None = None
 
     @staticmethod
     def from_lists(tokens: Sequence[int], parents: Sequence[int]) -> "DraftTree":
@@ -48,12 +50,15 @@ class DraftTree:
             )
         if parents[0] != -1:
             raise ValueError(f"the first node is the root and has parent -1, not {parents[0]}")
+        depths = [0]
         for index, parent in enumerate(parents[1:], 1):
             if not 0 <= parent < index:
                 raise ValueError(f"node {index} has parent {parent}; allowed are 0 to {index - 1}")
+            depths.append(depths[parent] + 1)
         if len(set(zip(parents[1:], tokens[1:], strict=True))) < len(tokens) - 1:
             raise ValueError("two siblings hold the same token; a draft tree holds a path once")
-        return DraftTree(mx.array(list(tokens), mx.int32), mx.array(list(parents), mx.int32))
+        arrays = mx.array(list(tokens), mx.int32), mx.array(list(parents), mx.int32)
+        return DraftTree(*arrays, max(depths))
 
     @staticmethod
     def chain(tokens: mx.array) -> "DraftTree":
@@ -64,6 +69,12 @@ class DraftTree:
     def n_nodes(self) -> int:
         """Number of nodes, root included."""
         return self.tokens.shape[0]
+
+    @property
+    def num_levels(self) -> int:
+        """Number of depths that nodes may have, the root's 0 included."""
+        most = self.n_nodes - 1
+        return 1 + (most if self.max_depth is None else min(self.max_depth, most))
 
     @cached_property
     def ancestors(self) -> mx.array:

@@ -6,12 +6,16 @@ product of the p's, for any draft whatsoever:
 
 - `match_rule`, for drafts that are a function of the past: draw y ~ p at every node and walk down
   as long as a child holds y. For a fixed tree no lossless rule accepts more. At temperature 0
-  this is the argmax walk.
+  this is the argmax walk. What y is at a place of the text is a function of the seed and that
+  place, so the text is that of plain sampling, for whatever draft; even one that was drawn with
+  the same noise (Daliri et al. 2024, https://arxiv.org/abs/2408.07978).
 - `token_rule`, for a chain sampled from q: keep x with probability min(1, p/q), replace the first
   rejected one by a draw from norm(max(p - q, 0)) (Leviathan et al. 2023,
   https://arxiv.org/abs/2211.17192; Chen et al. 2023, https://arxiv.org/abs/2302.01318).
 - `block_rule`, for the same chains: decides on the whole block and never accepts less on average
   (Sun et al. 2024, https://arxiv.org/abs/2403.10444). The default.
+- `traversal_rule`, for trees whose siblings were sampled from q without replacement; in a file of
+  its own (Weng et al. 2025, https://arxiv.org/abs/2505.12398).
 
 All of it is lazy: nothing is read on the host here.
 """
@@ -21,9 +25,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.draft import Draft
-from mlxspec.draws import draw
-from mlxspec.params import ChainRule
+from mlxspec.draws import draw, gumbel
+from mlxspec.noise import Noise
+from mlxspec.params import Rule
 from mlxspec.sampling import NodeLaws
+from mlxspec.traversal import traversal_rule, traverse
 from mlxspec.tree import DraftTree
 
 
@@ -43,30 +49,39 @@ class VerifyResult:
     from_residual: mx.array
 
 
-def verify(
-    draft: Draft, laws: NodeLaws, key: mx.array, chain_rule: ChainRule = "block"
-) -> VerifyResult:
+def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> VerifyResult:
     """Decide on a draft by the rule that fits how it was made.
 
     Args:
         draft: The draft tree.
         laws: The target's law of the next token after each node of the tree.
-        key: Random key, used for this draft only.
-        chain_rule: Rule for sampled chains.
+        noise: Chance, seen from the position after the root.
+        rule: Rule for sampled chains; "match" goes for sampled trees as well.
     """
-    if draft.sampled_from is None or laws.law.is_greedy:
-        return match_rule(draft.tree, laws.draw(key))
-    accept_key, bonus_key = mx.random.split(key)
-    uniforms = mx.random.uniform(shape=(draft.tree.n_nodes - 1,), key=accept_key)
-    rule = block_rule if chain_rule == "block" else token_rule
-    num_accepted, bonus_probs = rule(
-        draft.tree.tokens[1:], laws.probs, draft.sampled_from, uniforms
-    )
+    if laws.law.is_greedy:
+        return match_rule(draft.tree, laws.best())
+    if draft.sampled_from is None or rule == "match":
+        return match_rule(draft.tree, _chosen(draft.tree, laws, noise))
+    tree, q = draft.tree, draft.sampled_from
+    accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
+    uniforms = mx.random.uniform(shape=(tree.n_nodes - 1,), key=accept_key)
+    if draft.branching is not None:
+        order = traverse(tree.tokens, draft.branching.children, laws.probs, q)
+        last, bonus_probs = traversal_rule(order, uniforms)
+    else:
+        chain_rule = block_rule if rule == "block" else token_rule
+        last, bonus_probs = chain_rule(tree.tokens[1:], laws.probs, q, uniforms)
     return VerifyResult(
-        accepted=mx.arange(draft.tree.n_nodes) <= num_accepted,
-        bonus_token=draw(bonus_probs[None], bonus_key)[0],
-        from_residual=num_accepted < draft.tree.n_nodes - 1,
+        accepted=tree.ancestors[last],
+        bonus_token=draw(bonus_probs[None], gumbel((1, bonus_probs.shape[0]), bonus_key))[0],
+        from_residual=last < q.shape[0],  # nodes with children come first
     )
+
+
+def _chosen(tree: DraftTree, laws: NodeLaws, noise: Noise) -> mx.array:
+    """Return (n_nodes,) int32: what the target draws after each node."""
+    levels = noise.gumbel(tree.num_levels, laws.adjusted.shape[1])
+    return laws.draw(levels if tree.n_nodes == 1 else levels[tree.depths])
 
 
 def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:

@@ -3,7 +3,9 @@
 import random
 
 import mlx.core as mx
+import numpy as np
 
+from mlxspec.branching import Branching
 from mlxspec.draft import Draft
 from mlxspec.tree import DraftTree
 
@@ -71,6 +73,31 @@ class Duplicates(RandomTrees):
         again = [0 if parent == 0 else parent + n - 1 for parent in parents[1:]]
         tree = DraftTree(tokens, mx.array([*parents, *again], mx.int32))
         return Draft(tree, ("twice",) * (tree.n_nodes - 1))
+
+
+class DrawnTree(Adversary):
+    """Siblings drawn without replacement from one law everywhere, and honest about it."""
+
+    def __init__(self, vocab_size, widths=(2, 1)):
+        self.law = np.arange(1.0, vocab_size + 1) / np.arange(1.0, vocab_size + 1).sum()
+        self.shape = Branching(widths)
+
+    def start(self, prompt, law, key):
+        super().start(prompt, law, key)
+        self.random = np.random.default_rng(key.tolist())
+
+    def propose(self, root, budget):
+        levels = self.shape.levels
+        if levels[-1].stop - 1 > budget:
+            return Draft.empty(root)
+        tokens = [root]
+        for level, width in zip(levels, self.shape.widths, strict=False):
+            scores = np.log(self.law) + self.random.gumbel(size=(len(level), len(self.law)))
+            tokens += np.argsort(-scores, axis=1)[:, :width].ravel().tolist()
+        tree = self.shape.tree(mx.array(tokens, mx.int32))
+        rows = mx.array(np.tile(self.law, (levels[-1].start, 1)), mx.float32)
+        sources = ("drawn",) * (tree.n_nodes - 1)
+        return Draft(tree, sources, sampled_from=rows, branching=self.shape)
 
 
 class UniformChain(Adversary):

@@ -15,6 +15,8 @@ from mlxspec.params import GenerationParams
         ("top_k", "40", GenerationParams(law=Law(top_k=40))),
         ("min_p", "0.05", GenerationParams(law=Law(min_p=0.05))),
         ("seed", "7", GenerationParams(seed=7)),
+        ("exact_seed", "on", GenerationParams(exact_seed=True)),
+        ("exact_seed", "off", GenerationParams()),
         ("k", "0", GenerationParams(num_draft_tokens=0)),
         ("max", "9", GenerationParams(max_tokens=9)),
     ],
@@ -36,6 +38,7 @@ def test_settings_add_up():
         ("temp", "warm", "temp must be a number; got 'warm'"),
         ("temp", "nan", "temperature must be"),
         ("seed", "1.5", "seed must be a whole number; got '1.5'"),
+        ("exact_seed", "1", "exact_seed must be on or off; got '1'"),
         ("top_p", "2", "top_p must be"),
         ("max", "0", "max_tokens must be 1 or more"),
         ("speed", "1", f"choose from {', '.join(NAMES)}"),
@@ -51,3 +54,5 @@ def test_what_can_be_changed_is_told_as_it_is_typed():
     told = adjustable(params)
     assert tuple(told) == NAMES
     assert (told["temp"], told["seed"], told["k"], told["top_p"]) == ("0.7", "4294967295", "0", "1")
+    assert told["exact_seed"] == "off"
+    assert adjustable(GenerationParams(exact_seed=True))["exact_seed"] == "on"

@@ -47,6 +47,12 @@ def test_generate_has_the_usual_settings():
     assert params == GenerationParams(seed=3)
 
 
+@pytest.mark.parametrize("command", ["chat", "generate"])
+def test_an_exact_seed_is_asked_for_on_the_command_line(command):
+    params = generation_params(arguments(command, "--seed", "3", "--exact-seed"))
+    assert params == GenerationParams(seed=3, exact_seed=True)
+
+
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """Return the arguments that a plain chat begins with, given those on the command line."""

@@ -65,3 +65,12 @@ def test_a_token_that_it_does_not_know_ends_its_drafts_and_nothing_else(place):
     assert drafter.decoder.history == tuple(prompt[:place])
     known = list(engine.generate(PROMPT, params))
     assert any(event.t == "draft" for event in known)
+
+
+def test_a_round_without_a_draft_may_follow_a_tree():
+    """The last token of a reply is the target's own: nothing is drafted for it."""
+    engine = make_engine(MODEL, drafter_of(lookahead=1))
+    for seed in range(6):
+        law = Law(temperature=1.0)
+        params = GenerationParams(max_tokens=3, num_draft_tokens=3, law=law, seed=seed)
+        assert len(emitted(engine.generate(PROMPT, params))) == 3

@@ -75,30 +75,41 @@ class DraftSpy:
         return self._verify(draft, laws, key, chain_rule)
 
 
+@pytest.mark.parametrize("budget", [3, 7])  # a chain; a tree with two branches
 @pytest.mark.parametrize("law", LAWS)
 @EACH
-def test_a_sampled_chain_is_honest_about_its_law(name, law, monkeypatch):
+def test_a_sampled_draft_is_honest_about_its_law(name, law, budget, monkeypatch):
     spy = DraftSpy(monkeypatch)
-    engine = make(name)
+    engine = make(name, lookahead=3)
     make_network = {"eagle": eagle_network, "eagle3": eagle3_network}[name]
     ids = TARGET_IDS if name == "eagle3" else range(24)
     drafting = ReferenceDrafter(MODELS["llama"], make_network(MODELS["llama"]), ids)
-    params = GenerationParams(max_tokens=8, num_draft_tokens=3, law=LAWS[law], seed=3)
-    tokens, drafted = list(PROMPT), 0
+    params = GenerationParams(max_tokens=10, num_draft_tokens=budget, law=LAWS[law], seed=3)
+    tokens, drafted, most = list(PROMPT), 0, 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
             continue
-        draft, path = spy.drafts[-1], tokens[-1:]
-        for node, token in enumerate(draft.tree.tokens.tolist()[1:]):
+        draft = spy.drafts[-1]
+        stated = () if draft.sampled_from is None else np.array(draft.sampled_from)
+        for row, path in zip(stated, whole_paths(draft.tree), strict=False):
             logits = np.full(24, -np.inf)
             logits[list(ids)] = drafting.logits(tokens[:-1], path)
             text = (*tokens[:-1], *path)
             exact = exact_law(logits, LAWS[law], text, text[len(PROMPT) :])
-            np.testing.assert_allclose(np.array(draft.sampled_from[node]), exact, atol=2e-4)
-            path.append(token)
+            np.testing.assert_allclose(row, exact, atol=2e-4)
             drafted += 1
         tokens += [token.token for token in event.emit]
+        most = max(most, np.bincount(draft.tree.parents[1:]).max(initial=0))
     assert drafted > 8
+    assert most == budget // 3
+
+
+def whole_paths(tree):
+    """The tokens of each node's path, root first."""
+    paths = []
+    for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True):
+        paths.append([*(paths[parent] if parent >= 0 else []), token])
+    return paths
 
 
 def test_chains_are_drawn_from_the_law_they_state():

@@ -22,7 +22,14 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
+from tests.adversaries import (
+    AlwaysRight,
+    AlwaysWrong,
+    DrawnTree,
+    Duplicates,
+    RandomTrees,
+    UniformChain,
+)
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.tiny_heads_exit import exit_drafter
@@ -75,6 +82,7 @@ UNTRAINED = {
     "random trees": lambda family, kind: RandomTrees(VOCAB),
     "duplicates": lambda family, kind: Duplicates(VOCAB),
     "uniform chain": lambda family, kind: UniformChain(VOCAB),
+    "drawn tree": lambda family, kind: DrawnTree(VOCAB),
 }
 TRAINED = {  # with random weights, on the target's own decoder
     "medusa": medusa_drafter,
@@ -172,39 +180,44 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind
     assert len(tokens) == len(PROMPT) + 12
 
 
+@pytest.mark.parametrize("budget", [4, 12])  # a chain; a tree with three branches
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("kind", ["full", "rotating"])
-def test_a_sampled_draft_is_honest_about_its_law(kind, law, monkeypatch):
+def test_a_sampled_draft_is_honest_about_its_law(kind, law, budget, monkeypatch):
     spy = LawSpy(monkeypatch)
     drafter = DraftModelDrafter(draft_model("llama", kind), VOCAB)
     drafting = Target(drafter.decoder.model, kind)
     engine = make_engine(MODELS["llama"], drafter, kind)
-    params = GenerationParams(max_tokens=12, num_draft_tokens=5, law=LAWS[law], seed=3)
+    params = GenerationParams(max_tokens=17, num_draft_tokens=budget, law=LAWS[law], seed=3)
     tokens = list(PROMPT)
-    drafted = 0
+    drafted = most = 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
             continue
         draft, _ = spy.rounds[-1]
         paths = prefixes(tuple(tokens[:-1]), draft.tree)
-        for node in range(1, draft.tree.n_nodes):
-            exact = drafting.law(paths[node - 1], LAWS[law], len(PROMPT))
-            np.testing.assert_allclose(np.array(draft.sampled_from[node - 1]), exact, atol=2e-4)
+        stated = () if draft.sampled_from is None else np.array(draft.sampled_from)
+        for row, path in zip(stated, paths, strict=False):
+            exact = drafting.law(path, LAWS[law], len(PROMPT))
+            np.testing.assert_allclose(row, exact, atol=2e-4)
             drafted += 1
+        most = max(most, draft.tree.n_nodes - 1)
         tokens += [token.token for token in event.emit]
     assert drafted > 8
+    assert most == budget
 
 
-def small_draft_model():
-    return DraftModelDrafter(
-        Decoder(tiny_model(vocab_size=4, seed=3)), target_vocab_size=4, lookahead=2
-    )
+def small_draft_model(lookahead=2):
+    small = Decoder(tiny_model(vocab_size=4, seed=3))
+    return DraftModelDrafter(small, target_vocab_size=4, lookahead=lookahead)
 
 
 JOINTS = {
     "draft model, block rule": (small_draft_model, "block"),
     "draft model, token rule": (small_draft_model, "token"),
+    "draft model, a tree": (lambda: small_draft_model(lookahead=1), "block"),
     "uniform chain": (lambda: UniformChain(4, length=2), "block"),
+    "drawn tree": (lambda: DrawnTree(4), "block"),
     "duplicates": (lambda: Duplicates(4), "block"),
 }
 

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.draws import draw, draw_from_logits, gumbel
+from mlxspec.draws import draw, gumbel
 from mlxspec.law import Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
 from mlxspec.tree import DraftTree
@@ -59,7 +59,7 @@ def test_at_temperature_0_all_mass_is_on_the_most_probable_token_with_the_lowest
     logits = mx.array([[0.0, 5.0, 5.0, 1.0], [7.0, 5.0, 7.0, 7.0]])
     laws = NodeLaws(Law(), logits)
     assert laws.probs.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
-    assert laws.draw(mx.random.key(0)).tolist() == [1, 0]
+    assert laws.best().tolist() == laws.draw(mx.zeros((2, 4))).tolist() == [1, 0]
 
 
 def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
@@ -72,15 +72,15 @@ def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
 def test_penalties_and_bias_count_at_temperature_0():
     logits = mx.array([[4.0, 5.0, 3.0]])
     counts = TokenCounts.of([0], 3).add([1])
-    assert NodeLaws(Law(presence_penalty=2.0), logits, counts).draw(mx.random.key(0)).item() == 0
-    assert NodeLaws(Law(logit_bias={2: 9.0}), logits).draw(mx.random.key(0)).item() == 2
+    assert NodeLaws(Law(presence_penalty=2.0), logits, counts).best().item() == 0
+    assert NodeLaws(Law(logit_bias={2: 9.0}), logits).best().item() == 2
 
 
 @pytest.mark.parametrize("law", [Law(temperature=1e-5), Law(temperature=1e-5, top_p=0.9)])
 def test_the_smallest_temperature_takes_the_most_probable_token(law):
     laws = NodeLaws(law, mx.array([[200.0, 300.0, -400.0]]))
     assert laws.probs.tolist() == [[0, 1, 0]]
-    assert laws.draw(mx.random.key(0)).item() == 1
+    assert laws.draw(gumbel((1, 3), mx.random.key(0))).item() == 1
 
 
 def test_top_k_keeps_the_tokens_tied_with_the_last():
@@ -179,12 +179,14 @@ def test_adding_tokens_leaves_the_counts_before_as_they_were():
 
 def test_a_token_without_mass_is_never_drawn():
     probs = mx.broadcast_to(mx.array([0.0, 1e-6, 0.0, 1 - 1e-6, 0.0]), (20_000, 5))
-    assert set(np.array(draw(probs, mx.random.key(0))).tolist()) <= {1, 3}
+    drawn = draw(probs, gumbel(probs.shape, mx.random.key(0)))
+    assert set(np.array(drawn).tolist()) <= {1, 3}
 
 
 def test_filtered_tokens_are_never_drawn():
     logits = mx.broadcast_to(mx.array([1.0, 0.9, 0.8, 0.7]), (2000, 4))
-    drawn = NodeLaws(Law(temperature=2.0, top_k=2), logits).draw(mx.random.key(1))
+    noise = gumbel(logits.shape, mx.random.key(1))
+    drawn = NodeLaws(Law(temperature=2.0, top_k=2), logits).draw(noise)
     assert set(np.array(drawn).tolist()) == {0, 1}
 
 
@@ -192,16 +194,19 @@ def test_filtered_tokens_are_never_drawn():
 def test_draws_follow_the_law(law):
     logits = np.array([2.0, 1.0, 0.0, -1.0, 1.5])
     expected = np.exp(logits / 1.5) / np.exp(logits / 1.5).sum()
-    drawn = NodeLaws(law, mx.broadcast_to(mx.array(logits), (40_000, 5))).draw(mx.random.key(2))
+    laws = NodeLaws(law, mx.broadcast_to(mx.array(logits), (40_000, 5)))
+    drawn = laws.draw(gumbel((40_000, 5), mx.random.key(2)))
     shares = np.bincount(np.array(drawn), minlength=5) / 40_000
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
 
 
-def test_the_same_key_draws_the_same_tokens_and_another_key_others():
-    laws = NodeLaws(Law(temperature=1.0), mx.zeros((50, 100)))
-    first = laws.draw(mx.random.key(3)).tolist()
-    assert laws.draw(mx.random.key(3)).tolist() == first
-    assert laws.draw(mx.random.key(4)).tolist() != first
+def test_further_draws_follow_the_law_without_replacement():
+    p = np.array([0.5, 0.3, 0.15, 0.05])
+    laws = NodeLaws(Law(temperature=1.0), mx.broadcast_to(mx.log(mx.array(p)), (40_000, 4)))
+    pairs = np.array(laws.draw_several(gumbel((40_000, 4), mx.random.key(9)), 2))
+    shares = np.bincount(pairs @ [4, 1], minlength=16).reshape(4, 4) / 40_000
+    expected = np.outer(p / (1 - p), p) * (1 - np.eye(4))
+    np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
 
 
 def test_noise_follows_the_gumbel_law():
@@ -224,15 +229,32 @@ def test_noise_is_fine_enough_for_tokens_below_one_in_ten_million():
 @pytest.mark.parametrize("uniform", [0.0, 2.0**-32, 1 - 2.0**-24])
 def test_no_uniform_draws_a_token_without_mass(uniform, monkeypatch):
     monkeypatch.setattr(mx.random, "uniform", lambda shape, key: mx.full(shape, uniform))
-    assert draw(mx.array([[0.0, 1.0, 0.0]]), mx.random.key(0)).item() == 1
+    assert draw(mx.array([[0.0, 1.0, 0.0]]), gumbel((1, 3), mx.random.key(0))).item() == 1
 
 
+LAWS = [Law(temperature=0.7), Law(temperature=0.7, top_p=0.9), Law()]
+
+
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n_rows", [1, 3])
-def test_a_draw_is_the_largest_logit_with_its_noise_whatever_the_number_of_rows(n_rows):
-    logits = mx.random.normal((n_rows, 50), key=mx.random.key(0))
+def test_a_draw_is_the_largest_of_law_and_noise_and_further_draws_the_next(law, n_rows):
+    laws = NodeLaws(law, mx.random.normal((n_rows, 50), key=mx.random.key(0)) * 3)
     for key in mx.random.split(mx.random.key(6), 20):
-        noisy = np.array(logits) + np.array(gumbel((n_rows, 50), key))
-        np.testing.assert_array_equal(draw_from_logits(logits, key), noisy.argmax(axis=1))
+        noise = gumbel((n_rows, 50), key)
+        with np.errstate(divide="ignore"):
+            noisy = np.log(np.array(laws.probs)) + np.array(noise)
+        if law.is_greedy:
+            noisy = np.array(laws.logits)
+        expected = (-noisy).argsort(axis=1)[:, :3]
+        np.testing.assert_array_equal(laws.draw(noise), expected[:, 0])
+        np.testing.assert_array_equal(laws.draw_several(noise, 3), expected)
+
+
+def test_where_a_law_has_too_few_tokens_others_follow_them():
+    laws = NodeLaws(Law(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 0.0, 2.0]]))
+    drawn = laws.draw_several(gumbel((1, 4), mx.random.key(0)), 4)[0].tolist()
+    assert set(drawn[:2]) == {1, 3}
+    assert set(drawn[2:]) == {0, 2}
 
 
 # ---- the most probable tokens --------------------------------------------------------------

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from mlxspec.draft import Draft
-from mlxspec.draws import draw
+from mlxspec.draws import draw, gumbel
 from mlxspec.law import Law
+from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 from mlxspec.verify import match_rule, verify
@@ -128,7 +129,7 @@ def test_greedy_verification_is_the_argmax_walk(seed):
             tokens.append(child[1])
     logits = random.integers(0, 4, (24, 5)).astype(np.float32)  # with ties
     draft = Draft(DraftTree.from_lists(tokens, parents))
-    verdict = verify(draft, NodeLaws(Law(), mx.array(logits)), mx.random.key(0))
+    verdict = verify(draft, NodeLaws(Law(), mx.array(logits)), Noise.of_seed(0))
     path, bonus = argmax_walk(tokens, parents, logits)
     assert np.flatnonzero(np.array(verdict.accepted)).tolist() == path
     assert verdict.bonus_token.item() == bonus
@@ -141,7 +142,7 @@ def test_a_sampled_chain_is_matched_at_temperature_0():
     q = mx.array([[0.0, 0.01, 0.99]] * 3)
     for seed in range(20):
         draft = Draft(tree, sampled_from=q)
-        verdict = verify(draft, NodeLaws(Law(), logits), mx.random.key(seed))
+        verdict = verify(draft, NodeLaws(Law(), logits), Noise.of_seed(seed))
         assert verdict.accepted.tolist() == [True, True, True, False]
         assert (verdict.bonus_token.item(), verdict.from_residual.item()) == (0, True)
 
@@ -189,11 +190,11 @@ def one_round(key, law, draft_logits, chain_rule, target=TARGET):
     tokens, laws = [mx.zeros(1, mx.int32)], []
     for draft_key in draft_keys:
         laws.append(mx.softmax(mx.array(draft_logits)[tokens[-1]], axis=-1))
-        tokens.append(draw(laws[-1], draft_key))
+        tokens.append(draw(laws[-1], gumbel((1, laws[-1].shape[1]), draft_key)))
     tree = DraftTree.chain(mx.concatenate(tokens))
     draft = Draft(tree, sampled_from=mx.concatenate(laws))
     laws = NodeLaws(law, mx.array(target)[tree.tokens])
-    return tree.tokens[1:], verify(draft, laws, verify_key, chain_rule)
+    return tree.tokens[1:], verify(draft, laws, Noise(verify_key), chain_rule)
 
 
 def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
@@ -202,7 +203,8 @@ def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
     drafted, verdict = one_round(key, law, draft_logits, chain_rule, target)
     behind = [verdict.bonus_token]
     for plain_key in plain_keys:
-        behind.append(NodeLaws(law, mx.array(target)[behind[-1][None]]).draw(plain_key)[0])
+        laws = NodeLaws(law, mx.array(target)[behind[-1][None]])
+        behind.append(laws.draw(gumbel(laws.logits.shape, plain_key))[0])
     place, num_accepted = mx.arange(3), verdict.accepted.sum() - 1
     accepted = mx.pad(drafted, (0, 1))
     behind = mx.stack(behind)[mx.maximum(place - num_accepted, 0)]

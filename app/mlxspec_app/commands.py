@@ -49,9 +49,9 @@ class Command:
         return f"/{self.name} {argument}" + (f" [{self.rest}]" if self.rest else "")
 
 
-def _setting(name: str, argument: str, meaning: str) -> Command:
+def _setting(name: str, argument: str, meaning: str, choices: tuple[str, ...] = ()) -> Command:
     meaning = f"{meaning}, from the next reply on; alone, what it is"
-    return Command(name, meaning, "adjust", argument, is_optional=True)
+    return Command(name, meaning, "adjust", argument, choices, is_optional=True)
 
 
 COMMANDS = (
@@ -129,6 +129,7 @@ COMMANDS = (
     _setting("top_k", "COUNT", "keep this many tokens; 0 keeps all"),
     _setting("min_p", "SHARE", "keep tokens with this share of the best one's probability"),
     _setting("seed", "NUMBER", "seed of sampling"),
+    _setting("exact_seed", "SWITCH", "the seed's plain text, whatever drafts", ("on", "off")),
     _setting("k", "COUNT", "drafted tokens per round at most; 0 decodes plainly"),
     _setting("max", "COUNT", "tokens of a reply at most"),
     Command("quit", "leave", "quit", aliases=("exit",)),

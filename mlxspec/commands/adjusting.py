@@ -10,10 +10,12 @@ class _Setting(NamedTuple):
     """Where a setting is kept, and what it is."""
 
     field: str
-    kind: type[int] | type[float]
+    kind: type[int] | type[float] | type[bool]
     is_of_law: bool
 
 
+_SWITCH = {"on": True, "off": False}
+_NOUNS = {int: "a whole number", float: "a number", bool: "on or off"}
 _SETTINGS = {
     "temp": _Setting("temperature", float, True),
     "top_p": _Setting("top_p", float, True),
@@ -23,6 +25,7 @@ _SETTINGS = {
     "presence_penalty": _Setting("presence_penalty", float, True),
     "frequency_penalty": _Setting("frequency_penalty", float, True),
     "seed": _Setting("seed", int, False),
+    "exact_seed": _Setting("exact_seed", bool, False),
     "k": _Setting("num_draft_tokens", int, False),
     "max": _Setting("max_tokens", int, False),
 }
@@ -45,10 +48,9 @@ def adjusted(params: GenerationParams, name: str, text: str) -> GenerationParams
         raise ValueError(f"{name!r} is not a setting; choose from {', '.join(NAMES)}")
     field, kind, is_of_law = _SETTINGS[name]
     try:
-        value = kind(text)
-    except ValueError:
-        noun = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{name} must be {noun}; got {text!r}") from None
+        value = _SWITCH[text] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"{name} must be {_NOUNS[kind]}; got {text!r}") from None
     change: dict[str, Any] = {field: value}
     if is_of_law:
         return replace(params, law=replace(params.law, **change))
@@ -62,4 +64,6 @@ def adjustable(params: GenerationParams) -> dict[str, str]:
 
 def _written(params: GenerationParams, setting: _Setting) -> str:
     value = getattr(params.law if setting.is_of_law else params, setting.field)
+    if setting.kind is bool:
+        return next(word for word, meaning in _SWITCH.items() if meaning == value)
     return f"{value:g}" if setting.kind is float else str(value)

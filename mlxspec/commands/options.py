@@ -39,7 +39,11 @@ def generation_params(args: Namespace) -> GenerationParams:
     seed = random.SystemRandom().getrandbits(32) if args.seed is None else args.seed
     given = {"max_tokens": args.max_tokens, "num_draft_tokens": args.num_draft_tokens}
     return GenerationParams(
-        law=Law(**_stated(law)), seed=seed, stop=tuple(args.stop), **_stated(given)
+        law=Law(**_stated(law)),
+        seed=seed,
+        stop=tuple(args.stop),
+        exact_seed=args.exact_seed,
+        **_stated(given),
     )
 
 

@@ -32,7 +32,8 @@ Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /retry  answer the last message again      /new   forget the conversation
 /help   this list                          /quit  end the chat
 /verify decode the last reply again without drafts and compare
-/temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on"""
+/temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on
+/exact_seed on, the text of plain sampling with the same seed whatever drafts; or off"""
 
 
 def run_plain(args: Namespace, params: GenerationParams) -> int:

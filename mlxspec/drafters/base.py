@@ -12,8 +12,16 @@ import mlx.core as mx
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.hidden import HiddenStateReader
 from mlxspec.law import Law
+from mlxspec.noise import Noise
 
-__all__ = ["Draft", "Drafter", "RoundOutcome", "SamplingDrafter", "readers_of"]
+__all__ = [
+    "CoupledDrafter",
+    "Draft",
+    "Drafter",
+    "RoundOutcome",
+    "SamplingDrafter",
+    "readers_of",
+]
 
 
 class Drafter(Protocol):
@@ -64,6 +72,22 @@ class SamplingDrafter(Drafter, Protocol):
     """
 
     samples: bool
+
+
+@runtime_checkable
+class CoupledDrafter(SamplingDrafter, Protocol):
+    """A drafter that can draw with the very noise that the target's tokens are drawn with.
+
+    What is drawn so agrees with the target's draw where the two laws are alike, and the draft is
+    a function of the past and the seed: it says nothing about a law it was drawn from.
+    """
+
+    def couple(self, noise: Noise | None) -> None:
+        """Say what to draw with in the replies to come; called before `start`.
+
+        Args:
+            noise: The target's, at any position; None to draw with the key of each `start`.
+        """
 
 
 def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:

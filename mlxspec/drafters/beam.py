@@ -180,6 +180,7 @@ class _Candidates:
         tree = DraftTree(
             mx.concatenate([mx.array([root], mx.int32), tokens]),
             mx.concatenate([mx.array([-1], mx.int32), above]),
+            max_depth=len(self._tokens),
         )
         probs = exp(mx.minimum(mx.concatenate(self._log_probs)[best], 0.0))
         return Draft(tree, (source,) * num_nodes, probs)

@@ -1,10 +1,11 @@
-"""A second, smaller language model drafts a chain; its cache is rolled back in step.
+"""A second, smaller language model drafts; its cache is rolled back in step.
 
-At temperature 0, and wherever it is told not to draw, the chain is the draft model's own greedy
-text. Else it is drawn from the draft model's law under the target's filters, and that law goes
-along with the draft, so that verification can use it (Leviathan et al. 2023,
-https://arxiv.org/abs/2211.17192). Nothing is read on the host while drafting: each drawn token
-feeds the next forward as a lazy array.
+At temperature 0, and wherever it is told not to draw, the draft is a chain, the draft model's own
+greedy text. Else it is drawn from the draft model's law under the target's filters, and that law
+goes along with the draft, so that verification can use it (Leviathan et al. 2023,
+https://arxiv.org/abs/2211.17192); a budget that a chain leaves unspent goes into branches at the
+root, drawn without replacement. Nothing is read on the host while drafting: each drawn token feeds
+the next forward as a lazy array.
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,15 @@ from dataclasses import replace
 import mlx.core as mx
 
 from mlxspec.backend import values
+from mlxspec.branching import Branching
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.drafters.chain_law import ChainLaw
+from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.law import Law
+from mlxspec.noise import Noise
 from mlxspec.options import DEFAULT_LOOKAHEAD
 from mlxspec.prefix import common_length
+from mlxspec.tree import DraftTree
 
 
 class DraftModelDrafter:
@@ -27,7 +31,7 @@ class DraftModelDrafter:
     Attributes:
         decoder: The draft model with a cache of its own; its history is always a beginning of
             the conversation.
-        lookahead: Longest chain to draft.
+        lookahead: Longest path to draft.
         samples: Whether it draws above temperature 0; see `SamplingDrafter`.
     """
 
@@ -48,7 +52,7 @@ class DraftModelDrafter:
             decoder: The draft model.
             target_vocab_size: Width of the target's logits; the draft model's may differ by
                 padding.
-            lookahead: Longest chain to draft.
+            lookahead: Longest path to draft.
             samples: Whether to draw above temperature 0.
 
         Raises:
@@ -58,14 +62,19 @@ class DraftModelDrafter:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
         self.decoder, self.lookahead, self.samples = decoder, lookahead, samples
         self._width = target_vocab_size
+        self._shared: Noise | None = None
         self._unread: list[int] = []  # emitted tokens that the draft model has not read
         self._fed: list[int] = []
         self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
+        self._num_staged = 0  # nodes of the last tree that were read
+
+    def couple(self, noise: Noise | None) -> None:
+        self._shared = noise
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         law = law if self.samples else replace(law, temperature=0.0)
-        self._law = ChainLaw(law, key, prompt, self._width)
-        self._drafted = []
+        self._law = DraftLaw(law, key, prompt, self._width, self._shared)
+        self._drafted, self._num_staged = [], 0
         num_known = self._num_known(prompt[:-1])
         shared = common_length(self.decoder.history, prompt[:num_known])
         self.decoder.rollback_to(shared)
@@ -73,24 +82,23 @@ class DraftModelDrafter:
         self._unread = list(prompt[num_known:-1])
 
     def propose(self, root: int, budget: int) -> Draft:
-        self._fed, self._drafted = [*self._unread, root], []
+        self._fed, self._drafted, self._num_staged = [*self._unread, root], [], 0
         length = min(budget, self.lookahead, self._room())
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
-        feed = mx.array(self._fed, mx.int32)
-        tokens, laws = [feed[-1:]], []
-        for _ in range(length):
-            hidden = self.decoder.extend_chain(feed)
-            logits = self.decoder.logits(hidden[-1:])
-            laws.append(self._law.after(logits, mx.concatenate(tokens)))
-            feed = self._law.draw(laws[-1])
-            tokens.append(feed)
-        self._drafted = tokens[1:]
-        return self._law.draft(self.name, tokens, laws)
+        shape = Branching.for_budget(budget, length)
+        if shape.is_chain or self._law.law.is_greedy:
+            return self._chain(length)
+        return self._tree(shape)
 
     def update(self, outcome: RoundOutcome) -> None:
         accepted = outcome.accepted
         self._law.count([*accepted, outcome.bonus_token])
+        if self._num_staged:
+            path = [node for node in outcome.path if node < self._num_staged]
+            self.decoder.commit(path)
+            self._unread, self._num_staged = accepted[len(path) - 1 :], 0
+            return
         if not self._drafted:
             self._unread = [*self._fed, *accepted]
             return
@@ -99,6 +107,36 @@ class DraftModelDrafter:
         self.decoder.commit_chain([*self._fed, *accepted[:shared]])
         self._unread = accepted[shared:]
         self._drafted = []
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    def _chain(self, length: int) -> Draft:
+        feed = mx.array(self._fed, mx.int32)
+        tokens, laws = [feed[-1:]], []
+        for depth in range(1, length + 1):
+            hidden = self.decoder.extend_chain(feed)
+            logits = self.decoder.logits(hidden[-1:])
+            laws.append(self._law.after(logits, DraftTree.chain(mx.concatenate(tokens))))
+            feed = self._law.draw(laws[-1], depth)
+            tokens.append(feed)
+        self._drafted = tokens[1:]
+        return self._law.draft(self.name, tokens, laws)
+
+    def _tree(self, shape: Branching) -> Draft:
+        """Draw a tree; each level runs once more through the nodes above it, which are few."""
+        *unread, root = self._fed
+        if unread:
+            self.decoder.extend_chain(mx.array(unread, mx.int32))
+            self.decoder.commit_chain(unread)
+        self._unread, self._fed = [], [root]
+        tokens, laws = [mx.array([root], mx.int32)], []
+        for depth, width in enumerate(shape.widths, 1):
+            above = shape.tree(mx.concatenate(tokens))
+            hidden = self.decoder.forward_tree(above)[shape.levels[depth - 1].start :]
+            laws.append(self._law.after(self.decoder.logits(hidden), above))
+            tokens.append(self._law.draw(laws[-1], depth, width))
+            self._num_staged = above.n_nodes
+        return self._law.draft(self.name, tokens, laws, shape)
 
     def _num_known(self, tokens: Sequence[int]) -> int:
         """Return how many tokens come before the first that the draft model does not have."""

@@ -1,9 +1,10 @@
 """What the drafters of the EAGLE family share: how a round drafts from pairs of state and token.
 
-At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws a chain from
-its own law under the target's filters and says so, which lets verification accept with the
-probability min(p, q); or it proposes the same tree as at temperature 0, which is a function of
-the past alone and may be merged with the trees of other drafters.
+At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws from its own law
+under the target's filters and says so, which lets verification accept what both laws share: a
+chain, and where the budget allows for more, branches at the root, drawn without replacement. Or it
+proposes the same tree as at temperature 0, which is a function of the past alone and may be merged
+with the trees of other drafters.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +13,19 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxspec.branching import Branching
 from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
-from mlxspec.drafters.chain_law import ChainLaw
+from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.eagle_history import Head, PairHistory
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.models import Model
+from mlxspec.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5
 
@@ -37,8 +40,8 @@ class EagleBase:
         head_type: Joins a network to its target; set by subclasses.
         num_top_tokens: 0: nothing is learned from a verdict.
         shape: Width and depth of every tree, or None to take them from the budget.
-        lookahead: Longest chain to draw.
-        samples: Whether it draws chains above temperature 0; else it proposes trees at any
+        lookahead: Longest path to draw.
+        samples: Whether it draws above temperature 0; else it proposes the likeliest trees at any
             temperature, as is needed inside a pool. Read at the start of a reply.
         history: The pairs it has read, and their cache.
     """
@@ -62,8 +65,8 @@ class EagleBase:
             network: Made for the target.
             target: Whose text is drafted.
             shape: Width and depth of every tree; None fits them to each budget.
-            lookahead: Longest chain to draw.
-            samples: Whether to draw chains above temperature 0.
+            lookahead: Longest path to draw.
+            samples: Whether to draw above temperature 0.
 
         Raises:
             UnsupportedModelError: The network was made for a target of another size.
@@ -79,7 +82,8 @@ class EagleBase:
         self.history = PairHistory(head, cache)
         self._head = head
         self._width = target.vocab_size
-        self._law: ChainLaw | None = None  # of a reply whose chains are drawn
+        self._shared: Noise | None = None
+        self._law: DraftLaw | None = None  # of a reply whose drafts are drawn
 
     # ---- the target's states ---------------------------------------------------------------
 
@@ -96,12 +100,17 @@ class EagleBase:
 
     # ---- rounds ----------------------------------------------------------------------------
 
+    def couple(self, noise: Noise | None) -> None:
+        self._shared = noise
+
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         is_drawn = self.samples and not law.is_greedy
-        self._law = ChainLaw(law, key, prompt, self._width) if is_drawn else None
+        self._law = None
+        if is_drawn:
+            self._law = DraftLaw(law, key, prompt, self._width, self._shared)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return a tree, or a chain drawn at random; lazy, nothing is read on the host."""
+        """Return the likeliest tree, or one drawn at random; lazy, nothing is read on the host."""
         if budget < 1:
             return Draft.empty(root)
         begun = self.history.begin(root)
@@ -111,7 +120,7 @@ class EagleBase:
             if self._law is None:
                 draft = self._tree(root, budget, *begun)
             else:
-                draft = self._chain(self._law, root, budget, *begun)
+                draft = self._drawn(self._law, root, budget, *begun)
         except BaseException:  # an interrupt too must not leave staged rows
             self.history.drop()
             raise
@@ -138,19 +147,22 @@ class EagleBase:
 
         return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
 
-    def _chain(
-        self, law: ChainLaw, root: int, budget: int, states: mx.array, features: mx.array
+    def _drawn(
+        self, law: DraftLaw, root: int, budget: int, states: mx.array, features: mx.array
     ) -> Draft:
+        shape = Branching.for_budget(budget, self.lookahead)
         tokens, laws = [mx.array([root], mx.int32)], []
-        length = min(budget, self.lookahead)
-        for depth in range(1, length + 1):
-            logits = self._head.logits(states)
-            laws.append(law.after(logits, mx.concatenate(tokens), self._head.target_ids))
-            tokens.append(law.draw(laws[-1]))
-            if depth < length:
-                on_path = mx.ones((1, depth), mx.bool_)
-                states, features = self.history.extend(tokens[-1], features, on_path)
-        return law.draft(self.name, tokens, laws)
+        on_path = mx.zeros((1, 0), mx.bool_)
+        for depth, width in enumerate(shape.widths, 1):
+            so_far = shape.tree(mx.concatenate(tokens))
+            laws.append(law.after(self._head.logits(states), so_far, self._head.target_ids))
+            tokens.append(law.draw(laws[-1], depth, width))
+            if depth < len(shape.widths):
+                above = mx.repeat(mx.arange(on_path.shape[0]), width)
+                itself = mx.eye(above.shape[0], dtype=mx.bool_)
+                on_path = mx.concatenate([on_path[above], itself], axis=1)
+                states, features = self.history.extend(tokens[-1], features[above], on_path)
+        return law.draft(self.name, tokens, laws, shape)
 
 
 class JoinedHead:

@@ -16,11 +16,12 @@ import mlx.core as mx
 from mlxspec.backend import sync, values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.drafters.chain_law import ChainLaw
+from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.exit_network import ExitHead, check_threshold
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.law import Law
 from mlxspec.models.kernels import exp
+from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 
@@ -95,11 +96,15 @@ class EarlyExitDrafter:
         self.threshold = head.config.threshold if threshold is None else threshold
         check_threshold(self.threshold)
         ids = head.target_ids
+        self._shared: Noise | None = None
         self._rows = decoder.model.logits if ids is None else head_rows(decoder.model, ids)
+
+    def couple(self, noise: Noise | None) -> None:
+        self._shared = noise
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         law = law if self.samples else replace(law, temperature=0.0)
-        self._law = ChainLaw(law, key, prompt, self.decoder.vocab_size)
+        self._law = DraftLaw(law, key, prompt, self.decoder.vocab_size, self._shared)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Draft a chain; waits for the device once per token, to learn whether to go on."""
@@ -123,8 +128,9 @@ class EarlyExitDrafter:
         logits = self._rows(self.head(state)).astype(mx.float32)
         best = logits.max(axis=-1)
         mass = exp(logits - best).sum(axis=-1)  # in units of the largest probability
-        laws = self._law.after(logits, mx.array(list(tokens), mx.int32), self.head.target_ids)
-        token = self._law.draw(laws)
+        chain = DraftTree.chain(mx.array(list(tokens), mx.int32))
+        laws = self._law.after(logits, chain, self.head.target_ids)
+        token = self._law.draw(laws, depth=len(tokens))
         if self._law.law.is_greedy:
             prob = exp(laws.logits[:, token][0] - best) / mass
         else:
@@ -134,13 +140,15 @@ class EarlyExitDrafter:
     def _draft(self, tokens: Sequence[int], steps: Sequence[_Step]) -> Draft:
         if not steps:
             return Draft.empty(tokens[0])
-        is_drawn = not self._law.law.is_greedy
         return Draft(
             tree=DraftTree.from_lists(tokens, range(-1, len(steps))),
             sources=(self.name,) * len(steps),
             node_probs=mx.concatenate([step.prob for step in steps]),
-            sampled_from=mx.concatenate([s.laws.probs for s in steps]) if is_drawn else None,
+            sampled_from=self._sampled_from(steps),
         )
+
+    def _sampled_from(self, steps: Sequence[_Step]) -> mx.array | None:
+        return mx.concatenate([s.laws.probs for s in steps]) if self._law.is_random else None
 
 
 def _check_fits(decoder: Decoder, head: ExitHead) -> None:

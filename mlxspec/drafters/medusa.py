@@ -109,6 +109,7 @@ class MedusaDrafter:
         tree = DraftTree(
             mx.concatenate([mx.array([root], mx.int32), nodes.tokens]),
             mx.concatenate([mx.array([-1], mx.int32), nodes.parents]),
+            max_depth=len(self.heads.heads),
         )
         return Draft(tree, (self.name,) * (tree.n_nodes - 1), nodes.probs)
 

@@ -1,0 +1,157 @@
+"""Trees drawn without replacement, exactly: every draft that can be drawn, every verdict on it.
+
+All draws of a tree are gone through in fractions. For each of them the rule gives the order in
+which it judges the nodes, their chances and the laws of the bonus token, in float32; the verdicts
+follow. Their sum has to be the target's own law.
+"""
+
+from collections import Counter
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from math import prod
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.traversal import Traversal, traversal_rule, traverse
+from mlxspec.verify import block_rule
+from tests.exact_law import ContextLaws
+
+CASES = {  # target and draft law
+    "full supports": (ContextLaws(1), ContextLaws(2)),
+    "zeros in the target": (ContextLaws(5, zeros=True), ContextLaws(6)),
+    "zeros in the draft": (ContextLaws(7), ContextLaws(8, zeros=True)),
+    "zeros in both": (ContextLaws(9, zeros=True), ContextLaws(10, zeros=True)),
+    "zeros in both again": (ContextLaws(11, zeros=True), ContextLaws(12, zeros=True)),
+    "equal laws": (ContextLaws(13), ContextLaws(13)),
+}
+SHAPES = [(1,), (2,), (3,), (1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 1, 1)]
+
+
+def children_of(shape):
+    """Children of every node of a tree with that many below each node of a depth."""
+    children, level, count = [], [0], 1
+    for width in shape:
+        below = range(count, count + width * len(level))
+        children += [list(below[i * width : (i + 1) * width]) for i in range(len(level))]
+        level, count = list(below), count + len(below)
+    return [*children, *[[] for _ in level]]
+
+
+def siblings(law, width):
+    """Yield (probability, tokens) of `width` draws from a law without replacement.
+
+    Where the law has fewer tokens, others without mass stand for those that are missing.
+    """
+    support = [token for token, prob in enumerate(law) if prob]
+    missing = [token for token in range(len(law)) if token not in support]
+    for tokens in product(support, repeat=min(width, len(support))):
+        if len(set(tokens)) == len(tokens):
+            weight, left = Fraction(1), Fraction(1)
+            for token in tokens:
+                weight, left = weight * law[token] / left, left - law[token]
+            yield weight, (*tokens, *missing)[:width]
+
+
+def drafts(q, shape, level=((),)):
+    """Yield (probability, paths of all nodes below these) of every tree that can be drawn."""
+    if not shape:
+        yield Fraction(1), []
+        return
+    for below in product(*(list(siblings(q(path), shape[0])) for path in level)):
+        paths = [
+            (*path, token)
+            for path, (_, tokens) in zip(level, below, strict=True)
+            for token in tokens
+        ]
+        weight = prod((chance for chance, _ in below), start=Fraction(1))
+        for chance, rest in drafts(q, shape[1:], paths):
+            yield weight * chance, [*paths, *rest]
+
+
+def judged(p, q, shape, paths):
+    """The rule's order for one draft."""
+    children = children_of(shape)
+    nodes = [(), *paths]
+    inner = [node for node, below in zip(nodes, children, strict=True) if below]
+    tokens = mx.array([0, *(path[-1] for path in paths)], mx.int32)
+    rows = [
+        mx.array([[float(x) for x in law(c)] for c in cs]) for law, cs in ((p, nodes), (q, inner))
+    ]
+    return traverse(tokens, children, *rows)
+
+
+@cache
+def measured(case, shape):
+    """Return {tokens of a round: probability} and the mean accepted length."""
+    p, q = CASES[case]
+    law, mean, total = Counter(), 0.0, Fraction(0)
+    for weight, paths in drafts(q, shape):
+        order, left = judged(p, q, shape, paths), float(weight)
+        total += weight
+        chances, laws = np.array(mx.stack(order.chances)), np.array(mx.stack(order.laws))
+        for node, chance, bonus in zip(order.nodes, chances, laws, strict=True):
+            path = ((), *paths)[node]
+            mean += left * chance * len(path)
+            for token in np.flatnonzero(bonus):
+                law[(*path, int(token))] += left * float(chance) * float(bonus[token])
+            left *= 1 - float(chance)
+    assert total == 1
+    return law, mean
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_a_tree_drawn_without_replacement_leaves_the_joint_law_exactly(case, shape):
+    p = CASES[case][0]
+    law = p.continued(measured(case, shape)[0], len(shape) + 1)
+    for tokens, prob in p.joint(len(shape) + 1).items():
+        assert float(law[tokens]) == pytest.approx(float(prob), abs=2e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_more_siblings_are_accepted_more_often(case):
+    means = [measured(case, shape)[1] for shape in ((1, 1), (2, 1), (3, 1))]
+    assert means == pytest.approx(sorted(means), abs=1e-5)
+    if case == "full supports":
+        assert means[0] < means[1] - 0.01
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_token_drafted_is_one_accepted(case):
+    """All tokens of the vocabulary below the root: whatever the target says is among them."""
+    if all(CASES[case][1](())):
+        assert measured(case, (3,))[1] == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_a_chain_it_is_the_block_rule(case):
+    p, q = CASES[case]
+    uniforms = np.random.default_rng(0).random((20, 3)).astype(np.float32)
+    for _, paths in drafts(q, (1, 1, 1)):
+        order = judged(p, q, (1, 1, 1), paths)
+        tokens = mx.array(paths[-1], mx.int32)
+        contexts = [(), *paths]
+        rows = (mx.array([[float(x) for x in law(c)] for c in contexts]) for law in (p, q))
+        p_rows, q_rows = rows
+        for row in uniforms:
+            node, bonus = traversal_rule(order, mx.array(row))
+            expected = block_rule(tokens, p_rows, q_rows[:3], mx.array(row[::-1].copy()))
+            assert node.item() == expected[0].item()
+            np.testing.assert_allclose(bonus, expected[1], atol=1e-5)
+
+
+def test_the_first_node_below_its_chance_is_accepted_and_else_the_root():
+    chances, laws = [0.5, 0.0, 0.25, 1.0], [[0.1], [0.2], [0.3], [0.4]]
+    order = Traversal([2, 3, 1, 0], list(map(mx.array, chances)), list(map(mx.array, laws)))
+    for uniforms, node in (
+        ([0.4, 0.9, 0.9], 2),
+        ([0.5, 0.9, 0.9], 0),
+        ([0.6, 0.0, 0.2], 1),  # a chance of nothing is not taken by a uniform of 0
+        ([0.0, 0.0, 0.0], 2),
+    ):
+        found, law = traversal_rule(order, mx.array(uniforms))
+        assert found.item() == node
+        assert law.tolist() == pytest.approx(laws[order.nodes.index(node)])
