@@ -162,7 +162,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
     )
-    group.add_argument("--num-draft-tokens", type=int, help="draft nodes per round at most (15)")
+    group.add_argument("--num-draft-tokens", type=int, help="draft nodes per round at most (31)")
     group.add_argument("--max-kv-size", type=int, help="rows of a rotating cache; left out, full")
     group.add_argument("--keep", type=int, default=4, help="first tokens never evicted (4)")
     group.add_argument("--kv-bits", type=int, help="4 or 8: quantised keys and values")
