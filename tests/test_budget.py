@@ -68,6 +68,10 @@ def test_the_edges_of_the_staircase_are_seen(prob, rows):
     assert begun(EDGE).cut(chain(prob, 31)).tree.n_nodes == rows
 
 
+def test_a_step_that_one_node_does_not_pay_is_taken_for_many():
+    assert best_count([0.0, 0.8, 1.5, 2.0], [50.0, 110.0, 110.0, 110.0]) == 3
+
+
 def test_nothing_is_drafted_where_every_row_costs_a_forward():
     budget = begun(LINEAR)
     assert budget.cut(chain(0.97, 31)).tree.n_nodes == 1
