@@ -24,6 +24,7 @@ from mlxspec.choosing.assembly import (
     table_memory,
 )
 from mlxspec.choosing.auto import Choice, choose_drafter
+from mlxspec.choosing.costs import budget_for
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
@@ -137,12 +138,14 @@ def prepare_loaded(
     asked = options.asked
     check_drafter(asked, has_draft_model=options.draft_model is not None)
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
+    cache = cache_like(loaded.config, kv_bits=options.kv_bits)
     engine = Engine(
-        Decoder(loaded.model, cache_like(loaded.config, kv_bits=options.kv_bits)),
+        Decoder(loaded.model, cache),
         NoDrafter(),
         loaded.tokenizer,
         name=loaded.name,
         weights=loaded.weights,
+        budget=budget_for(loaded, cache),
     )
     site = Site(
         engine=engine,
@@ -153,6 +156,8 @@ def prepare_loaded(
         on_progress=on_progress,
         say=say or _warn,
     )
+    if asked != "none":
+        engine.measure_costs()
     choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
     memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
     make_drafter = partial(build_drafter, choice.drafter, site, memory)

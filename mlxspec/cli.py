@@ -130,8 +130,10 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--repeat", type=int, default=1, help="ask everything so often (1)")
     group.add_argument("--seed", type=int, default=0, help="of the first time; then the next (0)")
     group = parser.add_argument_group("drafting")
-    text = f"draft nodes per round at most ({DEFAULT_NUM_DRAFT_TOKENS})"
-    group.add_argument("--k", type=int, default=DEFAULT_NUM_DRAFT_TOKENS, metavar="N", help=text)
+    text = (
+        f"ask for N draft nodes in every round (as many as pay, {DEFAULT_NUM_DRAFT_TOKENS} at most)"
+    )
+    group.add_argument("--k", type=int, metavar="N", help=text)
     group.add_argument("--draft-model", help="checkpoint of the arm 'model'")
     group.add_argument(
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
@@ -162,7 +164,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
     )
-    group.add_argument("--num-draft-tokens", type=int, help="draft nodes per round at most (15)")
+    group.add_argument("--num-draft-tokens", type=int, help="draft nodes per round at most (31)")
     group.add_argument("--max-kv-size", type=int, help="rows of a rotating cache; left out, full")
     group.add_argument("--keep", type=int, default=4, help="first tokens never evicted (4)")
     group.add_argument("--kv-bits", type=int, help="4 or 8: quantised keys and values")

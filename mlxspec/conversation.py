@@ -215,7 +215,10 @@ class Conversation:
         """
         target = self.engine.target
         with backend.wired_limit(target.model.nbytes):
-            return idle_cost_curve(target, should_stop)
+            curve = idle_cost_curve(target, should_stop)
+        if curve is not None:
+            self.engine.budget.know(len(target), dict(zip(curve.widths, curve.ms, strict=True)))
+        return curve
 
     def _follow(self, exchange: _Exchange, events: Iterator[Event]) -> Iterator[Event]:
         yield TurnStarted("user", exchange.user)

@@ -6,7 +6,7 @@ measured and never assumed.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,6 +15,11 @@ from mlxspec.decoder import Decoder
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
+_QUICK_WIDTHS = (1, 4, 16, 2, 8, 32, 6, 3, 5, 11, 12, 13, 24, 20)
+"""First what shows the shape of the curve, then where kernels have their edges."""
+
+_QUICK_SECONDS = 1.0
+_LEAST_MS = 1e-3
 _IDLE_REPEATS = 5  # other programs run beside a chat
 
 
@@ -57,6 +62,49 @@ def cost_curve(
             forward(width)
             timings[width].append((time.perf_counter() - start) * 1e3)
     return CostCurve(tuple(widths), tuple(median(timings[width]) for width in widths))
+
+
+def quick_costs(
+    decoder: Decoder,
+    most: int,
+    *,
+    seconds: float = _QUICK_SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[int, float]:
+    """Time a few forwards before a reply, which waits meanwhile; the decoder stays as it is.
+
+    Every width has two turns where time allows, and the faster one counts: the first may compile a
+    kernel. No width begins that is expected to pass the time; one row is always timed.
+
+    Args:
+        decoder: Runs them.
+        most: Most rows of interest.
+        seconds: How long it may take.
+        clock: Seconds.
+
+    Returns:
+        Milliseconds by number of rows.
+    """
+    verify, end = verify_forward(decoder), clock() + seconds
+    verify(1)  # brings the weights into memory
+    ms: dict[int, float] = {}
+    for width in (*_QUICK_WIDTHS, *_QUICK_WIDTHS):
+        if width > most or (ms and clock() + _expected_ms(ms, width) / 1e3 > end):
+            continue
+        start = clock()
+        verify(width)
+        took = max((clock() - start) * 1e3, _LEAST_MS)
+        ms[width] = min(took, ms.get(width, took))
+    return ms
+
+
+def _expected_ms(ms: Mapping[int, float], width: int) -> float:
+    """Return what a width may take by those timed before, one row first."""
+    last = max(ms)
+    if width <= last:
+        return ms.get(width, max(ms.values()))
+    slope = (ms[last] - ms[1]) / (last - 1) if last > 1 else ms[1]
+    return ms[last] + slope * (width - last)
 
 
 class _StoppedMeasuring(Exception):

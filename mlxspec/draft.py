@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mlxspec.backend import values
 from mlxspec.branching import Branching
 from mlxspec.tree import DraftTree
 
@@ -23,6 +24,9 @@ class Draft:
             m is the number of nodes with children. None means that the tree is a function of
             the past alone, which selects the match rule.
         branching: The shape of a tree that was drawn at random; None for a chain.
+        path_probs: Per node but the root, the drafter's estimate that its whole path comes true,
+            never more than that of the node before; then the arrays of the tree are no lazy ones.
+            None where it is not known on the host.
     """
 
     tree: DraftTree
@@ -30,6 +34,7 @@ class Draft:
     node_probs: mx.array | None = None
     sampled_from: mx.array | None = None
     branching: Branching | None = None
+    path_probs: Sequence[float] | None = None
 
     @staticmethod
     def empty(root: int) -> "Draft":
@@ -42,11 +47,22 @@ class Draft:
         parents: Sequence[int],
         sources: Sequence[str],
         node_probs: Sequence[float] | None = None,
+        path_probs: Sequence[float] | None = None,
     ) -> "Draft":
         """Return a deterministic draft from lists; tokens and parents start with the root's."""
         tree = DraftTree.from_lists(tokens, parents)
         probs = None if node_probs is None else mx.array(list(node_probs), mx.float32)
-        return Draft(tree, tuple(sources), probs)
+        return Draft(tree, tuple(sources), probs, path_probs=path_probs)
+
+    def first(self, count: int) -> "Draft":
+        """Return the first `count` nodes below the root of a draft with `path_probs`."""
+        assert self.path_probs is not None
+        if count >= self.tree.n_nodes - 1:
+            return self
+        end = count + 1
+        tree = DraftTree.from_lists(values(self.tree.tokens)[:end], values(self.tree.parents)[:end])
+        probs = None if self.node_probs is None else mx.array(values(self.node_probs)[:count])
+        return Draft(tree, self.sources[:count], probs, path_probs=self.path_probs[:count])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@
 
 - The last emitted token is never in the cache: it is the root of the next tree. A round costs
   exactly one target forward, and plain decoding is the same round with an empty draft.
-- Everything up to the verdict is lazy; `read_round` is the one place that waits for the device.
+- Everything up to the verdict is lazy; `LazyRound.read` is the one place that waits for the
+  device. A round that is known to be plain is handed to the device before the one before is read.
 - Events leave the engine after the commit, so whatever interrupts the iteration leaves a state
   from which the next reply continues correctly.
 
@@ -13,51 +14,42 @@ A drafter that breaks down costs its drafts, not the reply: the rounds that foll
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from mlxspec import __version__, backend
+from mlxspec import backend
+from mlxspec.budget import Budget, FixedBudget, Spent
+from mlxspec.cost import quick_costs
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
 from mlxspec.drafters.base import CoupledDrafter, Drafter, readers_of
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.errors import ContextLengthError, MlxspecError
+from mlxspec.errors import MlxspecError
 from mlxspec.events import (
     DrafterFailed,
-    DraftNode,
-    DraftProposed,
-    DraftVerified,
     Event,
     GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
     PrefillProgress,
 )
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.params import GenerationParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.prefix import common_length
-from mlxspec.readout import read_round
-from mlxspec.reply import Reply, RoundReport
+from mlxspec.prompt import check_prompt
+from mlxspec.readout import LazyRound
+from mlxspec.reply import Reply
+from mlxspec.reporting import RoundFacts, round_events, started_event
 from mlxspec.stats import GenerationStats
 from mlxspec.text import TextStream
+from mlxspec.tree import DraftTree
 from mlxspec.verify import verify
 
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
 """What a drafter meets in the world: too little memory, too long a text, weights that do not fit.
 Anything else is a mistake in its code, and is not hidden."""
 
+_SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Round:
-    """One round as it happened, before it becomes events."""
-
-    draft: Draft
-    report: RoundReport
-    draft_probs: Sequence[float] | None
-    draft_s: float
-    target_s: float
 
 
 class Engine:
@@ -66,6 +58,7 @@ class Engine:
     Attributes:
         target: The target model with its cache.
         drafter: What proposes the drafts; may be replaced between replies.
+        budget: Decides how many draft nodes a round verifies; may be replaced between replies.
         tokenizer: The target's tokenizer.
         name: Name of the target, for people.
         weights: Weight type in words, such as "float32".
@@ -80,12 +73,16 @@ class Engine:
         *,
         name: str = "",
         weights: str = "",
+        budget: Budget | None = None,
     ) -> None:
         self.target = target
         self.drafter = drafter
         self.tokenizer = tokenizer
         self.name = name
         self.weights = weights
+        self.budget: Budget = budget or FixedBudget()
+        self._asked: int | None = None  # nodes to ask of the drafter in the next round
+        self._ahead: LazyRound | None = None  # the next round, where the device has it already
         self._active = drafter  # drafts in this reply; none once it broke down
         self._faults: list[str] = []
         rotates = target.cache.max_size is not None
@@ -115,8 +112,18 @@ class Engine:
         """
         params = params or GenerationParams()
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        self._check_prompt(tokens)
+        check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
         return self._generate(tokens, params, should_stop)
+
+    def measure_costs(self) -> None:
+        """Let the budget find out what forwards cost, before a reply has to wait for that.
+
+        Where something is known of them already, nothing is measured.
+        """
+        with backend.wired_limit(self.target.model.nbytes):
+            most = DEFAULT_NUM_DRAFT_TOKENS + 1
+            measure = partial(quick_costs, self.target, most)
+            self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
 
     def _generate(
         self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]
@@ -138,22 +145,40 @@ class Engine:
         text = TextStream(self.tokenizer.token_bytes, params.stop)
         stop_tokens = (*self.target.eos_token_ids, *self.tokenizer.eos_token_ids)
         reply = Reply(tokens, params, text, stop_tokens, self.target.vocab_size)
-        yield self._started(params)
+        yield started_event(
+            target=self.name,
+            drafter=self.drafter.name,
+            weights=self.weights,
+            cache=self.target.cache.describe(),
+            context_length=self.context_length or 0,
+            params=params,
+        )
         self._active, self._faults = self.drafter, []
         self.target.attach(readers_of(self.drafter))
         yield from self._prefill(tokens, reply, should_stop)
         if not reply.finish_reason:
             self._attempt(lambda: self._start_drafter(tokens, reply))
+            self._begin_budget(params)
+        try:
+            yield from self._rounds(reply, should_stop)
+        finally:
+            self._ahead = None
+            self.target.commit([])  # what was ahead is not to be
+        assert reply.finish_reason
+        yield GenerationFinished(reply.seconds(), reply.finish_reason, text.finish())
+
+    def _rounds(self, reply: Reply, should_stop: Callable[[], bool]) -> Iterator[Event]:
         while not reply.finish_reason:
             if should_stop():
                 reply.finish_reason = "cancelled"
             elif self._room() < 0:
                 reply.finish_reason = "context"
             else:
-                yield from self._report(reply, self._round(reply))
+                facts = self._round(reply)
+                yield from round_events(facts, self.tokenizer.token_bytes)
             while self._faults:
                 yield DrafterFailed(reply.seconds(), self.drafter.name, self._faults.pop())
-        yield GenerationFinished(reply.seconds(), reply.finish_reason, text.finish())
+        self.budget.end()
 
     def _prefill(
         self, tokens: list[int], reply: Reply, should_stop: Callable[[], bool]
@@ -177,33 +202,87 @@ class Engine:
             self._active.couple(noise if params.exact_seed else None)
         self._active.start(tokens, params.law, noise.key_for("draft"))
 
-    def _round(self, reply: Reply) -> _Round:
+    def _round(self, reply: Reply) -> RoundFacts:
         """Draft, forward, verify, commit, update: exactly one target forward."""
         start = time.perf_counter()
-        draft = self._propose(reply)
+        asked = self._ask(reply) if self._asked is None else self._asked
+        self._asked = None
+        draft = self._propose(reply, asked)
         drafted = time.perf_counter()
-        logits = self.target.logits(self.target.forward_tree(draft.tree))
-        laws = reply.laws_for(draft, logits)
-        verdict = verify(draft, laws, reply.noise, reply.params.rule)
-        readout = read_round(draft, verdict, laws, self._active.num_top_tokens)
+        verified = self._take_ahead() or self._verify(reply, draft)
+        self._look_ahead(reply, draft, verified)
+        readout = verified.read()
         report = reply.take(readout)
-        self.target.commit(report.outcome.path)
+        if self._ahead is None:
+            self.target.commit(report.outcome.path)
         self._attempt(lambda: self._active.update(report.outcome))
         end = time.perf_counter()
-        return _Round(draft, report, readout.draft_probs, drafted - start, end - drafted)
+        rows = self.budget.rows(draft.tree.n_nodes)
+        spent = Spent(asked, rows, (drafted - start) * 1e3, (end - drafted) * 1e3)
+        self.budget.learn(report.outcome, spent)
+        return RoundFacts(
+            reply.num_rounds, reply.seconds(), len(self.target), draft, report, readout, spent
+        )
 
-    def _propose(self, reply: Reply) -> Draft:
-        budget = reply.draft_budget(self._room())
+    def _propose(self, reply: Reply, asked: int) -> Draft:
         empty = Draft.empty(reply.root)
-        if not budget:
+        if not asked:
             return empty
-        draft = self._attempt(lambda: self._active.propose(reply.root, budget)) or empty
-        if draft.tree.n_nodes - 1 > budget:
+        draft = self._attempt(lambda: self._active.propose(reply.root, asked)) or empty
+        if draft.tree.n_nodes - 1 > asked:
             raise ValueError(
                 f"the drafter {self.drafter.name!r} proposed {draft.tree.n_nodes - 1} nodes; "
-                f"it was given a budget of {budget}"
+                f"it was given a budget of {asked}"
             )
-        return draft
+        return self.budget.cut(draft)
+
+    def _verify(self, reply: Reply, draft: Draft) -> LazyRound:
+        n_nodes = draft.tree.n_nodes
+        tree = draft.tree.padded(self.budget.rows(n_nodes))
+        logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
+        laws = reply.laws_for(draft, logits)
+        verdict = verify(draft, laws, reply.noise, reply.params.rule)
+        return LazyRound.of(draft, verdict, laws, self._active.num_top_tokens)
+
+    # ---- the budget, and the round after this one ------------------------------------------
+
+    def _begin_budget(self, params: GenerationParams) -> None:
+        measure = partial(quick_costs, self.target, params.num_draft_tokens + 1)
+        is_worth_it = not self._is_plain and params.max_tokens >= _SHORT_REPLY
+        self._asked = None
+        self.budget.begin(
+            self._active.name,
+            params.law.temperature,
+            len(self.target),
+            measure if is_worth_it and params.num_draft_tokens else None,
+        )
+
+    def _ask(self, reply: Reply, num_pending: int = 0) -> int:
+        limit = reply.draft_budget(self._room(), num_pending)
+        return 0 if self._is_plain else self.budget.ask(limit)
+
+    def _take_ahead(self) -> LazyRound | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def _look_ahead(self, reply: Reply, draft: Draft, verified: LazyRound) -> None:
+        """Hand the next round to the device if it is sure to take place, and to be plain.
+
+        What this round commits is known then: its root. Only greedily, for what a draw depends on
+        may be known after this round alone.
+        """
+        law = reply.params.law
+        is_plain = draft.tree.n_nodes == 1 and law.is_greedy and not law.has_penalties
+        if not (self.budget.looks_ahead and is_plain and reply.goes_on(self._room())):
+            return
+        self._asked = self._ask(reply, num_pending=1)
+        if self._asked:
+            return
+        verified.start()
+        self.target.commit([0])
+        root = verified.verdict.bonus_token[None]
+        self._ahead = self._verify(reply, Draft(DraftTree.chain(root)))
+        self._ahead.start()
 
     def _attempt(self, act: Callable[[], T]) -> T | None:
         """Let the drafter act; if it breaks down, the rest of the reply goes without it."""
@@ -215,71 +294,12 @@ class Engine:
             self.target.attach(())  # what it reads of the target would break down as well
             return None
 
-    def _report(self, reply: Reply, done: _Round) -> Iterator[Event]:
-        """Turn a finished round into its events."""
-        r, now, report = reply.num_rounds, reply.seconds(), done.report
-        context = len(self.target)
-        tokens, parents = report.outcome.tokens, report.outcome.parents
-        target_ms = done.target_s * 1e3
-        if len(tokens) == 1:
-            yield PlainDecoded(r, now, report.emit, target_ms, context)
-            return
-        nodes = tuple(
-            DraftNode(
-                index=index,
-                parent=parents[index],
-                token=tokens[index],
-                text=self.tokenizer.token_bytes(tokens[index]).decode("utf-8", "replace"),
-                prob=done.draft_probs[index - 1] if done.draft_probs is not None else None,
-                source=done.draft.sources[index - 1],
-            )
-            for index in range(1, len(tokens))
-        )
-        started = now - done.target_s
-        yield DraftProposed(r, started, tokens[0], nodes, done.draft_s * 1e3)
-        rollback = len(tokens) - len(report.outcome.path)
-        yield DraftVerified(r, now, report.accepted, report.emit, target_ms, rollback, context)
+    @property
+    def _is_plain(self) -> bool:
+        return isinstance(self._active, NoDrafter)
 
     def _room(self) -> int:
         """Tokens that the context takes beside the pending root; negative when it is full."""
         if self.context_length is None:
             return 1 << 30
         return self.context_length - len(self.target) - 1
-
-    def _check_prompt(self, tokens: Sequence[int]) -> None:
-        if not tokens:
-            raise ValueError("the prompt is empty: give at least one token")
-        if self.context_length is not None and len(tokens) > self.context_length:
-            raise ContextLengthError(
-                f"the prompt has {len(tokens)} tokens; {self.name or 'the model'} takes "
-                f"{self.context_length}: shorten it, or use a rotating cache (max_kv_size)",
-                self.context_length,
-            )
-        bad = [token for token in tokens if not 0 <= token < self.target.vocab_size]
-        if bad:
-            raise ValueError(
-                f"token {bad[0]} is not in the vocabulary of 0 to {self.target.vocab_size - 1}"
-            )
-
-    def _started(self, params: GenerationParams) -> GenerationStarted:
-        facts = backend.facts()
-        law = params.law
-        return GenerationStarted(
-            target=self.name,
-            drafter=self.drafter.name,
-            device=facts.device,
-            blas=facts.blas,
-            weights=self.weights,
-            cache=self.target.cache.describe(),
-            lossless=_guarantee(params),
-            sampling=law.describe(),
-            seed=params.seed,
-            context_length=self.context_length or 0,
-            versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},
-        )
-
-
-def _guarantee(params: GenerationParams) -> str:
-    if params.law.is_greedy:
-        return "greedy"
-    return "exact seed" if params.exact_seed else "sampled law"

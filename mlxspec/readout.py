@@ -1,7 +1,7 @@
 """The one place of a round that waits for the device.
 
 Everything before is lazy: the draft may be, its verification is. What the host needs of a round
-is a few small arrays, and they are evaluated together.
+is a few small arrays, and they are evaluated together; the device can be given them beforehand.
 """
 
 from collections.abc import Sequence
@@ -33,36 +33,72 @@ class Readout:
     draft_probs: Sequence[float] | None
 
 
-def read_round(draft: Draft, verdict: VerifyResult, laws: NodeLaws, num_top_tokens: int) -> Readout:
-    """Evaluate a round and return what the host needs of it.
+@dataclass(frozen=True)
+class LazyRound:
+    """A round that is still to be computed; every array is lazy.
 
-    Args:
-        draft: What was proposed.
-        verdict: What became of it.
-        laws: The target's law after each node.
-        num_top_tokens: How many of the most probable tokens after each node to read; 0 for none.
+    Attributes:
+        verdict: What becomes of the draft.
+        tokens: (n_nodes + 1,) int32 tokens of the nodes, and the bonus token.
+        parents: (n_nodes + 1,) int32 parents of the nodes, and the node before the bonus token.
+        target_probs: As in `Readout`.
+        draft_probs: As in `Readout`.
+        top: The most probable tokens after each node and their probabilities, or nothing.
     """
-    tree = draft.tree
-    last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))
-    parents = mx.concatenate([tree.parents, last[None]])
-    tokens = mx.concatenate([tree.tokens, verdict.bonus_token[None]])
-    target_probs = laws.prob_of(mx.maximum(parents, 0), tokens)
-    draft_probs = [] if draft.node_probs is None else [draft.node_probs]
-    top = laws.top_tokens(num_top_tokens) if num_top_tokens else ()
-    sync(verdict.accepted, verdict.from_residual, tokens, parents, target_probs, *draft_probs, *top)
-    *node_tokens, bonus_token = values(tokens)
-    top_ids, top_probs = map(values, top) if num_top_tokens else ((), ())
-    outcome = RoundOutcome(
-        tokens=node_tokens,
-        parents=values(parents)[:-1],
-        path=[node for node, is_on in enumerate(values(verdict.accepted)) if is_on],
-        bonus_token=bonus_token,
-        top_tokens=top_ids,
-        top_probs=top_probs,
-    )
-    return Readout(
-        outcome=outcome,
-        from_residual=values(verdict.from_residual),
-        target_probs=values(target_probs),
-        draft_probs=values(draft_probs[0]) if draft_probs else None,
-    )
+
+    verdict: VerifyResult
+    tokens: mx.array
+    parents: mx.array
+    target_probs: mx.array
+    draft_probs: mx.array | None
+    top: tuple[mx.array, ...]
+
+    @staticmethod
+    def of(draft: Draft, verdict: VerifyResult, laws: NodeLaws, num_top_tokens: int) -> "LazyRound":
+        """Gather what the host needs of a round.
+
+        Args:
+            draft: What was proposed.
+            verdict: What becomes of it.
+            laws: The target's law after each node.
+            num_top_tokens: How many of the most probable tokens after each node to read; 0 for
+                none.
+        """
+        tree = draft.tree
+        last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))
+        parents = mx.concatenate([tree.parents, last[None]])
+        tokens = mx.concatenate([tree.tokens, verdict.bonus_token[None]])
+        target_probs = laws.prob_of(mx.maximum(parents, 0), tokens)
+        top = laws.top_tokens(num_top_tokens) if num_top_tokens else ()
+        return LazyRound(verdict, tokens, parents, target_probs, draft.node_probs, top)
+
+    def start(self) -> None:
+        """Let the device begin, and wait for nothing."""
+        mx.async_eval(*self._arrays)
+
+    def read(self) -> Readout:
+        """Wait for the device and return the round as the host sees it."""
+        sync(*self._arrays)
+        *node_tokens, bonus_token = values(self.tokens)
+        top_ids, top_probs = map(values, self.top) if self.top else ((), ())
+        outcome = RoundOutcome(
+            tokens=node_tokens,
+            parents=values(self.parents)[:-1],
+            path=[node for node, is_on in enumerate(values(self.verdict.accepted)) if is_on],
+            bonus_token=bonus_token,
+            top_tokens=top_ids,
+            top_probs=top_probs,
+        )
+        return Readout(
+            outcome=outcome,
+            from_residual=values(self.verdict.from_residual),
+            target_probs=values(self.target_probs),
+            draft_probs=None if self.draft_probs is None else values(self.draft_probs),
+        )
+
+    @property
+    def _arrays(self) -> list[mx.array]:
+        verdict, probs = self.verdict, self.draft_probs
+        drafted = [] if probs is None else [probs]
+        arrays = [verdict.accepted, verdict.from_residual, self.tokens, self.parents]
+        return [*arrays, self.target_probs, *drafted, *self.top]

@@ -62,16 +62,21 @@ class Reply:
         """Seconds since the reply was asked for."""
         return time.perf_counter() - self._start
 
-    def draft_budget(self, room: int) -> int:
+    def draft_budget(self, room: int, num_pending: int = 0) -> int:
         """Return how many nodes are worth drafting.
 
         The last token of a reply is the target's own, and a node needs a place in the context.
 
         Args:
             room: Tokens that the context can still take beside the root.
+            num_pending: Tokens that will have been emitted then, beside those that are.
         """
-        remaining = self.params.max_tokens - self.num_emitted - 1
-        return max(0, min(self.params.num_draft_tokens, remaining, room))
+        remaining = self.params.max_tokens - self.num_emitted - num_pending - 1
+        return max(0, min(self.params.num_draft_tokens, remaining, room - num_pending))
+
+    def goes_on(self, room: int) -> bool:
+        """Return whether a round follows that emits one token, unless that token ends the reply."""
+        return self.num_emitted + 1 < self.params.max_tokens and room > 0
 
     def laws_for(self, draft: Draft, logits: mx.array) -> NodeLaws:
         """Return the target's law after each node, the text before it taken into account."""

@@ -125,6 +125,11 @@ class GenerationStats:
         return self.rounds + self.plain_forwards
 
     @property
+    def mean_rows(self) -> float:
+        """Rows of a target forward, the root included: 1 where all is decoded plainly."""
+        return 1.0 + (self.drafted / self.target_forwards if self.target_forwards else 0.0)
+
+    @property
     def acceptance_rate(self) -> float:
         """Accepted / drafted nodes, 0 without a draft."""
         return self.accepted / self.drafted if self.drafted else 0.0
@@ -167,6 +172,7 @@ class GenerationStats:
 
 _DERIVED = (
     "target_forwards",
+    "mean_rows",
     "acceptance_rate",
     "mean_acceptance_length",
     "acceptance_by_depth",

@@ -65,6 +65,20 @@ class DraftTree:
         """Return the tree without branches that holds (n_nodes,) int32 tokens, root first."""
         return DraftTree(tokens, mx.arange(-1, tokens.shape[0] - 1, dtype=mx.int32))
 
+    def padded(self, rows: int) -> "DraftTree":
+        """Return the tree with nodes behind it that nothing hangs below, `rows` in all.
+
+        They repeat the root below the root. They are for the forward alone: no rule may see them.
+        """
+        extra = rows - self.n_nodes
+        if extra <= 0:
+            return self
+        tokens = mx.broadcast_to(self.tokens[:1], (extra,))
+        parents = mx.zeros((extra,), mx.int32)
+        return DraftTree(
+            mx.concatenate([self.tokens, tokens]), mx.concatenate([self.parents, parents])
+        )
+
     @property
     def n_nodes(self) -> int:
         """Number of nodes, root included."""

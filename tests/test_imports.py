@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors"},
-    {"events", "blas", "text", "prefix", "proof", "law", "options"},
+    {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
     {"backend", "stats", "trace", "params"},
     {"rows", "tree", "draws", "traversal"},
     {"cache", "branching", "sampling", "hidden", "noise"},
@@ -23,6 +23,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"forwards", "loading", "readout"},
     {"decoder"},
     {"drafters", "reply", "cost", "budget"},
+    {"reporting"},
     {"engine"},
     {"choosing", "proving"},
     {"conversation"},

@@ -13,6 +13,7 @@ from mlxspec.api import Say, make_cache
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.choosing.assembly import Site, build_drafter, check_drafter
 from mlxspec.choosing.auto import choose_drafter
+from mlxspec.choosing.costs import budget_for
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
@@ -73,6 +74,7 @@ def make_site(loaded: LoadedModel, options: Options, say: Say) -> Site:
             loaded.tokenizer,
             name=loaded.name,
             weights=loaded.weights,
+            budget=budget_for(loaded, cache),
         ),
         loaded=loaded,
         make_cache=cache_like,

@@ -24,6 +24,7 @@ from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine import Engine
 from mlxspec.events import GenerationFinished
 from mlxspec.params import GenerationParams
+from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply
 from mlxspec.text import TextStream
 
@@ -153,7 +154,7 @@ def profile_rounds(
         (engine.target, "logits", "build the forward"),
         (engine_room, "verify", "build the verification"),
         (readout_room, "sync", "wait for the device"),
-        (engine_room, "read_round", "read out"),
+        (LazyRound, "read", "read out"),
         (Reply, "take", "emit"),
         (TextStream, "push", "detokenise"),
         (engine.target, "commit", "commit"),

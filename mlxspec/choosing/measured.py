@@ -18,8 +18,9 @@ _FILE = "measured.json"
 
 def machine_key() -> str:
     """Return what a speed depends on beside the model: the device and the libraries."""
-    facts = backend.facts()
-    return f"{facts.device}, {facts.cores} cores, {facts.blas or facts.backend}, mlx {facts.mlx}"
+    facts, threads = backend.facts(), os.environ.get("OPENBLAS_NUM_THREADS")
+    library = (facts.blas or facts.backend) + (f" of {threads} threads" if threads else "")
+    return f"{facts.device}, {facts.cores} cores, {library}, mlx {facts.mlx}"
 
 
 def recall(key: str) -> dict[str, Any] | None:

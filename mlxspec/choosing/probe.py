@@ -9,6 +9,7 @@ counted in two ways by the tools that write it: then both are tried.)
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mlxspec.budget import FixedBudget
 from mlxspec.choosing.trials import PROMPTS, Trial, run_trial
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
@@ -85,6 +86,7 @@ def trials_of(engine: Engine) -> Run:
             max_tokens=_TOKENS_PER_PROMPT,
             max_seconds=max_seconds,
             num_draft_tokens=1,
+            budget=FixedBudget(),
         )
 
     return run

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
@@ -66,17 +67,19 @@ def run_trial(
     max_tokens: int,
     max_seconds: float = float("inf"),
     num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS,
+    budget: Budget | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trial:
     """Let a drafter draft a reply to a prompt; the history is another afterwards.
 
     Args:
-        engine: Its drafter is replaced, and put back in the end.
+        engine: Its drafter and budget are replaced, and put back in the end.
         drafter: The drafter.
         prompt: What a user says.
         max_tokens: Tokens to emit at most.
         max_seconds: Time after which no round begins, prompt included; one round there always is.
         num_draft_tokens: Draft nodes per round at most.
+        budget: Decides how many of these; None for the engine's own.
         clock: Seconds.
     """
     params = GenerationParams(max_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=True)
@@ -86,12 +89,13 @@ def run_trial(
         return stats.generated_tokens > 0 and clock() - begun > max_seconds
 
     usual, engine.drafter = engine.drafter, drafter
+    usual_budget, engine.budget = engine.budget, budget or engine.budget
     try:
         tokens = _tokens(engine, prompt, max_tokens)
         for event in engine.generate(tokens, params, should_stop=is_over):
             stats.add(event)
     finally:
-        engine.drafter = usual
+        engine.drafter, engine.budget = usual, usual_budget
     hits = stats.accepted_at_depth[0] if stats.accepted_at_depth else 0
     seconds = stats.total_s - stats.prefill_s
     return Trial(stats.generated_tokens, seconds, stats.rounds, hits)

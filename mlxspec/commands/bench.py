@@ -27,10 +27,12 @@ from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import profile_forward, profile_rounds
 from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
+from mlxspec.budget import FixedBudget
 from mlxspec.choosing.assembly import Site
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.options import Options
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
 
 _PROFILED_WIDTHS = (1, 4, 16)
 
@@ -53,6 +55,8 @@ def run(args: Namespace) -> int:
     loaded = load_model(args.model)
     options = Options(draft_model=args.draft_model, lookahead=args.lookahead)
     site = make_site(loaded, options, _say)
+    if args.k is not None:
+        site.engine.budget = FixedBudget()
     if lengths:
         measure = partial(measure_context, loaded, options, own, task=plan.task, say=_say)
         return _contexts(lengths, measure, setup_of(site, plan.task, own[0]))
@@ -171,7 +175,8 @@ def _plan(args: Namespace) -> Plan:
             raise ValueError(f"{name} must be 1 or more; got {number}")
     questions = read_questions(args.prompts)
     chosen = choose_questions(questions, _words(args.categories), args.limit)
-    task = Task(max_tokens=args.max_tokens, seed=args.seed, num_draft_tokens=args.k)
+    most = DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k
+    task = Task(max_tokens=args.max_tokens, seed=args.seed, num_draft_tokens=most)
     temps = _temps(args.temps)
     for temp in temps:
         replace(task, temperature=temp)  # refused now rather than an hour later

@@ -92,19 +92,19 @@ class DraftModelDrafter:
         return self._tree(shape)
 
     def update(self, outcome: RoundOutcome) -> None:
-        accepted = outcome.accepted
+        accepted, fed = outcome.accepted, [*self._unread, outcome.tokens[0]]
         self._law.count([*accepted, outcome.bonus_token])
         if self._num_staged:
             path = [node for node in outcome.path if node < self._num_staged]
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return
-        if not self._drafted:
-            self._unread = [*self._fed, *accepted]
+        if not self._drafted:  # perhaps it was not asked
+            self._unread = [*fed, *accepted]
             return
         read = [values(token)[0] for token in self._drafted[:-1]]  # evaluated with the round
         shared = common_length(read, accepted)
-        self.decoder.commit_chain([*self._fed, *accepted[:shared]])
+        self.decoder.commit_chain([*fed, *accepted[:shared]])
         self._unread = accepted[shared:]
         self._drafted = []
 

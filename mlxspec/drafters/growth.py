@@ -50,7 +50,7 @@ class _Growth:
         self.sources: list[str] = []
         self.probs: list[float] = []
         self._cursors = [cursor]
-        self._path_probs = [1.0]
+        self.path_probs = [1.0]  # the root's first
         self._depths = [0]
         self._heap: list[tuple[float, int, int, int, float]] = []
         self._order: Iterator[int] = count()  # ties go to the child that was found first
@@ -59,7 +59,7 @@ class _Growth:
         """Offer the children of a node of the tree."""
         if self._depths[parent] == MAX_DEPTH:
             return
-        reached = self._path_probs[parent]
+        reached = self.path_probs[parent]
         for token, prob in self._cursors[parent].next_probs().items():
             prob = min(prob, 1.0)
             if reached * prob >= MIN_PATH_PROB:
@@ -76,7 +76,7 @@ class _Growth:
         self.sources.append(self._cursors[parent].source_of(token))
         self.probs.append(prob)
         self._cursors.append(self._cursors[parent].child(token))
-        self._path_probs.append(-negative)
+        self.path_probs.append(-negative)
         self._depths.append(self._depths[parent] + 1)
         return True
 
@@ -96,4 +96,6 @@ def grow(root: int, cursor: Cursor, budget: int) -> Draft:
         if not growth.take():
             break
         node += 1
-    return Draft.from_lists(growth.tokens, growth.parents, growth.sources, growth.probs)
+    return Draft.from_lists(
+        growth.tokens, growth.parents, growth.sources, growth.probs, growth.path_probs[1:]
+    )

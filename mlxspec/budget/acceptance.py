@@ -1,0 +1,99 @@
+"""How many draft tokens will be accepted: what drafters expect, corrected by what came true.
+
+A drafter that knows its probabilities on the host says of each node how likely its whole path is;
+`PathRates` learns by how much that is too much or too little. Of a drafter on the device only the
+order of its nodes is known before it has drafted: `PlaceRates` learns how often the first, second,
+third node is accepted. Both forget slowly, for texts change. (The labels are those of the verified
+tree, as in DSpark and CaDDTree, https://arxiv.org/abs/2606.01813.)
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+_PATH_BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95)
+_PATH_DECAY = 0.99
+_PATH_PRIOR = 3.0  # accepted nodes, as many as were expected
+_PLACE_DECAY = 0.985
+_PLACE_PRIOR = 2.0  # tries
+_FIRST_PLACE = 0.6
+_NEXT_PLACE = 0.8  # of the place before, until it is known better
+
+
+class PathRates:
+    """Corrects path probabilities, each size of them on its own."""
+
+    def __init__(self) -> None:
+        self._came_true = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
+        self._expected = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
+
+    def gains(self, path_probs: Sequence[float]) -> list[float]:
+        """Return the accepted tokens to expect of the first 0, 1, 2, ... nodes."""
+        return [0.0, *accumulate(map(self._corrected, path_probs))]
+
+    def learn(
+        self,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        path_probs: Sequence[float],
+        emitted: Sequence[int],
+        num_verified: int,
+    ) -> None:
+        """Learn which nodes came true: those verified and the children of these.
+
+        Of nodes further down it would be seen only that they did not.
+
+        Args:
+            tokens: Of the nodes, the root first.
+            parents: Of the nodes, -1 at the root.
+            path_probs: Of all nodes but the root.
+            emitted: The tokens that followed the root.
+            num_verified: Nodes verified, the first ones, the root among them.
+        """
+        depths: list[int | None] = [0]  # None off the text
+        for token, parent, prob in zip(tokens[1:], parents[1:], path_probs, strict=True):
+            above = depths[parent] if parent < num_verified else len(emitted)
+            is_open = above is not None and above >= len(emitted)
+            is_on = above is not None and not is_open and emitted[above] == token
+            depths.append(above + 1 if above is not None and is_on else None)
+            if not is_open:
+                self._record(prob, is_on)
+
+    def _record(self, prob: float, came_true: bool) -> None:
+        size = bisect_right(_PATH_BOUNDS, prob)
+        self._came_true[size] = self._came_true[size] * _PATH_DECAY + came_true
+        self._expected[size] = self._expected[size] * _PATH_DECAY + prob
+
+    def _corrected(self, prob: float) -> float:
+        size = bisect_right(_PATH_BOUNDS, prob)
+        return min(1.0, prob * self._came_true[size] / self._expected[size])
+
+
+class PlaceRates:
+    """How often the node at each place of a draft is accepted."""
+
+    def __init__(self) -> None:
+        self._counts: list[tuple[float, float]] = []  # per place, hits and tries
+
+    def gains(self, most: int) -> list[float]:
+        """Return the accepted tokens to expect when 0, 1, ..., `most` nodes are asked for."""
+        rates, before = [], _FIRST_PLACE / _NEXT_PLACE
+        for place in range(most):
+            hits, tries = self._counts[place] if place < len(self._counts) else (0.0, 0.0)
+            prior = before * _NEXT_PLACE
+            before = (hits + _PLACE_PRIOR * prior) / (tries + _PLACE_PRIOR)
+            rates.append(before)
+        return [0.0, *accumulate(rates)]
+
+    def learn(self, asked: int, path: Sequence[int]) -> None:
+        """Learn which of the nodes asked for were accepted; one not drafted counts as rejected.
+
+        Args:
+            asked: Number of nodes asked for.
+            path: Indices of the accepted nodes, the root's 0 among them or not.
+        """
+        self._counts += [(0.0, 0.0)] * (asked - len(self._counts))
+        for place in range(asked):
+            hits, tries = self._counts[place]
+            is_hit = place + 1 in path
+            self._counts[place] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1

@@ -1,0 +1,102 @@
+"""What the engine asks of a budget, and the simplest one: as many nodes as are allowed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from mlxspec.draft import Draft, RoundOutcome
+
+Measure = Callable[[], Mapping[int, float]]
+"""Times forwards of the target, in about a second: milliseconds by number of rows, 1 among them."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a round took.
+
+    Attributes:
+        asked: Nodes asked of the drafter; 0 where it was left alone.
+        rows: Rows of the forward, the root and any padding included.
+        draft_ms: Milliseconds until the draft was handed over; a lazy one is not computed then.
+        target_ms: Milliseconds from there to the end of the round.
+    """
+
+    asked: int
+    rows: int
+    draft_ms: float
+    target_ms: float
+
+
+class Budget(Protocol):
+    """Decides how many nodes are drafted and verified in each round.
+
+    Attributes:
+        looks_ahead: Whether the engine may start a plain round before the token of the one before
+            is read.
+    """
+
+    looks_ahead: bool
+
+    def begin(
+        self, drafter: str, temperature: float, context: int, measure: Measure | None
+    ) -> None:
+        """Begin a reply.
+
+        Args:
+            drafter: Name of the drafter.
+            temperature: Of the law: how often drafts are accepted depends on it.
+            context: Tokens in the cache.
+            measure: Called where nothing is known of the costs here; None where that would take
+                too long for so short a reply.
+        """
+
+    def know(self, context: int, ms: Mapping[int, float]) -> None:
+        """Take milliseconds by number of rows, of which 1 is one, that were measured at leisure."""
+
+    def ask(self, limit: int) -> int:
+        """Return how many nodes, `limit` at most, to ask of the drafter in the next round.
+
+        Called once a round; where the drafter was left alone in the round before, perhaps before
+        that one is learned.
+        """
+
+    def cut(self, draft: Draft) -> Draft:
+        """Return what of a draft is worth verifying."""
+
+    def rows(self, n_nodes: int) -> int:
+        """Return the number of rows, `n_nodes` at least, that such a tree is verified with."""
+
+    def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
+        """Take note of a finished round."""
+
+    def end(self) -> None:
+        """Take note that the reply is over."""
+
+
+class FixedBudget:
+    """Drafts and verifies as many nodes as are allowed, whatever that costs: for comparisons."""
+
+    looks_ahead = False
+
+    def begin(
+        self, drafter: str, temperature: float, context: int, measure: Measure | None
+    ) -> None:
+        """Measure nothing."""
+
+    def know(self, context: int, ms: Mapping[int, float]) -> None:
+        """Need no costs."""
+
+    def ask(self, limit: int) -> int:
+        return limit
+
+    def cut(self, draft: Draft) -> Draft:
+        return draft
+
+    def rows(self, n_nodes: int) -> int:
+        return n_nodes
+
+    def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
+        """Learn nothing."""
+
+    def end(self) -> None:
+        """Keep nothing."""

@@ -1,0 +1,168 @@
+"""The budget that measures: costs from clocks, acceptance from verdicts, drafts where they pay.
+
+Where the drafter knows its probabilities on the host, it grows its tree first and the best
+beginning of it is verified. Where the device drafts, the number is chosen before, from what was
+accepted so far: nothing waits for the device, and no sample is looked at. Where nothing pays, the
+drafter is left alone. Probes, of such a drafter and of numbers of rows that were not used for long,
+may lose a hundredth of the time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mlxspec.backend import values
+from mlxspec.budget.acceptance import PathRates, PlaceRates
+from mlxspec.budget.base import Measure, Spent
+from mlxspec.budget.best import best_count, loss_of
+from mlxspec.budget.drafting import DraftCost
+from mlxspec.budget.staircase import CostBook, Staircase
+from mlxspec.draft import Draft, RoundOutcome
+
+_PROBED = 0.01  # of the time may be lost with probes
+_MAX_SAVED_UP = 8.0  # plain rounds that the allowance for probes may grow to
+_RATE = 0.1
+_FIRST_ASKED = 4  # nodes, until it is known what they cost
+
+
+@dataclass
+class _Experience:
+    """What was learned of one drafter at one temperature.
+
+    Attributes:
+        is_grown: Whether its drafts come with path probabilities; None before the first.
+        paths: Corrects these.
+        places: Where there are none, how often each place is accepted.
+        draft_cost: Of a draft on the device.
+        draft_ms: Mean milliseconds of a draft on the host.
+        saved_ms: Mean milliseconds that asking the drafter saved a round.
+    """
+
+    is_grown: bool | None = None
+    paths: PathRates = field(default_factory=PathRates)
+    places: PlaceRates = field(default_factory=PlaceRates)
+    draft_cost: DraftCost = field(default_factory=DraftCost)
+    draft_ms: float = 0.0
+    saved_ms: float = 0.0
+
+
+class MeasuredBudget:
+    """Takes the number of nodes that promises the most tokens per second.
+
+    Attributes:
+        costs: What forwards of the target cost.
+    """
+
+    looks_ahead = True
+
+    def __init__(
+        self, costs: CostBook | None = None, keep: Callable[[CostBook], None] = lambda costs: None
+    ) -> None:
+        """Begin with what is known of the costs.
+
+        Args:
+            costs: Left out, nothing: they are measured at the first reply.
+            keep: Called with them when a reply is over.
+        """
+        self.costs = CostBook() if costs is None else costs
+        self._keep = keep
+        self._learned: dict[tuple[str, float], _Experience] = {}
+        self._now = _Experience()
+        self._stairs: Staircase | None = None
+        self._context = 0
+        self._allowance_ms = 0.0
+        self._grown: Draft | None = None  # before it was cut
+
+    def begin(
+        self, drafter: str, temperature: float, context: int, measure: Measure | None
+    ) -> None:
+        key = drafter, round(temperature, 1)
+        self._now = self._learned.setdefault(key, _Experience())
+        if measure is not None and not self.costs.knows(context):
+            self.costs.add(context, Staircase(measure()))
+        self._stairs, self._context = self.costs.at(context), context
+        self._grown = None
+
+    def know(self, context: int, ms: Mapping[int, float]) -> None:
+        known = self.costs.at(context)
+        self.costs.add(context, Staircase({**(known.ms if known else {}), **ms}))
+
+    def ask(self, limit: int) -> int:
+        now, stairs = self._now, self._stairs
+        if stairs is None or not limit:
+            return limit
+        if now.is_grown:
+            return limit if self._affords(-now.saved_ms) else 0
+        gains = now.places.gains(limit)
+        ms = [now.draft_cost.at(n) + stairs.cost(1 + n) for n in range(limit + 1)]
+        count = best_count(gains, ms)
+        if not now.draft_cost.is_known:
+            return min(count, _FIRST_ASKED)
+        wider = min(2 * count + 1, limit) if count else 1 + best_count(gains[1:], ms[1:])
+        return wider if self._affords(loss_of(wider, gains, ms, count)) else count
+
+    def cut(self, draft: Draft) -> Draft:
+        now, probs = self._now, draft.path_probs
+        now.is_grown = probs is not None
+        self._grown = draft
+        if self._stairs is None or not probs:
+            return draft
+        gains = now.paths.gains(probs)
+        ms = [now.draft_ms + self._stairs.cost(1 + n) for n in range(len(gains))]
+        count = best_count(gains, ms)
+        losses = {
+            width - 1: loss_of(width - 1, gains, ms, count)
+            for width in self._stairs.stale(len(gains))
+        }
+        if losses:  # a wrong cost would never be seen where it keeps its width from use
+            other = min(losses, key=losses.__getitem__)
+            count = other if self._affords(losses[other]) else count
+        return draft.first(count)
+
+    def rows(self, n_nodes: int) -> int:
+        return self._stairs.padded(n_nodes) if self._stairs else n_nodes
+
+    def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
+        stairs, grown = self._stairs, self._grown
+        self._grown = None
+        if stairs is None:
+            return
+        if not spent.asked:
+            stairs.observe(spent.rows, spent.target_ms)
+        elif grown is not None and grown.path_probs is not None:
+            self._learn_grown(grown, outcome, spent, stairs)
+        else:
+            self._learn_lazy(outcome, spent, stairs)
+        earned = _PROBED * (spent.draft_ms + spent.target_ms)
+        self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * stairs.cost(1))
+        self._context += len(outcome.path)
+        self._stairs = self.costs.at(self._context)
+
+    def end(self) -> None:
+        self._keep(self.costs)
+
+    def _affords(self, loss_ms: float) -> bool:
+        """Pay for a loss out of what probes are allowed; a gain costs nothing."""
+        if loss_ms > self._allowance_ms:
+            return False
+        self._allowance_ms -= max(loss_ms, 0.0)
+        return True
+
+    def _learn_grown(
+        self, grown: Draft, outcome: RoundOutcome, spent: Spent, stairs: Staircase
+    ) -> None:
+        now, emitted = self._now, [*outcome.accepted, outcome.bonus_token]
+        assert grown.path_probs is not None
+        stairs.observe(spent.rows, spent.target_ms)
+        now.draft_ms += _RATE * (spent.draft_ms - now.draft_ms)
+        tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
+        now.paths.learn(tokens, parents, grown.path_probs, emitted, len(outcome.tokens))
+        ms = now.draft_ms + stairs.cost(spent.rows)
+        now.saved_ms += _RATE * (len(emitted) * stairs.cost(1) - ms - now.saved_ms)
+
+    def _learn_lazy(self, outcome: RoundOutcome, spent: Spent, stairs: Staircase) -> None:
+        now = self._now
+        ms, forward_ms = spent.draft_ms + spent.target_ms, stairs.raw(spent.rows)
+        if ms < forward_ms:  # both together took less than one was thought to
+            stairs.observe(spent.rows, ms)
+        now.draft_cost.observe(spent.asked, ms - forward_ms)
+        now.places.learn(spent.asked, outcome.path)

@@ -1,0 +1,159 @@
+"""What a forward costs by its number of rows: measured, then followed while rounds go by.
+
+Kernels handle rows in blocks, so the cost is a staircase, and beside a block's edge it may fall:
+twelve rows can take longer than sixteen. Between two widths that were timed nothing is known but
+that the wider one's cost can be had by padding. So a width that was never timed is taken to lie on
+the line between its neighbours, and is padded to a timed one unless it seems clearly cheaper.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+_RATE = 0.2  # of one round's time in the mean
+_SHARED = 0.5  # of a change, in logarithms: other programs slow down all widths alike
+_WINDOW = 9
+_LATEST = 64  # rounds after which a time is no longer sure
+_ENOUGH = 5  # times from which an outlier can be told
+_MAX_DEVIATIONS = 3 * 1.4826  # median absolute deviations: three standard deviations
+_LEAST_DEVIATION = 0.02
+_UNTIMED = 1.05  # what an untimed width may cost more than it seems
+_SMALLEST_CONTEXT = 1024
+
+
+class Staircase:
+    """Milliseconds of a forward by number of rows, for contexts of about one length.
+
+    Attributes:
+        ms: Milliseconds by width, for the widths that were timed; 1 is among them.
+    """
+
+    def __init__(self, ms: Mapping[int, float]) -> None:
+        """Begin with measured widths.
+
+        Raises:
+            ValueError: The width 1 is missing, or a time is not more than 0.
+        """
+        if 1 not in ms or not all(width > 0 and time > 0 for width, time in ms.items()):
+            raise ValueError(
+                f"a cost needs times of more than 0 ms, of one row too; got {dict(ms)}"
+            )
+        self.ms = dict(sorted(ms.items()))
+        self._recent: dict[int, deque[float]] = {}
+        self._num_observed = 0
+        self._last_observed: dict[int, int] = {}
+
+    def raw(self, width: int) -> float:
+        """Return the milliseconds of exactly so many rows, estimated where they were not timed."""
+        if width in self.ms:
+            return self.ms[width]
+        widths = list(self.ms)
+        place = bisect_left(widths, width)
+        if place < len(widths):
+            below, above = widths[place - 1], widths[place]
+            share = (width - below) / (above - below)
+            return self.ms[below] + share * (self.ms[above] - self.ms[below])
+        last = widths[-1]
+        if last == 1:  # worth finding out, with two rows
+            return self.ms[1] * (_UNTIMED if width == 2 else width)
+        slope = (self.ms[last] - self.ms[widths[-2]]) / (last - widths[-2])
+        return self.ms[last] + max(slope, 0.0) * (width - last)
+
+    def padded(self, width: int) -> int:
+        """Return the cheapest way to verify so many rows: the width itself or a timed wider one.
+
+        One row is never padded.
+        """
+        if width == 1:
+            return 1
+        wider = [timed for timed in self.ms if timed > width]
+        best = min(wider, key=self.ms.__getitem__, default=width)
+        own = self.raw(width) * (1.0 if width in self.ms else _UNTIMED)
+        return best if best in self.ms and self.ms[best] < own else width
+
+    def cost(self, width: int) -> float:
+        """Return the milliseconds of verifying so many rows, padded where that is cheaper."""
+        return self.raw(self.padded(width))
+
+    def stale(self, most: int) -> list[int]:
+        """Return the widths up to `most` that were timed, but not in one of the latest rounds.
+
+        Those that are padded are passed over: no round has just so many rows.
+        """
+        since = self._num_observed - _LATEST
+        timed = [width for width in self.ms if width <= most and self.padded(width) == width]
+        return [width for width in timed if self._last_observed.get(width, since) <= since]
+
+    def observe(self, width: int, ms: float) -> None:
+        """Follow the time of a real round; one far from the latest of its width is left out."""
+        self._num_observed += 1
+        self._last_observed[width] = self._num_observed
+        recent = self._recent.setdefault(width, deque(maxlen=_WINDOW))
+        is_usual = _is_usual(ms, recent)
+        recent.append(ms)
+        if not is_usual:
+            return
+        known = self.raw(width)
+        change = 1.0 + _RATE * (ms - known) / known
+        if width not in self.ms:
+            self.ms = dict(sorted({**self.ms, width: known}.items()))
+        for other in self.ms:
+            self.ms[other] *= change if other == width else change**_SHARED
+
+
+class CostBook:
+    """A staircase for every power of two of context: attention grows with it.
+
+    Attributes:
+        stairs: By number of the bucket, 0 for contexts below 1024 tokens.
+    """
+
+    def __init__(self) -> None:
+        self.stairs: dict[int, Staircase] = {}
+
+    @staticmethod
+    def bucket(context: int) -> int:
+        """Return the bucket of a number of tokens."""
+        return (context // _SMALLEST_CONTEXT).bit_length()
+
+    def knows(self, context: int) -> bool:
+        """Return whether something is known of contexts of about this length."""
+        return self.bucket(context) in self.stairs
+
+    def add(self, context: int, stairs: Staircase) -> None:
+        """Take a staircase for contexts of about this length."""
+        self.stairs[self.bucket(context)] = stairs
+
+    def at(self, context: int) -> Staircase | None:
+        """Return the staircase of a context; that of the nearest bucket begins a new one."""
+        bucket = self.bucket(context)
+        if bucket not in self.stairs and self.stairs:
+            nearest = min(self.stairs, key=lambda other: abs(other - bucket))
+            self.stairs[bucket] = Staircase(self.stairs[nearest].ms)
+        return self.stairs.get(bucket)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the milliseconds ready for JSON."""
+        return {
+            str(bucket): {str(width): round(ms, 4) for width, ms in stairs.ms.items()}
+            for bucket, stairs in self.stairs.items()
+        }
+
+    def read(self, kept: Mapping[str, Any]) -> None:
+        """Take over what `as_dict` returned; anything else is passed over."""
+        for bucket, times in kept.items():
+            try:
+                ms = {int(width): float(time) for width, time in times.items()}
+                self.stairs[int(bucket)] = Staircase(ms)
+            except (AttributeError, TypeError, ValueError):
+                continue
+
+
+def _is_usual(ms: float, recent: deque[float]) -> bool:
+    if len(recent) < _ENOUGH:
+        return True
+    middle = median(recent)
+    deviation = median(abs(time - middle) for time in recent)
+    return abs(ms - middle) <= _MAX_DEVIATIONS * max(deviation, _LEAST_DEVIATION * middle)

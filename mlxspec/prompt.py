@@ -1,0 +1,33 @@
+"""What a prompt must be, checked before anything is read."""
+
+from collections.abc import Sequence
+
+from mlxspec.errors import ContextLengthError
+
+
+def check_prompt(
+    tokens: Sequence[int], vocab_size: int, context_length: int | None, name: str
+) -> None:
+    """Raise where a model cannot take a prompt.
+
+    Args:
+        tokens: The prompt.
+        vocab_size: Tokens that the model knows.
+        context_length: Tokens that fit; None without a limit.
+        name: Of the model.
+
+    Raises:
+        ValueError: The prompt is empty or holds a token outside the vocabulary.
+        ContextLengthError: It is longer than the context.
+    """
+    if not tokens:
+        raise ValueError("the prompt is empty: give at least one token")
+    if context_length is not None and len(tokens) > context_length:
+        raise ContextLengthError(
+            f"the prompt has {len(tokens)} tokens; {name or 'the model'} takes {context_length}: "
+            "shorten it, or use a rotating cache (max_kv_size)",
+            context_length,
+        )
+    bad = [token for token in tokens if not 0 <= token < vocab_size]
+    if bad:
+        raise ValueError(f"token {bad[0]} is not in the vocabulary of 0 to {vocab_size - 1}")

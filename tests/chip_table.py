@@ -1,0 +1,84 @@
+"""What the budget would choose on Apple's chips: `python -m tests.chip_table` prints the table.
+
+The curves are published times of the verification of M rows over that of one row, for 4-bit
+weights; nobody measured them for this project, and most are of single matrix products. On M1 and
+M2 the kernel reads the weights once per row, so M rows cost M times one. Between the widths that
+were published the staircase interpolates as it does on any machine; beyond them none is chosen.
+"""
+
+from itertools import accumulate, repeat
+from operator import mul
+
+from mlxspec.budget import CostBook, MeasuredBudget, Staircase, best_count
+from mlxspec.drafters.growth import grow
+
+CHIPS = {  # forwards of one row, by rows
+    "M1, M2 (weights read per row)": {rows: float(rows) for rows in range(1, 33)},
+    "M3 Ultra (mlx #4265)": {1: 1.0, 4: 1.0, 6: 1.28, 8: 1.57},
+    "M4 Pro (mlx #3839)": {1: 1.0, 2: 1.03, 3: 1.22, 4: 1.47, 6: 2.07, 8: 2.69},
+    "M5 Max (mlx #3791)": {1: 1.0, 3: 1.12, 5: 1.48, 8: 2.25, 12: 3.2},
+}
+STEP = 0.1  # of a forward of one row: a draft model a tenth as large, per token
+
+
+class Fan:
+    """A place after which the same few probabilities always follow."""
+
+    def __init__(self, *probs):
+        self.probs = probs
+
+    def next_probs(self):
+        return dict(enumerate(self.probs, 1))
+
+    def source_of(self, token):
+        return "fan"
+
+    def child(self, token):
+        return self
+
+
+TEXTS = {
+    "chain 60 %": Fan(0.6),
+    "chain 80 %": Fan(0.8),
+    "copy 98 %": Fan(0.98),
+    "tree 50/15/8": Fan(0.5, 0.15, 0.08),
+}
+
+
+def chosen(curve, cursor):
+    """Rows that the budget verifies of a draft that costs nothing, and the speed-up expected."""
+    costs = CostBook()
+    costs.add(0, Staircase(curve))
+    budget = MeasuredBudget(costs)
+    budget.begin("fan", 0.0, 0, None)
+    draft = budget.cut(grow(0, cursor, max(curve) - 1))
+    nodes = draft.tree.n_nodes - 1
+    return nodes + 1, (1 + sum(draft.path_probs[:nodes])) / Staircase(curve).cost(nodes + 1)
+
+
+def chosen_chain(curve, prob):
+    """The same for a draft model whose every token costs time and is right with a probability."""
+    stairs = Staircase(curve)
+    most = max(curve) - 1
+    gains = [0.0, *accumulate(accumulate(repeat(prob, most), mul))]
+    ms = [STEP * n + stairs.cost(1 + n) for n in range(most + 1)]
+    n = best_count(gains, ms)
+    return n + 1, (1 + gains[n]) / ms[n]
+
+
+def table():
+    """Rows and expected speed-up by chip and text."""
+    return {
+        chip: {name: chosen(curve, cursor) for name, cursor in TEXTS.items()}
+        | {"draft model 80 %": chosen_chain(curve, 0.8)}
+        for chip, curve in CHIPS.items()
+    }
+
+
+if __name__ == "__main__":
+    for chip, row in table().items():
+        print(
+            f"{chip:32}",
+            *(f"{name}: {n} rows {up:.2f}x" for name, (n, up) in row.items()),
+            sep="  ",
+        )

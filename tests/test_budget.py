@@ -1,0 +1,332 @@
+"""The budget: the best number of nodes, the staircase under it, and what it learns."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxspec.budget import (
+    CostBook,
+    FixedBudget,
+    MeasuredBudget,
+    Spent,
+    Staircase,
+    best_count,
+)
+from mlxspec.budget.acceptance import PathRates, PlaceRates
+from mlxspec.budget.drafting import DraftCost
+from mlxspec.draft import Draft, RoundOutcome
+from tests.chip_table import table
+
+EDGE = {1: 50.0, 2: 58.0, 4: 78.0, 8: 82.0, 12: 130.0, 16: 78.0, 24: 140.0, 32: 122.0}
+LINEAR = {width: 50.0 * width for width in (1, 2, 4, 8, 16, 32)}
+times = st.dictionaries(st.integers(2, 40), st.floats(1, 1e3), max_size=8).map(
+    lambda ms: {1: 10.0, **ms}
+)
+
+
+def budget_of(ms):
+    costs = CostBook()
+    costs.add(0, Staircase(ms))
+    return MeasuredBudget(costs)
+
+
+def begun(ms, drafter="d"):
+    budget = budget_of(ms)
+    budget.begin(drafter, 0.0, 0, None)
+    return budget
+
+
+def chain(prob, count):
+    probs = [prob**depth for depth in range(1, count + 1)]
+    tokens, parents = list(range(count + 1)), list(range(-1, count))
+    return Draft.from_lists(tokens, parents, ["d"] * count, [prob] * count, probs)
+
+
+# ---- the choice ------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 100)), min_size=1, max_size=40))
+def test_the_best_number_is_that_of_trying_all(nodes):
+    gains, total = [0.0], 0.0
+    for prob, _ in nodes[1:]:
+        total += prob
+        gains.append(total)
+    ms = [cost for _, cost in nodes]
+    best, best_speed = 0, 0.0
+    for n, (gain, cost) in enumerate(zip(gains, ms, strict=True)):
+        if (1 + gain) / cost > best_speed:
+            best, best_speed = n, (1 + gain) / cost
+    assert best_count(gains, ms) == best
+
+
+@pytest.mark.parametrize(("prob", "rows"), [(0.98, 32), (0.9, 16), (0.1, 1)])
+def test_the_edges_of_the_staircase_are_seen(prob, rows):
+    """Twelve rows cost more than sixteen here, and each step up to eight promises too little."""
+    assert begun(EDGE).cut(chain(prob, 31)).tree.n_nodes == rows
+
+
+def test_a_step_that_one_node_does_not_pay_is_taken_for_many():
+    assert best_count([0.0, 0.8, 1.5, 2.0], [50.0, 110.0, 110.0, 110.0]) == 3
+
+
+def test_nothing_is_drafted_where_every_row_costs_a_forward():
+    budget = begun(LINEAR)
+    assert budget.cut(chain(0.97, 31)).tree.n_nodes == 1
+    budget.learn(outcome(0, 1), Spent(31, 1, 0.0, 50.0))
+
+
+@given(times, st.floats(0.01, 0.999), st.integers(0, 20), st.integers(0, 40))
+def test_no_more_nodes_than_there_are_and_no_more_than_allowed(ms, prob, count, limit):
+    budget = begun(ms)
+    assert 0 <= budget.ask(limit) <= limit
+    cut = budget.cut(chain(prob, count))
+    assert cut.tree.n_nodes <= count + 1
+    assert len(cut.sources) == len(cut.path_probs) == cut.tree.n_nodes - 1
+
+
+def test_a_cut_draft_is_the_beginning_of_it():
+    draft = Draft.from_lists([9, 1, 2, 3], [-1, 0, 0, 1], "abc", [0.5, 0.25, 0.5], [0.5, 0.3, 0.2])
+    cut = draft.first(2)
+    assert (cut.tree.tokens.tolist(), cut.tree.parents.tolist()) == ([9, 1, 2], [-1, 0, 0])
+    assert (cut.sources, cut.node_probs.tolist()) == (("a", "b"), [0.5, 0.25])
+    assert cut.path_probs == [0.5, 0.3]
+
+
+def test_a_fixed_budget_takes_what_is_allowed():
+    draft = chain(0.1, 5)
+    budget = FixedBudget()
+    assert (budget.ask(7), budget.cut(draft), budget.rows(6)) == (7, draft, 6)
+
+
+def test_on_the_chips_of_apple_widths_are_small_and_grow_with_the_generation():
+    rows = {chip[:2]: {text: n for text, (n, _) in row.items()} for chip, row in table().items()}
+    assert set(rows["M1"].values()) == {1}
+    assert 4 <= rows["M3"]["chain 80 %"] <= 8
+    assert 3 <= rows["M4"]["chain 80 %"] <= 8
+    assert 3 <= rows["M5"]["chain 80 %"] <= 8
+    assert rows["M5"]["copy 98 %"] > rows["M5"]["chain 80 %"] > rows["M5"]["tree 50/15/8"] > 1
+    speedups = [up for row in table().values() for _, up in row.values()]
+    assert min(speedups) >= 1
+
+
+# ---- the staircase ---------------------------------------------------------------------------
+
+
+@given(times, st.integers(1, 60))
+def test_padding_is_to_no_fewer_rows_and_costs_no_more(ms, width):
+    stairs = Staircase(ms)
+    assert stairs.padded(width) >= width
+    assert stairs.cost(width) <= stairs.raw(width) * 1.1 + 1e-9
+    assert stairs.padded(1) == 1
+
+
+def test_rows_are_padded_where_more_of_them_cost_less():
+    stairs = Staircase(EDGE)
+    assert [stairs.padded(width) for width in (8, 12, 13, 24, 25)] == [16, 16, 16, 32, 32]
+    linear = Staircase(LINEAR)
+    assert [linear.padded(width) for width in range(2, 15)] == list(range(2, 15))
+
+
+def test_a_width_that_was_never_timed_lies_on_the_line_between_its_neighbours():
+    stairs = Staircase({1: 10.0, 3: 20.0, 5: 30.0})
+    assert [stairs.raw(width) for width in (1, 2, 4, 5, 7)] == [10, 15, 25, 30, 40]
+
+
+def test_where_one_row_alone_was_timed_two_are_worth_a_try():
+    stairs = Staircase({1: 10.0})
+    assert stairs.raw(2) < 15
+    assert stairs.raw(8) == 80
+
+
+def test_a_lasting_change_is_followed_and_one_odd_round_is_not():
+    stairs = Staircase({1: 10.0, 4: 20.0})
+    for _ in range(9):
+        stairs.observe(4, 20.0)
+    stairs.observe(4, 500.0)
+    assert stairs.ms[4] == pytest.approx(20.0)
+    for _ in range(40):
+        stairs.observe(4, 30.0)
+    assert stairs.ms[4] == pytest.approx(30.0, rel=0.02)
+
+
+def test_a_width_that_real_rounds_have_is_known_from_then_on():
+    stairs = Staircase({1: 10.0, 8: 80.0})
+    stairs.observe(4, 40.0)
+    assert list(stairs.ms) == [1, 4, 8]
+
+
+@pytest.mark.parametrize("bad", [{}, {2: 1.0}, {1: 0.0}, {1: 1.0, 2: -1.0}])
+def test_a_staircase_needs_the_time_of_one_row(bad):
+    with pytest.raises(ValueError, match="of one row"):
+        Staircase(bad)
+
+
+def test_what_was_measured_is_kept_by_context():
+    costs = CostBook()
+    costs.add(100, Staircase({1: 10.0, 2: 15.0}))
+    costs.add(5000, Staircase({1: 20.0}))
+    again = CostBook()
+    again.read(costs.as_dict())
+    assert again.at(1000).ms == {1: 10.0, 2: 15.0}
+    assert again.at(4096).ms == {1: 20.0}
+    assert not again.knows(2000)
+    assert again.at(1 << 20).ms == {1: 20.0}  # the nearest
+
+
+def test_what_was_measured_at_leisure_takes_the_place_of_what_was_known():
+    budget = begun({1: 10.0, 2: 90.0, 3: 30.0})
+    budget.know(0, {1: 20.0, 2: 21.0})
+    assert budget.costs.at(0).ms == {1: 20.0, 2: 21.0, 3: 30.0}
+
+
+@pytest.mark.parametrize("junk", [{"x": {"1": 2}}, {"0": 3}, {"0": {"a": 1}}, {"0": {"2": 1.0}}])
+def test_what_cannot_be_read_is_measured_again(junk):
+    costs = CostBook()
+    costs.read(junk)
+    assert costs.at(0) is None
+
+
+# ---- what is learned -------------------------------------------------------------------------
+
+
+def test_of_nodes_that_were_not_verified_the_children_of_those_that_were_tell_something():
+    r"""0 - 1 - 3 - 5 with 2 below 0 and 4 below 1; node 1 was verified alone, and accepted.
+
+    The text goes on with 7, 8: nodes 1 and 3. Of node 5 nothing is known then.
+    """
+    rates = PathRates()
+    seen = []
+    rates._record = lambda prob, came_true: seen.append((prob, came_true))
+    probs = [0.9, 0.8, 0.7, 0.6, 0.5]
+    rates.learn([5, 7, 6, 8, 9, 7], [-1, 0, 0, 1, 1, 3], probs, [7, 8], 2)
+    assert seen == [(0.9, True), (0.8, False), (0.7, True), (0.6, False)]
+
+
+def test_path_probabilities_that_promise_too_much_are_corrected():
+    rates = PathRates()
+    for number in range(400):
+        rates.learn([0, 1], [-1, 0], [0.6], [1 if number % 5 == 0 else 2], 1)
+    assert rates.gains([0.6])[1] == pytest.approx(0.2, abs=0.08)
+    assert rates.gains([0.97])[1] == pytest.approx(0.97)
+
+
+def test_places_are_counted_as_rounds_accept_them():
+    rates = PlaceRates()
+    for number in range(400):
+        rates.learn(3, [0, 1, 2] if number % 2 else [0])
+    first, second, third = (b - a for a, b in zip(rates.gains(3), rates.gains(3)[1:], strict=False))
+    assert (first, second) == (pytest.approx(0.5, abs=0.06), pytest.approx(0.5, abs=0.06))
+    assert third < 0.05
+
+
+def test_the_cost_of_drafting_is_a_line_of_the_nodes():
+    cost = DraftCost()
+    assert cost.at(5) == 0
+    cost.observe(4, 1e6)  # the first compiles
+    for _ in range(60):
+        for asked in (2, 4, 8):
+            cost.observe(asked, 3.0 + 2.0 * asked)
+    assert cost.at(6) == pytest.approx(15.0, rel=0.05)
+    assert cost.at(0) == 0
+
+
+# ---- never much slower than plain ------------------------------------------------------------
+
+
+def outcome(right, count):
+    """Of a chain of `count` nodes: the text goes on as in its first `right` nodes, or longer."""
+    kept = min(right, count)
+    bonus = kept + 1 if right > kept else -1
+    return RoundOutcome(
+        list(range(count + 1)), list(range(-1, count)), list(range(kept + 1)), bonus
+    )
+
+
+def num_right(rng, hit):
+    return next(depth for depth in itertools.count() if rng.random() > hit)
+
+
+def play(budget, cost, hit, *, claimed=None, step=0.0, host=0.0, rounds=1200, limit=15):
+    """Milliseconds and tokens of made-up rounds of chains.
+
+    Args:
+        cost: Milliseconds by rows.
+        hit: Probability that a node is accepted after its parent.
+        claimed: What the drafter says it is; None for one that says nothing.
+        step: Milliseconds of a node on the device.
+        host: Milliseconds of any draft on the host.
+    """
+    rng = random.Random(1)
+    stairs, ms, tokens = Staircase(cost), 0.0, 0
+    budget.begin("d", 0.0, 0, None)
+    for _ in range(rounds):
+        asked = budget.ask(limit)
+        draft = Draft.empty(0)
+        if asked:
+            full = chain(claimed or 0.5, asked)
+            draft = budget.cut(full if claimed else Draft(full.tree, full.sources))
+        n = draft.tree.n_nodes - 1
+        right = num_right(rng, hit)
+        rows = budget.rows(n + 1)
+        draft_ms = host if asked else 0.0
+        target_ms = stairs.raw(rows) + step * n
+        budget.learn(outcome(right, n), Spent(asked, rows, draft_ms, target_ms))
+        ms += draft_ms + target_ms
+        tokens += min(right, n) + 1
+    return ms, tokens
+
+
+def speed_up(budget, cost, hit, **world):
+    ms, tokens = play(budget, cost, hit, **world)
+    return tokens * cost[1] / ms
+
+
+WORLDS = {
+    "lazy": {"step": 4.0},
+    "lazy and dear": {"step": 40.0},
+    "host": {"claimed": 0.7, "host": 1.0},
+    "host and boastful": {"claimed": 0.95, "host": 1.0},
+    "host and dear": {"claimed": 0.3, "host": 20.0},
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("hit", [0.02, 0.3])
+@pytest.mark.parametrize("cost", [EDGE, LINEAR], ids=["edge", "linear"])
+def test_a_drafter_that_does_not_pay_costs_next_to_nothing(cost, hit, world):
+    assert speed_up(budget_of(cost), cost, hit, **WORLDS[world]) > 0.97
+
+
+@pytest.mark.parametrize("world", ["lazy", "host", "host and boastful"])
+@pytest.mark.parametrize("hit", [0.7, 0.95])
+def test_a_drafter_that_pays_is_used_as_well_as_at_the_best_fixed_number(hit, world):
+    settings = WORLDS[world]
+    fixed = max(speed_up(FixedBudget(), EDGE, hit, limit=n, **settings) for n in range(16))
+    assert speed_up(budget_of(EDGE), EDGE, hit, **settings) > 0.95 * fixed
+
+
+@pytest.mark.parametrize("world", ["lazy", "host"])
+def test_a_drafter_that_gets_better_is_found_out(world):
+    budget = budget_of(EDGE)
+    play(budget, EDGE, 0.02, **WORLDS[world])
+    assert speed_up(budget, EDGE, 0.95, **WORLDS[world]) > 2
+
+
+def test_a_cost_that_was_measured_too_high_is_found_out():
+    busy = {width: ms * (8 if width > 1 else 1) for width, ms in EDGE.items()}
+    budget = budget_of(busy)
+    true = Staircase(EDGE)
+    rng = random.Random(2)
+    budget.begin("d", 0.0, 0, None)
+    widths = []
+    for _ in range(600):
+        draft = budget.cut(chain(0.95, budget.ask(15)))
+        n = draft.tree.n_nodes - 1
+        rows = budget.rows(n + 1)
+        budget.learn(outcome(num_right(rng, 0.95), n), Spent(15, rows, 0.0, true.raw(rows)))
+        widths.append(rows)
+    assert widths[0] == 1
+    assert sum(width == 16 for width in widths[-100:]) > 60

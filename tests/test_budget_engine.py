@@ -1,0 +1,287 @@
+"""The engine with a budget that cuts, pads, skips rounds and looks ahead: nobody may notice."""
+
+import itertools
+import random
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.budget import FixedBudget, MeasuredBudget
+from mlxspec.cost import quick_costs
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.table import TableDrafter
+from mlxspec.events import DraftVerified, PlainDecoded
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
+from tests.adversaries import AlwaysRight, RandomTrees, UniformChain
+from tests.row_count import RowCount
+from tests.tiny import emitted, make_engine, tiny_model
+from tests.tiny_heads_eagle import eagle3_drafter
+from tests.truth import Target
+
+MODEL = tiny_model()
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+TRUTHS = {kind: Target(MODEL, kind).greedy(PROMPT, 40) for kind in ("full", "rotating", "int8")}
+REPLY = TRUTHS["full"]
+FULL = PROMPT + REPLY
+DRAFTERS = {
+    "none": lambda target: NoDrafter(),
+    "always right": lambda target: AlwaysRight(FULL),
+    "random trees": lambda target: RandomTrees(24),
+    "pool": lambda target: PoolDrafter([SuffixDrafter(), TableDrafter()]),
+    "model": lambda target: DraftModelDrafter(Decoder(tiny_model(seed=6)), 24),
+    "eagle3": eagle3_drafter,
+}
+each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
+
+
+class AnyBudget(FixedBudget):
+    """Asks, cuts and pads at random."""
+
+    looks_ahead = True
+
+    def begin(self, *setting):
+        self._random, self._rows = random.Random(7), {}
+        self.asked = []
+
+    def ask(self, limit):
+        self.asked.append(self._random.choice([0, 0, self._random.randint(0, limit)]))
+        return self.asked[-1]
+
+    def cut(self, draft):
+        if draft.path_probs is None:
+            return draft
+        return draft.first(self._random.randint(0, draft.tree.n_nodes - 1))
+
+    def rows(self, n_nodes):
+        return n_nodes if n_nodes == 1 else n_nodes + 3
+
+
+class Never(FixedBudget):
+    """Leaves the drafter alone."""
+
+    looks_ahead = True
+
+    def ask(self, limit):
+        return 0
+
+
+def engine_with(budget, drafter="none", kind="full"):
+    engine = make_engine(MODEL, NoDrafter(), kind)
+    engine.drafter = DRAFTERS[drafter](engine.target)
+    engine.budget = budget
+    return engine
+
+
+@each_drafter
+@pytest.mark.parametrize("kind", ["full", "rotating", "int8"])
+@pytest.mark.parametrize("budget", [AnyBudget, Never, MeasuredBudget])
+def test_the_greedy_tokens_do_not_depend_on_the_budget(budget, drafter, kind):
+    engine = engine_with(budget(), drafter, kind)
+    params = GenerationParams(max_tokens=24, num_draft_tokens=6)
+    for _ in range(2):
+        assert emitted(engine.generate(PROMPT, params)) == TRUTHS[kind][:24]
+
+
+@each_drafter
+def test_after_each_round_the_history_is_all_but_the_last_token(drafter):
+    engine = engine_with(AnyBudget(), drafter)
+    tokens = list(PROMPT)
+    for event in engine.generate(PROMPT, GenerationParams(max_tokens=24, num_draft_tokens=5)):
+        tokens += emitted([event])
+        if hasattr(event, "emit"):
+            assert list(engine.target.history) == tokens[:-1]
+    assert engine.target.cache.num_staged == 0
+
+
+@each_drafter
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_a_reply_left_anywhere_leaves_an_engine_that_replies_as_new(drafter, kind):
+    engine = engine_with(AnyBudget(), drafter, kind)
+    params = GenerationParams(max_tokens=16, num_draft_tokens=5)
+    for count in range(1, 7):
+        events = engine.generate(PROMPT, params)
+        for _ in zip(range(count), events, strict=False):
+            pass
+        events.close()
+        assert engine.target.cache.num_staged == 0
+    assert emitted(engine.generate(PROMPT, params)) == TRUTHS[kind][:16]
+
+
+@pytest.mark.parametrize("drafter", ["none", "pool", "eagle3"])
+def test_a_cancelled_reply_has_its_last_token_pending(drafter):
+    for rounds in range(5):
+        engine = engine_with(Never(), drafter)
+        left = iter([False] * (1 + rounds))
+        params = GenerationParams(max_tokens=30, num_draft_tokens=5)
+        events = engine.generate(PROMPT, params, should_stop=lambda it=left: next(it, True))
+        told = emitted(events)
+        assert told == REPLY[:rounds]
+        assert list(engine.target.history) == [*PROMPT, *told][:-1]
+        assert emitted(engine.generate([*PROMPT, *told], params)) == REPLY[rounds : rounds + 30]
+
+
+def test_an_error_while_a_round_is_ahead_leaves_an_engine_that_replies_as_new(monkeypatch):
+    engine = engine_with(Never())
+    events = engine.generate(PROMPT, GenerationParams(max_tokens=20))
+    list(itertools.islice(events, 5))
+    calls, wait = [], mx.eval
+    monkeypatch.setattr(mx, "eval", lambda *arrays: calls.append(wait(*arrays)) or raise_())
+    with pytest.raises(RuntimeError, match="no memory"):
+        list(events)
+    monkeypatch.undo()
+    assert emitted(engine.generate(PROMPT, GenerationParams(max_tokens=20))) == REPLY[:20]
+
+
+def raise_():
+    raise RuntimeError("no memory")
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_stop_token_ends_the_reply_though_the_next_round_has_begun(place):
+    engine = engine_with(Never())
+    engine.tokenizer.eos_token_ids = (REPLY[place],)
+    events = list(engine.generate(PROMPT, GenerationParams()))
+    first = REPLY.index(REPLY[place])
+    assert emitted(events) == REPLY[: first + 1]
+    assert list(engine.target.history) == [*PROMPT, *REPLY[:first]]
+
+
+def test_a_full_context_ends_the_reply():
+    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter())
+    engine.budget = Never()
+    events = list(engine.generate(PROMPT, GenerationParams()))
+    assert events[-1].reason == "context"
+    assert len(emitted(events)) == 16 - len(PROMPT) + 1
+
+
+# ---- one forward, one wait -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drafter", ["none", "pool", "model", "eagle3"])
+def test_a_round_waits_for_the_device_once(drafter, monkeypatch):
+    engine = engine_with(AnyBudget(), drafter)
+    waits, rounds = [], 0
+    monkeypatch.setattr(mx, "eval", lambda *arrays, wait=mx.eval: (waits.append(1), wait(*arrays)))
+    for event in engine.generate(PROMPT, GenerationParams(max_tokens=30, num_draft_tokens=5)):
+        if hasattr(event, "emit"):
+            rounds += 1
+            if rounds == 1:  # a draft model reads the prompt before
+                waits[:] = [1]
+    assert len(waits) == rounds > 5
+
+
+def test_plain_rounds_are_one_ahead_and_no_forward_is_lost_at_the_end():
+    engine = engine_with(Never(), "always right")
+    before = []
+    for event in engine.generate(PROMPT, GenerationParams(max_tokens=12)):
+        if isinstance(event, PlainDecoded):
+            before.append(engine.target.num_forwards - 1)
+    assert before == [*range(2, 13), 12]
+
+
+def test_rows_are_padded_and_no_event_knows_it():
+    class Padding(FixedBudget):
+        def rows(self, n_nodes):
+            return 16
+
+    engine = engine_with(Padding(), "always right")
+    with RowCount(2) as count:
+        events = list(engine.generate(PROMPT, GenerationParams(max_tokens=30, num_draft_tokens=5)))
+    verified = [event for event in events if isinstance(event, DraftVerified)]
+    assert emitted(events) == REPLY[:30]
+    assert all(event.rollback == 0 for event in verified)
+    assert count.rows == [len(PROMPT) - 1 + 16 * len(verified)] * 2
+    assert events[-1].stats["mean_rows"] == 6
+
+
+def test_a_sampled_text_does_not_depend_on_when_the_drafter_is_asked():
+    """A plain round draws as it always does; so does one of which the draft was cut to nothing."""
+    params = GenerationParams(max_tokens=30, law=Law(temperature=1.0), seed=4)
+    plain = emitted(engine_with(FixedBudget()).generate(PROMPT, params))
+    assert emitted(engine_with(Never(), "always right").generate(PROMPT, params)) == plain
+
+
+def test_the_joint_law_holds_where_the_number_of_nodes_changes():
+    """Two sampled tokens of an honest chain, drawn in rounds of any size."""
+    model = tiny_model(vocab_size=4, seed=2)
+    law = Law(temperature=5.0)  # no outcome is rare
+    truth, prompt, draws = Target(model), [1, 2], 300
+    engine = make_engine(model, UniformChain(4, length=2))
+    engine.budget = AnyBudget()
+    counts = dict.fromkeys(itertools.product(range(4), repeat=2), 0)
+    for seed in range(draws):
+        params = GenerationParams(max_tokens=3, law=law, seed=seed, num_draft_tokens=5)
+        counts[tuple(emitted(engine.generate(prompt, params))[:2])] += 1
+    chi_square = 0.0
+    for first, second in counts:
+        prob = truth.law(tuple(prompt), law, 2)[first]
+        prob *= truth.law((*prompt, first), law, 2)[second]
+        chi_square += (counts[first, second] - draws * prob) ** 2 / (draws * prob)
+    assert chi_square < 15 + 4 * 30**0.5
+
+
+# ---- measuring at first use ------------------------------------------------------------------
+
+
+class Clock:
+    """Every forward of n rows takes as long as the table says."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self):
+        return self.now
+
+
+def timed(monkeypatch, seconds, most=32):
+    clock, widths = Clock(seconds), []
+
+    def forward(width):
+        widths.append(width)
+        clock.now += seconds(width)
+
+    monkeypatch.setattr("mlxspec.cost.verify_forward", lambda decoder: forward)
+    return quick_costs(None, most, clock=clock), clock.now, widths
+
+
+def test_a_fast_machine_is_measured_at_every_edge(monkeypatch):
+    ms, _, widths = timed(monkeypatch, lambda width: 0.001)
+    assert {1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 16, 24, 32} <= ms.keys()
+    assert ms[16] == pytest.approx(1.0)
+    assert all(widths.count(width) == 2 + (width == 1) for width in ms)
+
+
+@pytest.mark.parametrize("seconds", [lambda width: 0.05, lambda width: 0.08 * width])
+def test_measuring_takes_about_a_second_at_most(monkeypatch, seconds):
+    ms, taken, _ = timed(monkeypatch, seconds)
+    assert taken < 1.3
+    assert {1, 2, 4} <= ms.keys()
+
+
+def test_one_row_is_measured_however_long_it_takes(monkeypatch):
+    assert timed(monkeypatch, lambda width: 9.0)[0] == {1: 9000.0}
+
+
+def test_what_is_known_to_take_too_long_is_not_begun(monkeypatch):
+    ms, taken, _ = timed(monkeypatch, lambda width: 0.3 * width)
+    assert ms == {1: pytest.approx(300.0)}
+    assert taken == pytest.approx(0.9)
+
+
+def test_no_more_rows_are_measured_than_a_round_can_have(monkeypatch):
+    assert max(timed(monkeypatch, lambda width: 0.001, most=6)[0]) == 6
+
+
+def test_measuring_leaves_the_decoder_as_it_was():
+    engine = engine_with(FixedBudget())
+    engine.target.observe(PROMPT)
+    before = engine.target.next_logits().tolist()
+    assert quick_costs(engine.target, 8).keys() >= {1, 2, 4, 8}
+    assert list(engine.target.history) == PROMPT
+    assert engine.target.cache.num_staged == 0
+    assert engine.target.next_logits().tolist() == before

@@ -1,0 +1,54 @@
+"""What forwards cost is kept from session to session, for each kind of target on its own."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from mlxspec.budget import Staircase
+from mlxspec.cache import Cache
+from mlxspec.choosing import measured
+from mlxspec.choosing.costs import budget_for
+from tests.tiny import tiny_model
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def budget(weights="float32", cache=None, **shape):
+    loaded = SimpleNamespace(config=tiny_model(**shape).config, weights=weights)
+    return budget_for(loaded, cache or Cache(2))
+
+
+def end_with(made, ms):
+    made.costs.add(0, Staircase(ms))
+    made.end()
+
+
+def test_a_later_session_knows_what_an_earlier_one_measured():
+    end_with(budget(), {1: 50.0, 16: 80.0})
+    assert budget().costs.at(0).ms == {1: 50.0, 16: 80.0}
+
+
+@pytest.mark.parametrize(
+    "other", [{"weights": "4-bit"}, {"cache": Cache(2, max_size=16)}, {"intermediate_size": 96}]
+)
+def test_another_target_is_measured_on_its_own(other):
+    end_with(budget(), {1: 50.0})
+    assert budget(**other).costs.at(0) is None
+
+
+def test_what_is_measured_in_no_time_is_not_kept(folder):
+    end_with(budget(), {1: 0.4})
+    assert not list(folder.iterdir())
+
+
+def test_a_damaged_file_is_passed_over(folder):
+    end_with(budget(), {1: 50.0})
+    text = (folder / "measured.json").read_text().replace('"1": 50.0', '"1": "x"')
+    (folder / "measured.json").write_text(text)
+    assert budget().costs.at(0) is None
+    measured.forget()
+    assert budget().costs.at(0) is None
