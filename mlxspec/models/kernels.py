@@ -23,7 +23,7 @@ MAX_SCORES = 1 << 21
 """The same of the scores of attention, where MLX is slow in more than the exponential: the rows of
 a draft behind a long text, not those of a prompt."""
 
-MIN_SIZE = 1 << 10
+MIN_SIZE = 1 << 12
 """Of an array: with fewer elements the few operations of the parts take longer than their work."""
 MIN_SIZE_UNFUSED = 1 << 13
 """The same where no compiler makes few operations of many."""

@@ -39,6 +39,7 @@ class Attention(nn.Module):
         super().__init__()
         self.layer = layer
         self.n_heads, self.n_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
         self.scale = config.head_dim**-0.5 * rope.score_factor
         self.rope = rope
         D, bias = config.hidden_size, config.attention_bias
@@ -57,9 +58,11 @@ class Attention(nn.Module):
     ) -> mx.array:
         B, rows, _ = x.shape
         L = positions.num_rows if isinstance(positions, Angles) else rows
-        queries = self.q_proj(x)[:, :L].reshape(B, L, self.n_heads, -1)
-        keys = self.k_proj(x)[:, :L].reshape(B, L, self.n_kv_heads, -1)
-        values = self.v_proj(x)[:, :L].reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
+        projected = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        if rows > L:  # the rest is padding
+            projected = tuple(part[:, :L] for part in projected)
+        queries, keys, values = (part.reshape(B, L, -1, self.head_dim) for part in projected)
+        values = values.transpose(0, 2, 1, 3)
         queries, keys = self.rope(queries, positions), self.rope(keys, positions)
         keys, values = cache.stage(self.layer, keys, values)
         output = attend(queries, keys, values, scale=self.scale, mask=mask)
