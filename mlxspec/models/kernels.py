@@ -1,10 +1,11 @@
 """SiLU and attention, by way of a faster exponential where MLX's own is slow.
 
 On x86 MLX computes `exp` one element at a time, 12 ns each; in a forward of a small model that is
-more than the matrix products take. There it is put together from a dozen vectorised operations in
-a third of the time and as exactly (range reduction after Cody & Waite 1980, a polynomial for what
-is left, the power of two written into the exponent bits). Elsewhere, and for arrays as large as
-those of a prompt, MLX's fused kernels serve.
+more than the matrix products take. There it is put together from vectorised operations in a third
+of the time and as exactly (range reduction after Cody & Waite 1980, a polynomial for what is left,
+the power of two written into the exponent bits); where MLX finds a compiler it makes one loop of
+most of them, in a tenth. Elsewhere, for few numbers, and for arrays as large as those of a prompt,
+MLX's own kernels serve.
 """
 
 from functools import partial

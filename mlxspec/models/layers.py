@@ -58,9 +58,9 @@ class Attention(nn.Module):
     ) -> mx.array:
         B, rows, _ = x.shape
         L = positions.num_rows if isinstance(positions, Angles) else rows
-        projected = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        projected = [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
         if rows > L:  # the rest is padding
-            projected = tuple(part[:, :L] for part in projected)
+            projected = [part[:, :L] for part in projected]
         queries, keys, values = (part.reshape(B, L, -1, self.head_dim) for part in projected)
         values = values.transpose(0, 2, 1, 3)
         queries, keys = self.rope(queries, positions), self.rope(keys, positions)
