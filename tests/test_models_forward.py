@@ -5,6 +5,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
+from mlxspec import backend
 from mlxspec.models import build_model
 from tests.golden import load_golden
 from tests.reference import ConcatCache, causal_masks, path_to, reference_logits, tree_masks
@@ -29,8 +30,10 @@ def run(model, tokens, capture=()):
     return model.hidden_states(tokens, ConcatCache(), 0, masks, capture=capture)
 
 
+@pytest.mark.parametrize("is_cpu", [True, False])
 @pytest.mark.parametrize("name", PLAIN_ROPE)
-def test_each_node_of_a_tree_gets_the_logits_of_its_path(name):
+def test_each_node_of_a_tree_gets_the_logits_of_its_path(name, is_cpu, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     golden = load_golden(name)
     model, cache = golden.model(), ConcatCache()
     prompt = golden.tokens[:11]

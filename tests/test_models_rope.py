@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec import backend
 from mlxspec.models import ModelConfig
 from mlxspec.models.rope import Rope, inverse_frequencies
 from tests.golden import FOLDER
@@ -60,10 +61,33 @@ def test_every_sequence_of_a_batch_gets_the_same_positions():
         np.testing.assert_allclose(rotated[row, 0], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", [11, [11, 12, 12, 700, 13]])
+def test_prepared_angles_turn_each_row_by_its_position(positions, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: True)
+    x = mx.random.normal((2, 5, 3, 8), key=mx.random.key(4))
+    rope = Rope(8, 500.0, None)
+    line = isinstance(positions, int)
+    angles = rope.prepared(positions if line else mx.array(positions, mx.int32), 5)
+    assert angles.num_rows == 5
+    rotated = np.array(rope(x, angles))
+    rows = range(11, 16) if line else positions
+    for batch, head in np.ndindex(2, 3):
+        expected = rotated_by_hand(np.array(x[batch, :, head]), rows, 500.0)
+        np.testing.assert_allclose(rotated[batch, head], expected, atol=1e-4)
+
+
+def test_positions_stay_as_they_are_where_the_device_rotates_by_itself(monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+    assert Rope(8, 500.0, None).prepared(11, 5) == 11
+
+
 @pytest.mark.parametrize("positions", [4097, mx.array([4097], mx.int32)])
 def test_bfloat16_rows_are_turned_by_float32_angles(positions):
     x = mx.random.normal((1, 1, 2, 64), key=mx.random.key(3)).astype(mx.bfloat16)
-    rotated = Rope(64, 10000.0, None)(x, positions)
-    assert rotated.dtype == mx.bfloat16
+    rope = Rope(64, 10000.0, None)
     expected = rotated_by_hand(np.array(x[0, :, 0].astype(mx.float32)), [4097], 10000.0)
-    np.testing.assert_allclose(np.array(rotated[0, 0].astype(mx.float32)), expected, atol=0.04)
+    for placed in (positions, rope.prepared(positions, 1)):
+        rotated = rope(x, placed)
+        assert rotated.dtype == mx.bfloat16
+        got = np.array(rotated[0, 0].astype(mx.float32))
+        np.testing.assert_allclose(got, expected, atol=0.04)

@@ -13,7 +13,7 @@ import mlx.nn as nn
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.kernels import attend, silu
-from mlxspec.models.rope import Rope
+from mlxspec.models.rope import Angles, Positions, Rope
 
 
 class StagingCache(Protocol):
@@ -39,6 +39,7 @@ class Attention(nn.Module):
         super().__init__()
         self.layer = layer
         self.n_heads, self.n_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
         self.scale = config.head_dim**-0.5 * rope.score_factor
         self.rope = rope
         D, bias = config.hidden_size, config.attention_bias
@@ -52,17 +53,21 @@ class Attention(nn.Module):
         self,
         x: mx.array,
         cache: StagingCache,
-        positions: int | mx.array,
+        positions: Positions,
         mask: mx.array | str | None,
     ) -> mx.array:
-        B, L, _ = x.shape
-        queries = self.q_proj(x).reshape(B, L, self.n_heads, -1)
-        keys = self.k_proj(x).reshape(B, L, self.n_kv_heads, -1)
-        values = self.v_proj(x).reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
+        B, rows, _ = x.shape
+        L = positions.num_rows if isinstance(positions, Angles) else rows
+        projected = [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
+        if rows > L:  # the rest is padding
+            projected = [part[:, :L] for part in projected]
+        queries, keys, values = (part.reshape(B, L, -1, self.head_dim) for part in projected)
+        values = values.transpose(0, 2, 1, 3)
         queries, keys = self.rope(queries, positions), self.rope(keys, positions)
         keys, values = cache.stage(self.layer, keys, values)
         output = attend(queries, keys, values, scale=self.scale, mask=mask)
-        return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
+        output = output.transpose(0, 2, 1, 3).reshape(B, L, -1)
+        return self.o_proj(output if rows == L else mx.pad(output, [(0, 0), (0, rows - L), (0, 0)]))
 
 
 class MLP(nn.Module):
@@ -95,7 +100,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(
-        self, x: mx.array, cache: StagingCache, positions: int | mx.array, masks: Masks
+        self, x: mx.array, cache: StagingCache, positions: Positions, masks: Masks
     ) -> mx.array:
         mask = masks[self.window]
         x = x + self.self_attn(self.input_layernorm(x), cache, positions, mask)

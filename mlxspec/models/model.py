@@ -12,6 +12,7 @@ for few rows: the last of a prompt, the nodes of a tree.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,7 +21,8 @@ from mlx.utils import tree_map
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
-from mlxspec.models.rope import Rope
+from mlxspec.models.padding import padded
+from mlxspec.models.rope import Angles, Rope
 
 
 class Backbone(nn.Module):
@@ -28,7 +30,7 @@ class Backbone(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        rope = Rope(config.head_dim, config.rope_theta, config.rope_scaling)
+        self.rope = rope = Rope(config.head_dim, config.rope_theta, config.rope_scaling)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [DecoderLayer(config, rope, i) for i in range(config.num_hidden_layers)]
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -130,11 +132,15 @@ class Model(nn.Module):
                 f"capture is {list(capture)}; allowed are {layers.start} to {layers.stop}"
             )
         captured = {layers.start: x}
+        rows = x.shape[1]
+        placed = self.model.rope.prepared(positions, rows)
+        if isinstance(placed, Angles):  # they tell attention which rows are no padding
+            x = padded(x)
         for index in layers:
-            x = self.layers[index](x, cache, positions, masks)
+            x = self.layers[index](x, cache, placed, masks)
             if index + 1 in capture:  # holding on to others would keep their memory
-                captured[index + 1] = x
-        return x, [captured[index] for index in capture]
+                captured[index + 1] = x[:, :rows]
+        return x[:, :rows], [captured[index] for index in capture]
 
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output."""
@@ -145,5 +151,7 @@ class Model(nn.Module):
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
         is_tied = self.config.tie_word_embeddings
         head = self.model.embed_tokens.as_linear if is_tied else self.lm_head
-        logits: mx.array = head(hidden)
-        return logits
+        if hidden.ndim != 2:
+            return cast(mx.array, head(hidden))
+        logits: mx.array = head(padded(hidden[None]))
+        return logits[0, : hidden.shape[0]]

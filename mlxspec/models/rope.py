@@ -15,9 +15,12 @@ https://arxiv.org/abs/2104.09864).
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
+
+from mlxspec import backend
 
 
 def inverse_frequencies(
@@ -71,6 +74,35 @@ def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[
     ]
 
 
+@dataclass(frozen=True)
+class Angles:
+    """The turns of L rows, computed once for all layers of a forward.
+
+    Attributes:
+        cosines: (L, 1, head_dim) float32, both halves alike.
+        sines: (L, 1, head_dim) float32, the first half negated.
+    """
+
+    cosines: mx.array
+    sines: mx.array
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, L."""
+        return self.cosines.shape[0]
+
+    def turn(self, x: mx.array) -> mx.array:
+        """Return (B, L, H, D) rows, each turned by its angles; the dtype is kept."""
+        half = x.shape[-1] // 2
+        crossed = mx.concatenate([x[..., half:], x[..., :half]], axis=-1)
+        return (x * self.cosines + crossed * self.sines).astype(x.dtype)
+
+
+Positions = int | mx.array | Angles
+"""Where the L rows of a forward stand: the position of the first of contiguous rows, (L,) int32
+positions, or the angles that `Rope.prepared` made of either."""
+
+
 class Rope:
     """Rotates queries and keys; shared by all layers of a model.
 
@@ -82,19 +114,38 @@ class Rope:
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
         self._head_dim = head_dim
         frequencies = inverse_frequencies(head_dim, theta, scaling)
+        self._frequencies = mx.array(frequencies, mx.float32)
         self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
 
-    def __call__(self, x: mx.array, positions: int | mx.array) -> mx.array:
+    def prepared(self, positions: int | mx.array, num_rows: int) -> Positions:
+        """Return what rotates `num_rows` rows fastest when many layers share their positions.
+
+        On a CPU MLX puts the rotation together from a dozen operations, cosines and sines among
+        them, in every layer anew; there the angles are worth keeping.
+        """
+        if not backend.is_cpu():
+            return positions
+        if isinstance(positions, int):
+            positions = mx.arange(positions, positions + num_rows)
+        turns = (positions.astype(mx.float32)[:, None] * self._frequencies)[:, None]
+        cosines, sines = mx.cos(turns), mx.sin(turns)
+        return Angles(
+            mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
+        )
+
+    def __call__(self, x: mx.array, positions: Positions) -> mx.array:
         """Rotate each row by its position and bring the heads to the front.
 
         Args:
             x: (B, L, H, D).
-            positions: Position of the first of L contiguous rows, or (L,) int32, one per row.
+            positions: Of the L rows.
 
         Returns:
             (B, H, L, D), the dtype kept.
         """
+        if isinstance(positions, Angles):
+            return positions.turn(x).transpose(0, 2, 1, 3)
         if isinstance(positions, int):
             return self._rotate(x.transpose(0, 2, 1, 3), positions)
         B, L, H, D = x.shape
