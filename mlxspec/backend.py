@@ -10,7 +10,6 @@ Nothing here imports MLX at import time, so a recorded reply can be shown withou
 import importlib.util
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,12 +169,6 @@ def is_cpu() -> bool:
 def has_slow_exp() -> bool:
     """Return whether MLX computes exponentials one by one: on a CPU without Apple's libraries."""
     return is_cpu() and sys.platform != "darwin"
-
-
-@cache
-def has_compiler() -> bool:
-    """Return whether MLX finds the compiler it makes one kernel of several operations with."""
-    return shutil.which("g++") is not None
 
 
 def memory_gb() -> float:

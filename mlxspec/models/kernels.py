@@ -1,14 +1,12 @@
 """SiLU and attention, by way of a faster exponential where MLX's own is slow.
 
 On x86 MLX computes `exp` one element at a time, 12 ns each; in a forward of a small model that is
-more than the matrix products take. There it is put together from vectorised operations in a third
-of the time and as exactly (range reduction after Cody & Waite 1980, a polynomial for what is left,
-the power of two written into the exponent bits); where MLX finds a compiler it makes one loop of
-most of them, in a tenth. Elsewhere, for few numbers, and for arrays as large as those of a prompt,
-MLX's own kernels serve.
+more than the matrix products take. There it is put together from a dozen vectorised operations in
+a third of the time and as exactly (range reduction after Cody & Waite 1980, a polynomial for what
+is left, the power of two written into the exponent bits). Elsewhere, and for arrays as large as
+those of a prompt, MLX's fused kernels serve.
 """
 
-from functools import partial
 from typing import cast
 
 import mlx.core as mx
@@ -24,11 +22,6 @@ MAX_SCORES = 1 << 21
 """The same of the scores of attention, where MLX is slow in more than the exponential: the rows of
 a draft behind a long text, not those of a prompt."""
 
-MIN_SIZE = 1 << 12
-"""Of an array: with fewer elements the few operations of the parts take longer than their work."""
-MIN_SIZE_UNFUSED = 1 << 13
-"""The same where no compiler makes few operations of many."""
-
 _LOG2_E = 1.44269504
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits: n times it is exact
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it leaves a rounded integer in the lowest bits
@@ -38,7 +31,8 @@ _COEFFICIENTS = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
 def silu(x: mx.array) -> mx.array:
     """Return x * sigmoid(x), of any shape."""
-    return cast(mx.array, _silu_of_parts(x)) if _is_slow(x, x.size) else nn.silu(x)
+    result: mx.array = x / (1.0 + exp(-x)) if _is_slow(x, x.size) else nn.silu(x)
+    return result
 
 
 def attend(
@@ -85,46 +79,11 @@ def exp(x: mx.array) -> mx.array:
 
 def _is_slow(x: mx.array, size: int) -> bool:
     """Return whether MLX's own exponentials of `size` numbers like those of `x` take longer."""
-    if not backend.has_slow_exp() or x.dtype != mx.float32:
-        return False
-    least = MIN_SIZE if backend.has_compiler() else MIN_SIZE_UNFUSED
-    return least <= size <= MAX_SIZE
+    return backend.has_slow_exp() and x.dtype == mx.float32 and size <= MAX_SIZE
 
 
 @mx.custom_function
 def _exp_of_parts(x: mx.array) -> mx.array:
-    polynomial, shifted = _parts(x)
-    return polynomial * _power_of_two(shifted)
-
-
-@_exp_of_parts.vjp
-def _exp_gradient(x: mx.array, cotangent: mx.array, exponential: mx.array) -> mx.array:
-    return cotangent * exponential
-
-
-@mx.custom_function
-def _silu_of_parts(x: mx.array) -> mx.array:
-    polynomial, shifted = _parts_of_negative(x)
-    return _gated(x, polynomial, _power_of_two(shifted))
-
-
-@_silu_of_parts.vjp
-def _silu_gradient(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
-    sigmoid = mx.sigmoid(x)
-    return cotangent * (sigmoid + output * (1 - sigmoid))
-
-
-def _power_of_two(shifted: mx.array) -> mx.array:
-    return mx.left_shift(shifted.view(mx.int32), 23).view(mx.float32)
-
-
-# Where there is a compiler MLX makes one loop of each of these, else they run as they stand. The
-# shift between them is left out: its views cannot be compiled for arrays of every shape at once.
-
-
-@partial(mx.compile, shapeless=True)
-def _parts(x: mx.array) -> tuple[mx.array, mx.array]:
-    """Return the two factors of exp(x): a polynomial, and the power of two as shifted bits."""
     y = mx.clip(x, -127 / _LOG2_E, 128 / _LOG2_E)
     shifted = y * _LOG2_E + (_MAGIC + _BIAS)
     power = shifted - (_MAGIC + _BIAS)
@@ -132,14 +91,9 @@ def _parts(x: mx.array) -> tuple[mx.array, mx.array]:
     polynomial = rest * _COEFFICIENTS[0] + _COEFFICIENTS[1]
     for coefficient in _COEFFICIENTS[2:]:
         polynomial = polynomial * rest + coefficient
-    return polynomial, shifted
+    return polynomial * mx.left_shift(shifted.view(mx.int32), 23).view(mx.float32)
 
 
-@partial(mx.compile, shapeless=True)
-def _parts_of_negative(x: mx.array) -> tuple[mx.array, mx.array]:
-    return _parts(-x)
-
-
-@partial(mx.compile, shapeless=True)
-def _gated(x: mx.array, polynomial: mx.array, power: mx.array) -> mx.array:
-    return x / (1.0 + polynomial * power)
+@_exp_of_parts.vjp
+def _exp_gradient(x: mx.array, cotangent: mx.array, exponential: mx.array) -> mx.array:
+    return cotangent * exponential

@@ -74,6 +74,9 @@ def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[
     ]
 
 
+_VECTOR = 16  # numbers in the widest vector of a processor
+
+
 @dataclass(frozen=True)
 class Angles:
     """The turns of L rows, computed once for all layers of a forward.
@@ -114,7 +117,9 @@ class Rope:
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
         self._head_dim = head_dim
         frequencies = inverse_frequencies(head_dim, theta, scaling)
-        self._frequencies = mx.array(frequencies, mx.float32)
+        # Filled up, or a cosine would come from the vector unit or not by how many rows there are.
+        missing = -len(frequencies) % _VECTOR
+        self._frequencies = mx.array(frequencies + [0.0] * missing, mx.float32)
         self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
 
@@ -129,7 +134,8 @@ class Rope:
         if isinstance(positions, int):
             positions = mx.arange(positions, positions + num_rows)
         turns = (positions.astype(mx.float32)[:, None] * self._frequencies)[:, None]
-        cosines, sines = mx.cos(turns), mx.sin(turns)
+        half = self._head_dim // 2
+        cosines, sines = mx.cos(turns)[..., :half], mx.sin(turns)[..., :half]
         return Angles(
             mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
         )
