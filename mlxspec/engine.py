@@ -121,8 +121,7 @@ class Engine:
         Where something is known of them already, nothing is measured.
         """
         with backend.wired_limit(self.target.model.nbytes):
-            most = DEFAULT_NUM_DRAFT_TOKENS + 1
-            measure = partial(quick_costs, self.target, most)
+            measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
 
     def _generate(
@@ -209,7 +208,7 @@ class Engine:
         self._asked = None
         draft = self._propose(reply, asked)
         drafted = time.perf_counter()
-        verified = self._take_ahead() or self._verify(reply, draft)
+        verified, self._ahead = self._ahead or self._verify(reply, draft), None
         self._look_ahead(reply, draft, verified)
         readout = verified.read()
         report = reply.take(readout)
@@ -260,10 +259,6 @@ class Engine:
     def _ask(self, reply: Reply, num_pending: int = 0) -> int:
         limit = reply.draft_budget(self._room(), num_pending)
         return 0 if self._is_plain else self.budget.ask(limit)
-
-    def _take_ahead(self) -> LazyRound | None:
-        ahead, self._ahead = self._ahead, None
-        return ahead
 
     def _look_ahead(self, reply: Reply, draft: Draft, verified: LazyRound) -> None:
         """Hand the next round to the device if it is sure to take place, and to be plain.
