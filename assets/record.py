@@ -53,6 +53,7 @@ def record(name: str) -> None:
     said, options = CHATS[name]
     with TemporaryDirectory(dir=ASSETS) as folder:
         trace = Path(folder) / "trace.jsonl"
+        (Path(folder) / "chats.sqlite3").touch()  # nobody new, who would be introduced first
         command = ["chat", *options, "--seed", "1", "--trace", str(trace), "--data-dir", folder]
         terminal = _start(command)
         for number, text in enumerate(said, start=1):
