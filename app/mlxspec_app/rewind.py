@@ -14,6 +14,7 @@ from typing import Any
 from mlxspec.events import Event
 from mlxspec.stats import GenerationStats
 from mlxspec_app.messages import Reply
+from mlxspec_app.pace import Pace
 from mlxspec_app.session import SessionEvent
 from mlxspec_app.state import ChatState, fold
 from mlxspec_app.timeline import Timeline, folded_events
@@ -80,4 +81,4 @@ def _own(value: Any) -> Any:
     """Return a value that is safe to change: what a list or a dictionary holds is not copied."""
     if isinstance(value, list | dict):
         return value.copy()
-    return _copy(value) if isinstance(value, GenerationStats) else value
+    return _copy(value) if isinstance(value, GenerationStats | Pace) else value
