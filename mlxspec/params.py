@@ -25,7 +25,8 @@ class GenerationParams:
         law: The target's law.
         seed: Seed of all chance. Drafts that are a function of the past, those of "suffix",
             "table", "pool" and "medusa", leave the text of plain sampling with this seed; drafters
-            that draw at random give another text of the same law, unless `exact_seed` is set.
+            that draw at random give another text of the same law, not the same in every run if
+            the clock decides how much they draft, unless `exact_seed` is set.
         stop: Strings that end the reply and are left out of it.
         num_draft_tokens: Draft nodes per round at most; 0 decodes plainly.
         chain_rule: Rule that verifies chains drawn at random; trees so drawn have one of their own.
