@@ -44,6 +44,7 @@ __all__ = [
     "Say",
     "load",
     "make_cache",
+    "make_site",
     "prepare",
     "prepare_loaded",
     "stream_text",
@@ -137,6 +138,30 @@ def prepare_loaded(
     """Do what `prepare` does, for a target that is loaded already."""
     asked = options.asked
     check_drafter(asked, has_draft_model=options.draft_model is not None)
+    site = make_site(loaded, options, say or _warn, on_progress=on_progress)
+    engine = site.engine
+    if asked != "none":
+        engine.measure_costs()
+    choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
+    memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
+    make_drafter = partial(build_drafter, choice.drafter, site, memory)
+    engine.drafter = make_drafter()
+    if memory is not None:
+        weakref.finalize(engine, memory.save)  # when it is replaced, or the process ends
+    return Prepared(engine, choice, make_drafter)
+
+
+def make_site(
+    loaded: LoadedModel, options: Options, say: Say, *, on_progress: Progress | None = None
+) -> Site:
+    """Return what drafters are built for: an engine without one, and where to look for them.
+
+    Args:
+        loaded: The target.
+        options: Of its cache and of a draft model; the drafter is chosen by somebody else.
+        say: Told what a user should know.
+        on_progress: Told about a download.
+    """
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
     cache = cache_like(loaded.config, kv_bits=options.kv_bits)
     engine = Engine(
@@ -147,24 +172,15 @@ def prepare_loaded(
         weights=loaded.weights,
         budget=budget_for(loaded, cache),
     )
-    site = Site(
+    return Site(
         engine=engine,
         loaded=loaded,
         make_cache=cache_like,
         draft_model=options.draft_model,
         lookahead=options.lookahead,
         on_progress=on_progress,
-        say=say or _warn,
+        say=say,
     )
-    if asked != "none":
-        engine.measure_costs()
-    choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
-    memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
-    make_drafter = partial(build_drafter, choice.drafter, site, memory)
-    engine.drafter = make_drafter()
-    if memory is not None:
-        weakref.finalize(engine, memory.save)  # when it is replaced, or the process ends
-    return Prepared(engine, choice, make_drafter)
 
 
 def make_cache(

@@ -48,3 +48,13 @@ class ContextLaws:
                 steps = (self(whole[:i])[whole[i]] for i in range(len(said), length))
                 law[whole] += weight * prod(steps, start=Fraction(1))
         return law
+
+
+LAW_PAIRS = {  # target and draft law
+    "full supports": (ContextLaws(1), ContextLaws(2)),
+    "zeros in the target": (ContextLaws(5, zeros=True), ContextLaws(6)),
+    "zeros in the draft": (ContextLaws(7), ContextLaws(8, zeros=True)),
+    "zeros in both": (ContextLaws(9, zeros=True), ContextLaws(10, zeros=True)),
+    "zeros in both again": (ContextLaws(11, zeros=True), ContextLaws(12, zeros=True)),
+    "equal laws": (ContextLaws(13), ContextLaws(13)),
+}

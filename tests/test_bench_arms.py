@@ -7,7 +7,8 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.bench.arms import check_arms, make_site, own_arms
+from mlxspec.api import make_site
+from mlxspec.bench.arms import check_arms, own_arms
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.sample import Task, Watch
 from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched

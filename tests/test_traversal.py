@@ -17,16 +17,8 @@ import pytest
 
 from mlxspec.traversal import Traversal, traversal_rule, traverse
 from mlxspec.verify import block_rule
-from tests.exact_law import ContextLaws
+from tests.exact_law import LAW_PAIRS
 
-CASES = {  # target and draft law
-    "full supports": (ContextLaws(1), ContextLaws(2)),
-    "zeros in the target": (ContextLaws(5, zeros=True), ContextLaws(6)),
-    "zeros in the draft": (ContextLaws(7), ContextLaws(8, zeros=True)),
-    "zeros in both": (ContextLaws(9, zeros=True), ContextLaws(10, zeros=True)),
-    "zeros in both again": (ContextLaws(11, zeros=True), ContextLaws(12, zeros=True)),
-    "equal laws": (ContextLaws(13), ContextLaws(13)),
-}
 SHAPES = [(1,), (2,), (3,), (1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 1, 1)]
 
 
@@ -86,7 +78,7 @@ def judged(p, q, shape, paths):
 @cache
 def measured(case, shape):
     """Return {tokens of a round: probability} and the mean accepted length."""
-    p, q = CASES[case]
+    p, q = LAW_PAIRS[case]
     law, mean, total = Counter(), 0.0, Fraction(0)
     for weight, paths in drafts(q, shape):
         order, left = judged(p, q, shape, paths), float(weight)
@@ -103,15 +95,15 @@ def measured(case, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", LAW_PAIRS)
 def test_a_tree_drawn_without_replacement_leaves_the_joint_law_exactly(case, shape):
-    p = CASES[case][0]
+    p = LAW_PAIRS[case][0]
     law = p.continued(measured(case, shape)[0], len(shape) + 1)
     for tokens, prob in p.joint(len(shape) + 1).items():
         assert float(law[tokens]) == pytest.approx(float(prob), abs=2e-6)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", LAW_PAIRS)
 def test_more_siblings_are_accepted_more_often(case):
     means = [measured(case, shape)[1] for shape in ((1, 1), (2, 1), (3, 1))]
     assert means == pytest.approx(sorted(means), abs=1e-5)
@@ -119,16 +111,16 @@ def test_more_siblings_are_accepted_more_often(case):
         assert means[0] < means[1] - 0.01
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", LAW_PAIRS)
 def test_every_token_drafted_is_one_accepted(case):
     """All tokens of the vocabulary below the root: whatever the target says is among them."""
-    if all(CASES[case][1](())):
+    if all(LAW_PAIRS[case][1](())):
         assert measured(case, (3,))[1] == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", LAW_PAIRS)
 def test_on_a_chain_it_is_the_block_rule(case):
-    p, q = CASES[case]
+    p, q = LAW_PAIRS[case]
     uniforms = np.random.default_rng(0).random((20, 3)).astype(np.float32)
     for _, paths in drafts(q, (1, 1, 1)):
         order = judged(p, q, (1, 1, 1), paths)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from mlxspec.verify import block_rule, token_rule
-from tests.exact_law import ContextLaws
+from tests.exact_law import LAW_PAIRS, ContextLaws
 
 RULES = {"token": token_rule, "block": block_rule}
 TOP = 1 - 2.0**-24  # the largest uniform
@@ -33,13 +33,7 @@ class SameLaw(ContextLaws):
         return self._law
 
 
-CASES = {  # target and draft law
-    "full supports": (ContextLaws(1), ContextLaws(2)),
-    "zeros in the target": (ContextLaws(5, zeros=True), ContextLaws(6)),
-    "zeros in the draft": (ContextLaws(7), ContextLaws(8, zeros=True)),
-    "zeros in both": (ContextLaws(9, zeros=True), ContextLaws(10, zeros=True)),
-    "zeros in both again": (ContextLaws(11, zeros=True), ContextLaws(12, zeros=True)),
-    "equal laws": (ContextLaws(13), ContextLaws(13)),
+CASES = LAW_PAIRS | {
     "equal laws with zeros": (ContextLaws(14, zeros=True), ContextLaws(14, zeros=True)),
     "disjoint supports": (SameLaw([1, 0, 2]), SameLaw([0, 1, 0])),
     "a certain draft": (SameLaw([3, 5, 2]), SameLaw([0, 1, 0])),

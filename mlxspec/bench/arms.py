@@ -9,18 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from mlxspec.api import Say, make_cache
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.choosing.assembly import Site, build_drafter, check_drafter
 from mlxspec.choosing.auto import choose_drafter
-from mlxspec.choosing.costs import budget_for
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
-from mlxspec.loading import LoadedModel
-from mlxspec.options import Options
 
 PLAIN = "plain"
 
@@ -61,27 +55,6 @@ class OwnArm:
         forwards = stats["target_forwards"]
         rows = forwards + stats["drafted"]
         return watch.reply(tokens, prompt, forwards, rows, stats=stats, fault=fault)
-
-
-def make_site(loaded: LoadedModel, options: Options, say: Say) -> Site:
-    """Return what drafters are built for: an engine without one, and where to look for them."""
-    cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
-    cache = cache_like(loaded.config, kv_bits=options.kv_bits)
-    return Site(
-        engine=Engine(
-            Decoder(loaded.model, cache),
-            NoDrafter(),
-            loaded.tokenizer,
-            name=loaded.name,
-            weights=loaded.weights,
-            budget=budget_for(loaded, cache),
-        ),
-        loaded=loaded,
-        make_cache=cache_like,
-        draft_model=options.draft_model,
-        lookahead=options.lookahead,
-        say=say,
-    )
 
 
 def check_arms(names: Sequence[str]) -> None:

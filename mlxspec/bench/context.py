@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from mlxspec.api import Say
+from mlxspec.api import Say, make_site
 from mlxspec.backend import GB
-from mlxspec.bench.arms import make_site, own_arms
+from mlxspec.bench.arms import own_arms
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.sample import Task
 from mlxspec.loading import LoadedModel

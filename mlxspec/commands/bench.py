@@ -16,8 +16,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from mlxspec.api import make_site
 from mlxspec.bench import report
-from mlxspec.bench.arms import check_arms, make_drafter, make_site, own_arms
+from mlxspec.bench.arms import check_arms, make_drafter, own_arms
 from mlxspec.bench.context import ContextFigures, context_lengths, measure_context
 from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.machine import Setup, forward_cost, setup_lines, setup_of
