@@ -166,8 +166,11 @@ def is_cpu() -> bool:
 
 
 @cache
-def has_slow_exp() -> bool:
-    """Return whether MLX computes exponentials one by one: on a CPU without Apple's libraries."""
+def lacks_accelerate() -> bool:
+    """Return whether MLX computes on a CPU without Apple's libraries.
+
+    Then exponentials are computed one by one, and products go through a BLAS for all purposes.
+    """
     return is_cpu() and sys.platform != "darwin"
 
 

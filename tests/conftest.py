@@ -4,7 +4,6 @@ import pytest
 from hypothesis import settings
 
 import mlxspec  # noqa: F401
-from mlxspec.models import padding
 
 from app_pictures import FOLDER, Pictures  # isort: skip - after mlxspec, see above
 
@@ -24,14 +23,6 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(items):
     """Run the slow tests first, so that no worker waits for the last of them."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def equal_rows():
-    """Keep a stopwatch from deciding how rows are rounded, which quantised caches make visible."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(padding, "row_step", lambda: 1)
-        yield
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Counts what goes through the layers of a model."""
 
 from mlxspec.models.layers import DecoderLayer
-from mlxspec.models.rope import Angles
 
 
 class RowCount:
@@ -14,8 +13,7 @@ class RowCount:
         self._call = call = DecoderLayer.__call__
 
         def counting(layer, x, cache, positions, masks):
-            own = positions.num_rows if isinstance(positions, Angles) else x.shape[1]
-            self.rows[layer.self_attn.layer] += own  # without those added for the BLAS
+            self.rows[layer.self_attn.layer] += x.shape[1]
             return call(layer, x, cache, positions, masks)
 
         DecoderLayer.__call__ = counting

@@ -13,7 +13,7 @@ import mlx.nn as nn
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.kernels import attend, silu
-from mlxspec.models.rope import Angles, Positions, Rope
+from mlxspec.models.rope import Positions, Rope
 
 
 class StagingCache(Protocol):
@@ -56,18 +56,14 @@ class Attention(nn.Module):
         positions: Positions,
         mask: mx.array | str | None,
     ) -> mx.array:
-        B, rows, _ = x.shape
-        L = positions.num_rows if isinstance(positions, Angles) else rows
-        projected = [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
-        if rows > L:  # the rest is padding
-            projected = [part[:, :L] for part in projected]
+        B, L, _ = x.shape
+        projected = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         queries, keys, values = (part.reshape(B, L, -1, self.head_dim) for part in projected)
         values = values.transpose(0, 2, 1, 3)
         queries, keys = self.rope(queries, positions), self.rope(keys, positions)
         keys, values = cache.stage(self.layer, keys, values)
         output = attend(queries, keys, values, scale=self.scale, mask=mask)
-        output = output.transpose(0, 2, 1, 3).reshape(B, L, -1)
-        return self.o_proj(output if rows == L else mx.pad(output, [(0, 0), (0, rows - L), (0, 0)]))
+        return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
 
 
 class MLP(nn.Module):

@@ -20,9 +20,9 @@ from mlx.utils import tree_map
 
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
+from mlxspec.models.kernels import tall_product
 from mlxspec.models.layers import DecoderLayer, StagingCache
-from mlxspec.models.padding import padded
-from mlxspec.models.rope import Angles, Rope
+from mlxspec.models.rope import Rope
 
 
 class Backbone(nn.Module):
@@ -132,15 +132,12 @@ class Model(nn.Module):
                 f"capture is {list(capture)}; allowed are {layers.start} to {layers.stop}"
             )
         captured = {layers.start: x}
-        rows = x.shape[1]
-        placed = self.model.rope.prepared(positions, rows)
-        if isinstance(placed, Angles):  # they tell attention which rows are no padding
-            x = padded(x)
+        placed = self.model.rope.prepared(positions, x.shape[1])
         for index in layers:
             x = self.layers[index](x, cache, placed, masks)
             if index + 1 in capture:  # holding on to others would keep their memory
-                captured[index + 1] = x[:, :rows]
-        return x[:, :rows], [captured[index] for index in capture]
+                captured[index + 1] = x
+        return x, [captured[index] for index in capture]
 
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output."""
@@ -150,8 +147,7 @@ class Model(nn.Module):
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
         is_tied = self.config.tie_word_embeddings
-        head = self.model.embed_tokens.as_linear if is_tied else self.lm_head
-        if hidden.ndim != 2:
-            return cast(mx.array, head(hidden))
-        logits: mx.array = head(padded(hidden[None]))
-        return logits[0, : hidden.shape[0]]
+        rows = self.model.embed_tokens if is_tied else self.lm_head
+        if isinstance(rows, nn.Linear | nn.Embedding):  # not a quantised one
+            return tall_product(hidden, rows.weight)
+        return cast(mx.array, rows.as_linear(hidden) if is_tied else rows(hidden))

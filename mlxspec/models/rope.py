@@ -89,15 +89,9 @@ class Angles:
     cosines: mx.array
     sines: mx.array
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, L."""
-        return self.cosines.shape[0]
-
     def turn(self, x: mx.array) -> mx.array:
         """Return (B, L, H, D) rows, each turned by its angles; the dtype is kept."""
-        half = x.shape[-1] // 2
-        crossed = mx.concatenate([x[..., half:], x[..., :half]], axis=-1)
+        crossed = mx.roll(x, x.shape[-1] // 2, -1)
         return (x * self.cosines + crossed * self.sines).astype(x.dtype)
 
 
