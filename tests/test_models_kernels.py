@@ -1,4 +1,4 @@
-"""The exponential by way of a power, and what is built on it, against NumPy and MLX's own kernels."""
+"""Exponentials by way of a power, and what is built on them, against NumPy and MLX's kernels."""
 
 import mlx.core as mx
 import mlx.nn as nn
