@@ -13,6 +13,7 @@ from functools import cached_property
 
 import mlx.core as mx
 
+from mlxspec.exponential import log_sum_exp, softmax
 from mlxspec.law import Law
 from mlxspec.tree import DraftTree
 
@@ -67,7 +68,7 @@ class NodeLaws:
         if temperature == 1.0 and self.adjusted is self.logits:
             return mx.exp(self.logits[nodes, tokens] - self._log_total[nodes])
         scaled = self.adjusted / temperature
-        return mx.exp(scaled[nodes, tokens] - mx.logsumexp(scaled, axis=-1)[nodes])
+        return mx.exp(scaled[nodes, tokens] - log_sum_exp(scaled)[nodes])
 
     def top_tokens(self, k: int) -> tuple[mx.array, mx.array]:
         """Return the target's k most probable tokens after each node, whatever the law.
@@ -89,7 +90,7 @@ class NodeLaws:
 
     @cached_property
     def _log_total(self) -> mx.array:
-        return mx.logsumexp(self.logits, axis=-1)  # a pass of exp: on a CPU worth sharing
+        return log_sum_exp(self.logits)  # a pass of exp: on a CPU worth sharing
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
@@ -203,7 +204,7 @@ def _probs(law: Law, adjusted: mx.array) -> mx.array:
     if law.is_greedy:
         best = mx.argmax(adjusted, axis=-1, keepdims=True)
         return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
-    probs = mx.softmax(adjusted / law.temperature, axis=-1, precise=True)
+    probs = softmax(adjusted / law.temperature)
     for keep in (_top_k_floor, _top_p_floor, _min_p_floor):
         floor = keep(law, probs)
         if floor is not None:

@@ -15,7 +15,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"errors"},
     {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
     {"backend", "stats", "trace", "params"},
-    {"rows", "tree", "draws", "traversal"},
+    {"rows", "tree", "draws", "traversal", "exponential"},
     {"cache", "branching", "sampling", "hidden", "noise"},
     {"draft"},
     {"masks", "verify"},

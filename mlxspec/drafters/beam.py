@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.draft import Draft
-from mlxspec.models.kernels import exp
+from mlxspec.exponential import exp
 from mlxspec.sampling import top_tokens
 from mlxspec.tree import DraftTree
 

@@ -19,8 +19,8 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.exit_network import ExitHead, check_threshold
 from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.exponential import exp
 from mlxspec.law import Law
-from mlxspec.models.kernels import exp
 from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree

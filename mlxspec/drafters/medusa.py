@@ -23,9 +23,9 @@ from mlxspec.drafters.medusa_heads import MedusaHeads
 from mlxspec.drafters.rank_tree import DynamicTree, RankTree, best_guesses
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
+from mlxspec.exponential import exp
 from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
-from mlxspec.models.kernels import exp
 from mlxspec.tree import DraftTree
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]

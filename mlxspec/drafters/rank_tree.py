@@ -23,7 +23,7 @@ from mlxspec.drafters.rank_paths import (
     parents_first,
     possible_paths,
 )
-from mlxspec.models.kernels import exp
+from mlxspec.exponential import exp
 from mlxspec.sampling import top_tokens
 
 _WIDTH = 10  # guesses of a head that are looked at

@@ -1,24 +1,21 @@
-"""What MLX computes slowly on an x86 processor, put together another way.
+"""SiLU, attention and the product with a head, put together another way where MLX is slow at them.
 
-There MLX computes exponentials and powers one element at a time, but `exp` takes 12 ns and `power`
-5 ns; in a forward of a small model that is more than the matrix products take. Raising e, rounded
-to float32, to x is off by x times 3e-8 of the result, as much as rounding x itself. Elsewhere MLX's
-fused kernels serve.
+That is on a CPU without Apple's libraries, for the reasons in `exponential` and in `tall_product`;
+elsewhere MLX's fused kernels serve.
 """
-
-import math
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from mlxspec import backend
+from mlxspec.exponential import exp, is_slow
 
 _BLOCK = 768  # rows of a matrix
 
 
 def silu(x: mx.array) -> mx.array:
     """Return x * sigmoid(x), of any shape."""
-    result: mx.array = x / (1.0 + exp(-x)) if _is_slow(x) else nn.silu(x)
+    result: mx.array = x / (1.0 + exp(-x)) if is_slow(x) else nn.silu(x)
     return result
 
 
@@ -44,7 +41,7 @@ def attend(
     """
     B, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    if not _is_slow(queries):
+    if not is_slow(queries):
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
     grouped = (queries * scale).reshape(B, Hkv, -1, D)  # heads of one group share a product
     scores = (grouped @ keys.swapaxes(-1, -2)).reshape(B, Hkv, H // Hkv, L, S)
@@ -70,13 +67,3 @@ def tall_product(x: mx.array, weight: mx.array) -> mx.array:
         return x @ weight.T
     blocks = [x @ weight[start : start + _BLOCK].T for start in range(0, V, _BLOCK)]
     return mx.concatenate(blocks, axis=-1)
-
-
-def exp(x: mx.array) -> mx.array:
-    """Return the exponential of an array of any shape, exactly 0 at minus infinity."""
-    return mx.power(math.e, x) if _is_slow(x) else mx.exp(x)
-
-
-def _is_slow(x: mx.array) -> bool:
-    """Return whether MLX's own exponential of an array like `x` takes longer than a power."""
-    return backend.lacks_accelerate() and x.dtype == mx.float32

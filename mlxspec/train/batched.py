@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.backend import sync
+from mlxspec.exponential import exp
 from mlxspec.models import Model
-from mlxspec.models.kernels import exp
 from mlxspec.models.layers import Attention, DecoderLayer
 from mlxspec.prefix import common_length
 from mlxspec.rows import GROWTH

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.drafters.eagle_network import LAYER_FIELDS, Eagle3Network
+from mlxspec.exponential import exp
 from mlxspec.models import Model
-from mlxspec.models.kernels import exp
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.dense import dense, dense_head, dense_rows

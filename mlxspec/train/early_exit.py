@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.drafters.exit_network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
+from mlxspec.exponential import exp
 from mlxspec.models import Model
-from mlxspec.models.kernels import exp
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.dense import dense_head, dense_rows

@@ -9,7 +9,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from mlxspec.models.kernels import exp
+from mlxspec.exponential import exp
 
 _Outputs = tuple[mx.array, ...]
 
