@@ -29,6 +29,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"conversation"},
     {"api"},
     {"compat", "doctor", "train", "bench"},
+    {"checking"},
     {"commands"},
     {"cli"},
     {"__main__"},

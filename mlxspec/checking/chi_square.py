@@ -1,0 +1,101 @@
+"""Pearson's chi-square test: do draws follow a law that is known exactly?
+
+The tail of the chi-square law has a closed form for whole degrees of freedom (Abramowitz and
+Stegun, 26.4.4 and 26.4.5): a finite sum of positive terms, so nothing cancels.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+_LEAST_EXPECTED = 5.0
+"""Expected draws of a cell; rarer ones are pooled, as the chi-square law holds for many draws."""
+
+Cell = TypeVar("Cell", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well draws fit a law.
+
+    Attributes:
+        num_draws: Draws.
+        chi_square: Pearson's statistic.
+        freedom: Its degrees of freedom.
+    """
+
+    num_draws: int
+    chi_square: float
+    freedom: int
+
+    @property
+    def p_value(self) -> float:
+        """How often draws from the law itself fit it as badly."""
+        return survival(self.chi_square, self.freedom)
+
+    def __add__(self, other: "Fit") -> "Fit":
+        """Return the fit of independent draws from two laws."""
+        return Fit(
+            self.num_draws + other.num_draws,
+            self.chi_square + other.chi_square,
+            self.freedom + other.freedom,
+        )
+
+
+def fit(draws: Iterable[Cell], law: Mapping[Cell, float]) -> Fit:
+    """Return how well draws fit a law.
+
+    Args:
+        draws: What was drawn: cells of the law.
+        law: Probability of every cell.
+    """
+    counts = Counter(draws)
+    assert counts.keys() <= law.keys(), "a draw is no cell of the law"
+    num_draws = counts.total()
+    pools = pooled(law, num_draws)
+    chi_square = 0.0
+    for pool in pools:
+        expected = num_draws * sum(law[cell] for cell in pool)
+        chi_square += (sum(counts[cell] for cell in pool) - expected) ** 2 / expected
+    return Fit(num_draws, chi_square, len(pools) - 1)
+
+
+def pooled(law: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
+    """Return the cells of a law, rare ones together with those nearly as rare.
+
+    Every pool expects 5 draws or more, unless all of the law together expects fewer.
+    """
+    pools: list[list[Cell]] = []
+    pool: list[Cell] = []
+    for cell in sorted(law, key=lambda cell: -law[cell]):
+        pool.append(cell)
+        if num_draws * sum(law[cell] for cell in pool) >= _LEAST_EXPECTED:
+            pools.append(pool)
+            pool = []
+    if not pools:
+        return [pool]
+    pools[-1] += pool
+    return pools
+
+
+def survival(chi_square: float, freedom: int) -> float:
+    """Return the probability that a chi-square variable is larger.
+
+    Args:
+        chi_square: 0 or more.
+        freedom: Degrees of freedom, a whole number; with 0 the variable is 0.
+    """
+    if chi_square <= 0 or freedom < 1:
+        return 1.0
+    half = chi_square / 2
+    offset = (freedom % 2) / 2
+    tail = math.erfc(math.sqrt(half)) if offset else 0.0
+    powers = (offset + i for i in range(freedom // 2))
+    # In logarithms, as the powers of a large chi-square would overflow.
+    return min(1.0, tail + sum(_poisson(power, half) for power in powers))
+
+
+def _poisson(power: float, half: float) -> float:
+    return math.exp(power * math.log(half) - half - math.lgamma(power + 1))
