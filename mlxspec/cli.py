@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench_options(
         add("bench", "Measure drafters, and other projects, against plain decoding.")
     )
+    _add_verify_options(add("verify", "Check that drafts do not change what a model says."))
     models = add("models", "List the models that are here, or the drafters of one.")
     models.add_argument("model", nargs="?", help="folder, GGUF file, hub id or default")
     models.add_argument("--json", action="store_true", help="print one JSON document instead")
@@ -146,6 +147,31 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
     group.add_argument("--resume", action="store_true", help="leave out what the file has")
+
+
+def _add_verify_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="folder, GGUF file, hub id; left out, the default")
+    text = "words of --drafter; a+b is a pool of both (all that need no download)"
+    parser.add_argument("--drafters", default="", metavar="LIST", help=text)
+    text = "full, rotating, quantised; the first one is drawn with too (all of them)"
+    parser.add_argument("--caches", default="full,rotating,quantised", metavar="LIST", help=text)
+    group = parser.add_argument_group("how much")
+    text = "lines of question_id, category and turns; left out, the set of bench"
+    group.add_argument("--prompts", metavar="FILE", help=text)
+    text = "questions per category at most (1)"
+    group.add_argument("--limit", type=int, default=1, metavar="N", help=text)
+    group.add_argument("--max-tokens", type=int, default=48, help="most tokens of a reply (48)")
+    text = "sampled beginnings for each drafter; more tell smaller differences (500)"
+    group.add_argument("--draws", type=int, default=500, metavar="N", help=text)
+    group = parser.add_argument_group("drafting and caches")
+    text = "draft nodes of every round, taken in turn: chains and trees (4,12)"
+    group.add_argument("--k", default="4,12", metavar="LIST", help=text)
+    group.add_argument("--draft-model", help="checkpoint of the drafter 'model'")
+    group.add_argument(
+        "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
+    )
+    group.add_argument("--max-kv-size", type=int, default=64, help="rows of 'rotating' (64)")
+    group.add_argument("--kv-bits", type=int, default=8, help="4 or 8, of 'quantised' (8)")
 
 
 def _add_prompt_options(parser: argparse.ArgumentParser) -> None:

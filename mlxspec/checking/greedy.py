@@ -1,0 +1,121 @@
+"""Greedy replies: are they those of plain decoding, token by token?
+
+Where one is not, plain decoding is repeated up to the first difference, and the target is asked
+for the logits of both tokens there with nothing beside them. Rounding explains a gap between them
+that is no larger than a small multiple of the measured drift; it explains no other.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from mlxspec.bench.sample import Arm, Task
+from mlxspec.engine import Engine
+from mlxspec.proof import Proof
+from mlxspec.proving import prove
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt, and its plain reply once there is one.
+
+    Attributes:
+        name: Category and number of the question.
+        prompt: Tokens.
+        task: How the reply is written.
+        plain: What plain decoding replied.
+    """
+
+    name: str
+    prompt: tuple[int, ...]
+    task: Task
+    plain: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A reply that is not the plain one.
+
+    Attributes:
+        question: What was asked.
+        proof: How far it is the same, and what stands there.
+        is_near_tie: Whether rounding explains it.
+    """
+
+    question: str
+    proof: Proof
+    is_near_tie: bool
+
+    @property
+    def gap(self) -> float | None:
+        """By how much the logits of the two tokens differ; None where one reply just ends."""
+        found = self.proof.difference
+        return None if found is None else abs(found.plain_logit - found.drafted_logit)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What one drafter's replies are like.
+
+    Attributes:
+        drafter: Its name.
+        num_replies: Replies.
+        num_tokens: Tokens in all of them.
+        drafted: Draft nodes that were verified.
+        accepted: Of these, how many were kept.
+        partings: Replies that are not the plain ones.
+        faults: What the drafter broke down with, once per reply.
+    """
+
+    drafter: str
+    num_replies: int
+    num_tokens: int
+    drafted: int
+    accepted: int
+    partings: tuple[Parting, ...]
+    faults: tuple[str, ...] = ()
+
+    @property
+    def num_same(self) -> int:
+        """Replies that are the plain ones."""
+        return self.num_replies - len(self.partings)
+
+
+def check_replies(
+    engine: Engine, arm: Arm, questions: Iterable[Asked], near_tie: float
+) -> Agreement:
+    """Let a drafter reply to some questions, and compare.
+
+    Args:
+        engine: The arm's engine.
+        arm: Writes the replies.
+        questions: What is asked, with the plain replies.
+        near_tie: Largest gap between two logits that rounding explains.
+    """
+    partings, faults = [], []
+    num_replies = num_tokens = drafted = accepted = 0
+    for asked in questions:
+        reply = arm.write(asked.prompt, asked.task)
+        num_replies += 1
+        num_tokens += len(reply.tokens)
+        drafted += reply.stats["drafted"]
+        accepted += reply.stats["accepted"]
+        if reply.fault:
+            faults.append(reply.fault)
+        if reply.tokens != asked.plain:
+            params = asked.task.params()
+            proof = prove(engine, asked.prompt, reply.tokens, params)
+            partings.append(parting(asked.name, proof, near_tie))
+    return Agreement(
+        arm.name, num_replies, num_tokens, drafted, accepted, tuple(partings), tuple(faults)
+    )
+
+
+def parting(question: str, proof: Proof, near_tie: float) -> Parting:
+    """Return what is to be thought of a reply that is not the plain one.
+
+    One that only ends elsewhere has no gap, and no rounding explains it; nor does one explain
+    anything where nothing drifts, not even another choice between equal logits.
+    """
+    found = Parting(question, proof, False)
+    is_near_tie = found.gap is not None and near_tie > 0 and found.gap <= near_tie
+    return replace(found, is_near_tie=is_near_tie)

@@ -1,0 +1,149 @@
+"""Findings as tables for people; `document` is the same for programs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from mlxspec.bench.machine import setup_lines
+from mlxspec.checking.drift import NEAR_TIE_DRIFTS, Drift
+from mlxspec.checking.greedy import Agreement, Parting
+from mlxspec.checking.run import CacheCheck, Outcome
+from mlxspec.checking.sampled import LAW, LENGTH, LawCheck, error_rate
+from mlxspec.checking.verdict import verdict
+
+_FIRST, _CELL, _WIDE = 24, 13, 20
+
+
+def text(outcome: Outcome) -> str:
+    """Return the report: what it ran on, what was found, and the verdict."""
+    parts = ["\n".join(setup_lines(outcome.setup))]
+    for cache in outcome.caches:
+        parts += [_drift(cache), _replies(cache, outcome.num_nodes)]
+    parts.append(_laws(outcome))
+    parts += [f"! {note}" for note in (*_faults(outcome), *outcome.notes)]
+    parts.append(verdict(outcome).text)
+    return "\n\n".join(parts)
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """Return everything ready for JSON."""
+    found = verdict(outcome)
+    return {
+        "setup": dict(outcome.setup),
+        "num_draft_tokens": list(outcome.num_nodes),
+        "verdict": found.kind,
+        "verdict_text": found.text,
+        "is_lossless": found.is_lossless,
+        "caches": [_cache_dict(cache) for cache in outcome.caches],
+        "laws": [_law_dict(law, len(outcome.laws)) for law in outcome.laws],
+        "least_p_value": error_rate(len(outcome.laws)),
+        "notes": [*_faults(outcome), *outcome.notes],
+    }
+
+
+def _drift(cache: CacheCheck) -> str:
+    drift = cache.drift
+    lines = [
+        f"cache {cache.cache}: a row's logits among n rows, against those of the row alone",
+        _line("n", ["largest drift", "best token flips"], _WIDE),
+    ]
+    for width in drift.widths:
+        largest = "bit-identical" if width.largest == 0 else f"{width.largest:.1e}"
+        flips = f"{width.num_flips} of {width.num_rows} rows"
+        lines.append(_line(str(width.width), [largest, flips], _WIDE))
+    lines.append(f"smallest top-2 gap {drift.smallest_gap:.2g}; {_near_tie(drift)}")
+    return "\n".join(lines)
+
+
+def _near_tie(drift: Drift) -> str:
+    if drift.is_zero:
+        return "nothing drifts, so no gap is a near-tie"
+    return (
+        f"a near-tie is a gap of at most {drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times the "
+        "largest drift"
+    )
+
+
+def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
+    nodes = ", ".join(map(str, num_nodes))
+    lines = [
+        f"cache {cache.cache}: greedy replies that are those of plain decoding (drafts of {nodes} "
+        "nodes, in turn)",
+        _line("", ["the same", "tokens", "drafted", "accepted"]),
+    ]
+    for found in cache.agreements:
+        same = f"{found.num_same} of {found.num_replies}"
+        counts = [found.num_tokens, found.drafted, found.accepted]
+        lines.append(_line(found.drafter, [same, *map(str, counts)]))
+        lines += [f"  {_parting(parting)}" for parting in found.partings]
+    return "\n".join(lines)
+
+
+def _parting(parting: Parting) -> str:
+    kind = "a near-tie" if parting.is_near_tie else "NOT A NEAR-TIE"
+    if parting.gap is None:
+        words = f"the same for {parting.proof.num_same} tokens, then one of the two ends"
+    else:
+        words = parting.proof.describe()
+    return f"{parting.question}: {words}: {kind}"
+
+
+def _laws(outcome: Outcome) -> str:
+    checks = outcome.laws
+    lines = [
+        f"cache {outcome.caches[0].cache}: {LENGTH} tokens at temperature {LAW.temperature:g}, "
+        f"{checks[0].fit.num_draws} draws each against their exact law",
+        _line("", ["chi-square", "freedom", "p", "drafted", "accepted"]),
+    ]
+    for check in checks:
+        found = check.fit
+        cells = [f"{found.chi_square:.1f}", str(found.freedom), f"{found.p_value:.2g}"]
+        line = _line(check.drafter, [*cells, str(check.drafted), str(check.accepted)])
+        lines.append(line + ("   ANOTHER LAW" if check.is_off(len(checks)) else ""))
+    lines.append(f"a p below {error_rate(len(checks)):.1g} is another law")
+    return "\n".join(lines)
+
+
+def _faults(outcome: Outcome) -> Iterator[str]:
+    """Say who broke down, or drafted nothing: what was plain was not checked."""
+    for cache in outcome.caches:
+        for found in cache.agreements:
+            for fault in dict.fromkeys(found.faults):
+                times = found.faults.count(fault)
+                yield f"{found.drafter} broke down in {times} replies, cache {cache.cache}: {fault}"
+            if not found.drafted:
+                yield f"{found.drafter} drafted nothing in its replies, cache {cache.cache}"
+    for law in outcome.laws[1:]:
+        if law.num_faults:
+            yield f"{law.drafter} broke down in {law.num_faults} draws"
+        if not law.drafted:
+            yield f"{law.drafter} drafted nothing in its draws: their law is that of plain ones"
+
+
+def _cache_dict(cache: CacheCheck) -> dict[str, Any]:
+    drift = cache.drift
+    return {
+        "cache": cache.cache,
+        "largest_drift": drift.largest,
+        "is_bit_identical": drift.is_zero,
+        "near_tie": drift.near_tie,
+        "smallest_gap": drift.smallest_gap,
+        "widths": [asdict(width) for width in drift.widths],
+        "drafters": [_agreement_dict(found) for found in cache.agreements],
+    }
+
+
+def _agreement_dict(found: Agreement) -> dict[str, Any]:
+    content = asdict(found)
+    content["partings"] = [{**asdict(parting), "gap": parting.gap} for parting in found.partings]
+    return {**content, "num_same": found.num_same}
+
+
+def _law_dict(law: LawCheck, num_checks: int) -> dict[str, Any]:
+    content = asdict(law)
+    fit = content.pop("fit")
+    return {**content, **fit, "p_value": law.fit.p_value, "is_off": law.is_off(num_checks)}
+
+
+def _line(name: str, cells: Sequence[str], width: int = _CELL) -> str:
+    return f"{name:<{_FIRST}}" + "".join(f"{cell:>{width}}" for cell in cells)

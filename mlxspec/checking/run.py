@@ -1,0 +1,245 @@
+"""The whole check: replies and rows with every cache, then draws with the first of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Protocol, TypeVar
+
+from mlxspec.api import make_site
+from mlxspec.bench.arms import PLAIN, make_drafter, own_arms
+from mlxspec.bench.machine import Setup, setup_of
+from mlxspec.bench.prompts import Question
+from mlxspec.bench.run import Runner
+from mlxspec.bench.sample import Task
+from mlxspec.budget import FixedBudget
+from mlxspec.checking.drift import Drift, Text, measure_drift
+from mlxspec.checking.greedy import Agreement, Asked, check_replies
+from mlxspec.checking.sampled import LENGTH, Case, LawCheck, cases_of, check_law
+from mlxspec.choosing.assembly import Say, Site, candidates
+from mlxspec.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.loading import LoadedModel
+from mlxspec.options import Options
+
+_NUM_TEXTS = 2
+"""Replies whose rows are probed for their drift."""
+
+_PLACES, _MOST_PLACES = (0, 8), 16
+"""Tokens of a plain reply after which others may be drawn, and how many such places are tried."""
+
+T = TypeVar("T")
+
+
+class Progress(Protocol):
+    """Shows how far something is."""
+
+    def __call__(self, items: Sequence[T], doing: str) -> Iterable[T]:
+        """Return the items, and show which of them are taken; `doing` says what for."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to check.
+
+    Attributes:
+        questions: Asked by their first turns.
+        caches: Kinds of caches by name: options of the target's cache.
+        drafters: Words of `--drafter`, a plus sign for a pool; empty for all that are here.
+        num_nodes: Draft nodes of a round, these in turn.
+        max_tokens: Tokens of a greedy reply at most.
+        num_draws: Draws with each drafter.
+    """
+
+    questions: Sequence[Question]
+    caches: Sequence[Options]
+    drafters: Sequence[str]
+    num_nodes: Sequence[int]
+    max_tokens: int
+    num_draws: int
+
+    def task(self, num_nodes: int) -> Task:
+        """Return how a greedy reply is written with so many draft nodes a round."""
+        return Task(max_tokens=self.max_tokens, num_draft_tokens=num_nodes)
+
+
+@dataclass(frozen=True)
+class CacheCheck:
+    """What was found with one kind of cache.
+
+    Attributes:
+        cache: The kind in words.
+        drift: Of rows among others.
+        agreements: Greedy replies, a drafter each.
+    """
+
+    cache: str
+    drift: Drift
+    agreements: tuple[Agreement, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found.
+
+    Attributes:
+        setup: Model, machine and settings.
+        num_nodes: Draft nodes of a round, in turn.
+        caches: A check for every kind of cache.
+        laws: Draws with the first of these, a drafter each, plain decoding first.
+        notes: What was left out, and why.
+    """
+
+    setup: Setup
+    num_nodes: tuple[int, ...]
+    caches: tuple[CacheCheck, ...]
+    laws: tuple[LawCheck, ...]
+    notes: tuple[str, ...]
+
+
+def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Outcome:
+    """Check a model with all caches and drafters of a plan.
+
+    Args:
+        loaded: The model.
+        plan: What to check.
+        say: Told what a user should know.
+        progress: Shows how far it is.
+
+    Raises:
+        MlxspecError: A drafter is not here, or cannot serve this target.
+        ValueError: No question fits the model, no cache does, or no question is followed by a
+            law that is worth drawing from.
+    """
+    notes: list[str] = []
+    sites = _sites(loaded, plan.caches, say, notes)
+    first = Checker(sites[0], plan, progress, notes)
+    cases = first.cases()  # refused now rather than when all else is done
+    caches = [first.check_replies()]
+    laws = first.check_laws(cases)
+    # One after the other, as each has drafters of its own in memory.
+    caches += [Checker(site, plan, progress, notes).check_replies() for site in sites[1:]]
+    return Outcome(
+        setup=setup_of(first.site, plan.task(max(plan.num_nodes)), PLAIN),
+        num_nodes=tuple(plan.num_nodes),
+        caches=tuple(caches),
+        laws=laws,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _sites(
+    loaded: LoadedModel, caches: Sequence[Options], say: Say, notes: list[str]
+) -> list[Site]:
+    sites = []
+    for options in caches:
+        try:
+            sites.append(make_site(loaded, options, say))
+        except UnsupportedOperationError as error:
+            notes.append(f"a cache is left out: {error}")
+    if not sites:
+        raise ValueError(f"there is no cache to check with: {'; '.join(notes)}")
+    return sites
+
+
+class Checker:
+    """Checks one target with one kind of cache.
+
+    Attributes:
+        site: The target, with an engine that drafts in every round, whether or not that pays.
+    """
+
+    def __init__(self, site: Site, plan: Plan, progress: Progress, notes: list[str]) -> None:
+        """Prepare; what has to be left out is added to the notes.
+
+        Raises:
+            MlxspecError: A drafter is not here, or cannot serve this target.
+            ValueError: No question fits the model.
+        """
+        self.site = site
+        site.engine.budget = FixedBudget()
+        self._plan = plan
+        self._progress = progress
+        self._cache = site.target.cache.describe()
+        self._drafters = list(plan.drafters) or _drafters_here(site)
+        self._questions = _fitting(site.engine, plan, notes)
+        self._plain, *self._arms = own_arms([PLAIN, *self._drafters], site)
+
+    @cached_property
+    def asked(self) -> list[Asked]:
+        """The questions with their plain replies."""
+        write = self._plain.write
+        watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
+        return [replace(found, plain=write(found.prompt, found.task).tokens) for found in watched]
+
+    @cached_property
+    def drift(self) -> Drift:
+        """Of rows among others, over the first replies."""
+        room = self.site.engine.context_length
+        texts = [Text.of(found.prompt, found.plain, room) for found in self.asked[:_NUM_TEXTS]]
+        watched = self._progress(texts, f"{self._cache}: rows among others")
+        return measure_drift(self.site.target, watched)
+
+    def check_replies(self) -> CacheCheck:
+        """Compare the greedy replies of all drafters with plain ones."""
+        engine, near_tie = self.site.engine, self.drift.near_tie
+        agreements = []
+        for arm in self._arms:
+            watched = self._progress(self.asked, f"{self._cache}: {arm.name}")
+            agreements.append(check_replies(engine, arm, watched, near_tie))
+        return CacheCheck(self._cache, self.drift, tuple(agreements))
+
+    def cases(self) -> list[Case]:
+        """Return what to draw from: places in the plain replies.
+
+        Raises:
+            ValueError: Nowhere is the law worth drawing from.
+        """
+        num_nodes = self._plan.num_nodes
+        places = [
+            (*found.prompt, *found.plain[:length])
+            for length in _PLACES
+            for found in self.asked
+            if length < len(found.plain)
+        ]
+        watched = self._progress(places[:_MOST_PLACES], f"{self._cache}: exact laws")
+        num_draws = -(-self._plan.num_draws // len(num_nodes))
+        return cases_of(self.site.target, watched, num_nodes, num_draws)
+
+    def check_laws(self, cases: Sequence[Case]) -> tuple[LawCheck, ...]:
+        """Compare draws of plain decoding and of all drafters with the exact law."""
+        engine, checks = self.site.engine, []
+        for word in (PLAIN, *self._drafters):
+            engine.drafter = make_drafter(word, self.site)
+            checks.append(check_law(engine, word, cases, partial(self._seeds, word)))
+        return tuple(checks)
+
+    def _seeds(self, drafter: str, case: Case) -> Iterable[int]:
+        return self._progress(case.seeds, f"draws: {drafter}, {case.num_nodes} nodes a round")
+
+
+def _drafters_here(site: Site) -> list[str]:
+    """Return the drafters that need no download, as `own_arms` calls them."""
+    words = [word.replace(",", "+") for word in candidates(site.files) if word != "none"]
+    return [*words, "model"] if site.draft_model and "model" not in words else words
+
+
+def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[Asked]:
+    """Return every question that leaves room for a reply, not answered yet."""
+    needed = plan.max_tokens + LENGTH + max(plan.num_nodes)
+    most = None if engine.context_length is None else engine.context_length - needed
+    fitting: list[Asked] = []
+    for question in plan.questions:
+        name = f"{question.category} {question.id}"
+        messages = [{"role": "user", "content": question.turns[0]}]
+        prompt = tuple(Runner(engine, [], PLAIN).prompt(messages))
+        if most is not None and len(prompt) > most:
+            notes.append(f"{name} is left out: it leaves no room for {needed} tokens")
+            continue
+        num_nodes = plan.num_nodes[len(fitting) % len(plan.num_nodes)]
+        fitting.append(Asked(name, prompt, plan.task(num_nodes)))
+    if not fitting:
+        raise ValueError(
+            f"no question leaves room for {needed} tokens in the context of "
+            f"{engine.context_length}: take shorter --prompts or smaller --max-tokens"
+        )
+    return fitting

@@ -1,0 +1,91 @@
+"""What the findings come to, in plain words.
+
+Greedy replies have to be those of plain decoding, but where rounding decides; sampled ones have
+to follow the target's law. What rounding may decide is measured, not assumed: two tokens are
+nearly tied where their logits, read without drafts, differ by at most `NEAR_TIE_DRIFTS` times the
+largest drift of any logit among other rows. Where nothing drifts, nothing is excused.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from mlxspec.checking.run import Outcome
+from mlxspec.checking.sampled import error_rate
+
+Kind = Literal["bit-identical", "near-ties", "not lossless"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be thought of speculation with this model, here.
+
+    Attributes:
+        kind: In a word.
+        text: In a sentence.
+    """
+
+    kind: Kind
+    text: str
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether no difference is more than a rounding."""
+        return self.kind != "not lossless"
+
+
+def verdict(outcome: Outcome) -> Verdict:
+    """Judge."""
+    reasons = [*_greedy_reasons(outcome), *_law_reasons(outcome)]
+    if reasons:
+        return Verdict("not lossless", f"not lossless: {'; '.join(reasons)}")
+    agreements = [found for cache in outcome.caches for found in cache.agreements]
+    num_replies = sum(found.num_replies for found in agreements)
+    partings = [parting for found in agreements for parting in found.partings]
+    law = "sampled ones follow the model's law"
+    if partings:
+        most = max(parting.gap or 0.0 for parting in partings)
+        return Verdict(
+            "near-ties",
+            f"identical up to near-ties of at most {most:.2g} (logits): {len(partings)} of "
+            f"{num_replies} greedy replies part at one; {law}",
+        )
+    if all(cache.drift.is_zero for cache in outcome.caches):
+        return Verdict(
+            "bit-identical",
+            f"bit-identical: all {num_replies} greedy replies are those of plain decoding, no "
+            f"logit depends on the rows beside it; {law}",
+        )
+    most = max(cache.drift.near_tie for cache in outcome.caches)
+    return Verdict(
+        "near-ties",
+        f"identical up to near-ties of at most {most:.2g} (logits), where rounding could decide: "
+        f"none of {num_replies} greedy replies met one; {law}",
+    )
+
+
+def _greedy_reasons(outcome: Outcome) -> Iterator[str]:
+    for cache in outcome.caches:
+        for found in cache.agreements:
+            real = [parting for parting in found.partings if not parting.is_near_tie]
+            if real:
+                gaps = [parting.gap for parting in real if parting.gap is not None]
+                yield (
+                    f"{found.drafter} leaves plain decoding in {len(real)} of "
+                    f"{found.num_replies} greedy replies, cache {cache.cache}, {_gap_words(gaps)}"
+                )
+
+
+def _gap_words(gaps: list[float]) -> str:
+    if not gaps:
+        return "where one of the two ends"
+    return f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
+
+
+def _law_reasons(outcome: Outcome) -> Iterator[str]:
+    for law in outcome.laws:
+        if law.is_off(len(outcome.laws)):
+            yield (
+                f"{law.drafter} draws from another law than the model's (p = "
+                f"{law.fit.p_value:.1g}, allowed is {error_rate(len(outcome.laws)):.1g})"
+            )

@@ -1,0 +1,97 @@
+"""`mlxspec verify`: does speculation change what this model says, on this machine?
+
+Tables on standard output and everything as one JSON document in its last line; progress on
+standard error. The exit code is 0 where no difference is more than a rounding, and 1 where a
+greedy reply leaves plain decoding at more than a near-tie or sampled ones follow another law.
+"""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from mlxspec.bench.arms import check_arms
+from mlxspec.bench.prompts import choose_questions, read_questions
+from mlxspec.checking import report
+from mlxspec.checking.run import Plan, check
+from mlxspec.checking.verdict import verdict
+from mlxspec.loading import load_model
+from mlxspec.options import Options
+
+T = TypeVar("T")
+
+
+def run(args: Namespace) -> int:
+    """Check, and print the report.
+
+    Raises:
+        ValueError: An argument is out of range, or names what is not there.
+        MlxspecError: The model or a drafter cannot be loaded.
+    """
+    plan = _plan(args)
+    outcome = check(load_model(args.model), plan, _say, _progress)
+    print(report.text(outcome))
+    print(json.dumps(report.document(outcome)))
+    return int(not verdict(outcome).is_lossless)
+
+
+def _plan(args: Namespace) -> Plan:
+    drafters = _words(args.drafters)
+    if drafters:
+        check_arms(drafters)
+    for name, number in (("--max-tokens", args.max_tokens), ("--draws", args.draws)):
+        if number < 1:
+            raise ValueError(f"{name} must be 1 or more; got {number}")
+    return Plan(
+        questions=choose_questions(read_questions(args.prompts), limit=args.limit),
+        caches=_caches(args),
+        drafters=drafters,
+        num_nodes=_counts(args.k),
+        max_tokens=args.max_tokens,
+        num_draws=args.draws,
+    )
+
+
+def _caches(args: Namespace) -> list[Options]:
+    options = Options(draft_model=args.draft_model, lookahead=args.lookahead)
+    known = {
+        "full": options,
+        "rotating": replace(options, max_kv_size=args.max_kv_size),
+        "quantised": replace(options, kv_bits=args.kv_bits),
+    }
+    words = _words(args.caches)
+    for word in words:
+        if word not in known:
+            raise ValueError(f"cache {word!r} is not known; choose from {', '.join(known)}")
+    if not words:
+        raise ValueError(f"--caches names none: choose from {', '.join(known)}")
+    return [known[word] for word in dict.fromkeys(words)]
+
+
+def _counts(text: str) -> list[int]:
+    words = _words(text)
+    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(
+            f"--k takes numbers of draft nodes, 1 or more, with commas between; got {text!r}"
+        )
+    return [int(word) for word in words]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _progress(items: Sequence[T], doing: str) -> Iterable[T]:
+    is_seen = sys.stderr.isatty()  # in a log a line now and then is enough
+    bar: Iterable[T] = tqdm(
+        items, desc=doing, leave=not is_seen, mininterval=0.1 if is_seen else 30
+    )
+    return bar
+
+
+def _say(line: str) -> None:
+    print(f"mlxspec: {line}", file=sys.stderr, flush=True)

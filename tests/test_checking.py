@@ -1,0 +1,284 @@
+"""The parts of `mlxspec verify` on tiny models, against the target recomputed in NumPy."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlxspec.verify as verify_module
+from mlxspec.bench.sample import Task
+from mlxspec.checking.chi_square import Fit
+from mlxspec.checking.drift import WIDTHS, Drift, Text, WidthDrift, measure_drift
+from mlxspec.checking.greedy import Agreement, Asked, check_replies, parting
+from mlxspec.checking.run import CacheCheck, Outcome
+from mlxspec.checking.sampled import (
+    LAW,
+    OTHER,
+    JointLaw,
+    LawCheck,
+    Sampler,
+    cases_of,
+    check_law,
+    joint_law,
+)
+from mlxspec.checking.verdict import verdict
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.proof import Difference, Proof
+from tests.adversaries import RandomTrees, UniformChain
+from tests.bench_arms import ScriptedArm, reply_of
+from tests.tiny import make_cache, make_engine, tiny_model
+from tests.truth import Target
+
+MODEL = tiny_model()
+PROMPT = [1, 2, 3, 1, 2]
+KINDS = ("full", "rotating", "int8")
+
+
+def decoder(kind="full"):
+    return Decoder(MODEL, make_cache(MODEL, kind))
+
+
+# ---- rows among others ---------------------------------------------------------------------
+
+
+class Rounding:
+    """Makes a target add something to the logits of every row that has others beside it."""
+
+    def __init__(self, monkeypatch, added):
+        logits = Decoder.logits
+
+        def rounded(self, hidden):
+            found = logits(self, hidden)
+            is_alone = hidden.ndim == 1 or hidden.shape[0] == 1
+            return found if is_alone else found + mx.array(added, mx.float32)
+
+        monkeypatch.setattr(Decoder, "logits", rounded)
+
+
+def texts():
+    reply = np.random.default_rng(1).integers(0, 24, 40).tolist()
+    return [Text.of(PROMPT, reply, room=512)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_one_target_hardly_drift(kind):
+    drift = measure_drift(decoder(kind), texts())
+    assert [width.width for width in drift.widths] == list(WIDTHS)
+    assert drift.widths[0].largest == 0
+    # An int8 row whose rounding falls on an edge of the packing moves by a step.
+    assert drift.largest < (0.1 if kind == "int8" else 1e-3)
+    assert drift.near_tie == 4 * drift.largest
+
+
+def test_drift_flips_and_gap_are_those_of_the_logits(monkeypatch):
+    added = np.zeros(24)
+    added[7] = -0.25
+    added[9] = 0.5
+    text = texts()[0]
+    target = Target(MODEL)
+    tokens = (*text.prompt[:-1], *text.rows)
+    rows = np.array([target.logits(tokens[: len(PROMPT) + i]) for i in range(len(text.rows))])
+    flips = (rows.argmax(axis=1) != (rows + added).argmax(axis=1)).sum()
+    top = np.sort(rows, axis=1)
+    Rounding(monkeypatch, added)
+    drift = measure_drift(decoder(), [text])
+    assert 0 < flips < len(rows)
+    assert [width.num_flips for width in drift.widths if width.width in (1, 8)] == [0, flips]
+    assert drift.widths[0].largest == 0
+    assert drift.largest == pytest.approx(0.5, abs=1e-4)
+    assert drift.smallest_gap == pytest.approx((top[:, -1] - top[:, -2]).min(), abs=1e-4)
+
+
+def test_what_a_rounding_leaves_in_the_cache_is_part_of_the_drift(monkeypatch):
+    """A wrong row that is committed moves those that follow, also where these are right."""
+    commit = Decoder.commit
+
+    def wrong(self, path):
+        commit(self, path)
+        if len(path) > 1:
+            values = self.cache.arrays[-1]
+            values[...] = values * 1.5
+
+    monkeypatch.setattr(Decoder, "commit", wrong)
+    drift = measure_drift(decoder(), texts())
+    assert drift.widths[0].largest == 0
+    assert drift.widths[1].largest > 0.01
+
+
+def test_a_short_reply_is_repeated_and_the_context_is_kept():
+    text = Text.of([4, 5], [6, 7], room=None)
+    assert text.rows == (5, 6, 7) * 10 + (5, 6)
+    assert text.prompt == (4, 5)
+    text = Text.of([4, 5], [6, 7], room=12)
+    assert len(text.prompt) - 1 + len(text.rows) == 12
+
+
+# ---- greedy replies ------------------------------------------------------------------------
+
+
+def difference(drafted_logit, plain_logit):
+    return Proof(9, 4, Difference(4, "a", "b", drafted_logit, plain_logit))
+
+
+@pytest.mark.parametrize(
+    ("proof", "is_near_tie"),
+    [
+        (difference(1.0, 1.25), True),
+        (difference(1.25, 1.0), True),
+        (difference(1.0, 1.5), False),
+        (Proof(9, 4), False),  # the plain reply ends there
+        (Proof(4, 4), False),  # the drafted one does
+    ],
+)
+def test_only_a_gap_within_roundings_is_a_near_tie(proof, is_near_tie):
+    assert parting("qa 1", proof, near_tie=0.25).is_near_tie == is_near_tie
+
+
+def test_without_drift_nothing_is_excused():
+    assert not parting("qa 1", difference(1.0, 1.0), near_tie=0.0).is_near_tie
+    assert parting("qa 1", difference(1.0, 1.0), near_tie=1e-9).is_near_tie
+
+
+def written(tokens):
+    """An arm that replies so to everything."""
+    stats = {"drafted": 3, "accepted": 1}
+    arm = ScriptedArm("scripted", None)
+    arm.write = lambda prompt, task: reply_of(tokens, stats=stats, fault="broke")
+    return arm
+
+
+def test_replies_are_compared_with_the_plain_ones():
+    engine = make_engine(MODEL, NoDrafter())
+    plain = Target(MODEL).greedy(PROMPT, 8)
+    forged = [*plain[:5], (plain[5] + 1) % 24, *plain[6:]]
+    asked = [Asked("qa 1", tuple(PROMPT), Task(max_tokens=8), tuple(plain))]
+    same = check_replies(engine, written(plain), asked, near_tie=1e-3)
+    assert (same.num_same, same.num_tokens, same.drafted, same.accepted) == (1, 8, 3, 1)
+    assert same.faults == ("broke",)
+    other = check_replies(engine, written(forged), asked, near_tie=1e-3)
+    assert other.num_same == 0
+    found = other.partings[0]
+    logits = Target(MODEL).logits((*PROMPT, *plain[:5]))
+    assert (found.question, found.proof.num_same) == ("qa 1", 5)
+    assert found.gap == pytest.approx(logits[plain[5]] - logits[forged[5]], abs=1e-4)
+    assert not found.is_near_tie
+
+
+# ---- sampled replies -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_joint_law_is_that_of_the_target(kind):
+    law = joint_law(decoder(kind), PROMPT)
+    target = Target(MODEL, kind)
+    expected = {}
+
+    def follow(begun, prob):
+        probs = target.law((*PROMPT, *begun), LAW, len(PROMPT))
+        best = np.argsort(-probs)[:16].tolist()
+        expected[(*begun, OTHER)] = prob * (1 - probs[best].sum())
+        for rank, token in enumerate(best):
+            if rank < 3 and len(begun) < 2:
+                follow((*begun, token), prob * probs[token])
+            else:
+                expected[(*begun, token)] = prob * probs[token]
+
+    follow((), 1.0)
+    assert len(expected) == 14 + 3 * 14 + 9 * 17
+    assert law.probs.keys() == expected.keys()
+    for cell, prob in expected.items():
+        assert law.probs[cell] == pytest.approx(prob, abs=1e-4)
+
+
+def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
+    cells = [(1, 2, 3), (1, 2, OTHER), (1, 4), (1, OTHER), (5,), (OTHER,)]
+    law = JointLaw(dict.fromkeys(cells, 1 / 6))
+    draws = [(1, 2, 3), (1, 2, 9), (1, 4, 3), (1, 3, 3), (5, 2, 3), (2, 2, 3)]
+    assert [law.cell_of(draw) for draw in draws] == cells
+
+
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_draws_from_another_law_are_seen(is_honest):
+    engine = make_engine(MODEL, RandomTrees(24))
+    case = cases_of(engine.target, [PROMPT], [3], 150)[0]
+    if not is_honest:
+        bent = {cell: prob**0.5 for cell, prob in case.law.probs.items()}
+        total = sum(bent.values())
+        law = JointLaw({cell: prob / total for cell, prob in bent.items()})
+        case = replace(case, law=law)
+    found = check_law(engine, "random", [case], lambda case: case.seeds)
+    assert found.is_off(num_checks=1) != is_honest
+    assert found.drafted > 100
+    assert found.fit.num_draws == 150
+
+
+def test_a_residual_that_is_dropped_is_seen(monkeypatch):
+    """After a rejection the target's law again, where what the draft left of it is right."""
+    monkeypatch.setattr(verify_module, "_residual", lambda p, q, weights, row: p[row])
+    small = Decoder(tiny_model(vocab_size=4, seed=3))
+    drafter = DraftModelDrafter(small, target_vocab_size=4, lookahead=2)
+    engine = make_engine(tiny_model(vocab_size=4, seed=2), drafter)
+    cases = cases_of(engine.target, [[1, 2]], [2], 500)
+    found = check_law(engine, "model", cases, lambda case: case.seeds)
+    assert found.is_off(num_checks=2)
+
+
+def test_draws_come_from_the_whole_width_of_a_draft():
+    engine = make_engine(MODEL, UniformChain(24, length=12))
+    case = cases_of(engine.target, [PROMPT], [12], 50)[0]
+    sampler = Sampler(engine)
+    assert len(sampler.draw(case, 1)) == 3
+    assert sampler.drafted >= 12
+
+
+def test_each_number_of_nodes_has_its_own_seeds_and_the_prompt_that_says_most():
+    prompts = [PROMPT, [4, 4], [3, 9, 2]]
+    cases = cases_of(decoder(), prompts, [2, 5], 200)
+    assert [case.num_nodes for case in cases] == [2, 5]
+    assert [case.seeds for case in cases] == [range(200), range(200, 400)]
+    assert cases[0].prompt != cases[1].prompt
+    assert all(sum(case.law.probs.values()) == pytest.approx(1) for case in cases)
+    with pytest.raises(ValueError, match="take more --draws"):
+        cases_of(decoder(), prompts, [2], 6)
+
+
+# ---- the verdict ---------------------------------------------------------------------------
+
+
+def outcome(*partings, drift=0.0, p_values=(0.5, 0.5)):
+    widths = (WidthDrift(1, 64, 0.0, 0), WidthDrift(2, 64, drift, 0))
+    agreement = Agreement("pool", 7, 300, 90, 40, tuple(partings))
+    # Of one degree of freedom, whose tail these are.
+    statistics = {0.5: 0.4549, 1e-4: 15.137, 1e-6: 23.928}
+    laws = [LawCheck("plain", Fit(500, statistics[p_values[0]], 1), 0, 0)]
+    laws.append(LawCheck("pool", Fit(500, statistics[p_values[1]], 1), 90, 40))
+    cache = CacheCheck("full", Drift(widths, 0.01), (agreement,))
+    return Outcome({}, (4,), (cache,), tuple(laws), ())
+
+
+NEAR = parting("qa 1", difference(1.0, 1.002), near_tie=0.004)
+REAL = parting("qa 2", difference(1.0, 1.5), near_tie=0.004)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "words"),
+    [
+        (outcome(), "bit-identical", "bit-identical: all 7 greedy replies"),
+        (outcome(drift=1e-3), "near-ties", "near-ties of at most 0.004 (logits)"),
+        (outcome(NEAR, drift=1e-3), "near-ties", "near-ties of at most 0.002 (logits): 1 of 7"),
+        (outcome(NEAR, REAL, drift=1e-3), "not lossless", "in 1 of 7 greedy replies, cache full"),
+        (outcome(REAL, drift=1e-3), "not lossless", "gaps of up to 0.5 (logits)"),
+        (outcome(p_values=(0.5, 1e-4)), "bit-identical", "follow the model's law"),  # two tests
+        (outcome(p_values=(0.5, 1e-6)), "not lossless", "pool draws from another law"),
+        (outcome(p_values=(1e-6, 0.5)), "not lossless", "plain draws from another law"),
+        (outcome(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, allowed is 5e-05)"),
+    ],
+)
+def test_the_verdict_is_a_sentence(found, kind, words):
+    judged = verdict(found)
+    assert judged.kind == kind
+    assert words in judged.text
+    assert judged.is_lossless == (kind != "not lossless")

@@ -1,0 +1,187 @@
+"""`mlxspec verify` from the outside, on a tiny model: honest, broken and rounding ones."""
+
+import json
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+import mlxspec.engine as engine_module
+from mlxspec.cli import main
+from mlxspec.decoder import Decoder
+from tests.gguf_files import tiny_config
+from tests.model_folders import random_weights, save_folder
+
+WIDE_HEADS = tiny_config(num_attention_heads=1, num_key_value_heads=1, head_dim=32)
+
+
+@pytest.fixture
+def verify(tmp_path, monkeypatch, capsys):
+    """Run `mlxspec verify`; return code, standard output, its last line read, standard error."""
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    path = tmp_path / "question.jsonl"
+    questions = [("qa", ["abcab", "ba"]), ("writing", ["aabbccaabbcc"]), ("copy", ["cab"])]
+    path.write_text(
+        "\n".join(
+            json.dumps({"question_id": number, "category": category, "turns": turns})
+            for number, (category, turns) in enumerate(questions, 81)
+        )
+    )
+
+    def run(*arguments, folder=None, drafters="suffix,model", caches="full", draws="80"):
+        folder = folder or save_folder(tmp_path / "tiny")
+        words = ["verify", str(folder), "--prompts", str(path), "--max-tokens", "8"]
+        words += ["--drafters", drafters, "--caches", caches, "--draws", draws]
+        if "model" in drafters:
+            words += ["--draft-model", str(small_model(tmp_path))]
+        code = main([*words, *arguments])
+        out, err = capsys.readouterr()
+        last = json.loads(out.splitlines()[-1]) if code in (0, 1) and out else None
+        return code, out, last, err
+
+    return run
+
+
+def small_model(folder):
+    """A draft model with a mind of its own."""
+    weights = random_weights(tiny_config(), seed=3)
+    arrays = {name: mx.array(array) for name, array in weights.items()}
+    return save_folder(folder / "small", weights=arrays)
+
+
+def off(document):
+    return {law["drafter"] for law in document["laws"] if law["is_off"]}
+
+
+def num_parted(document):
+    return sum(
+        len(found["partings"]) for cache in document["caches"] for found in cache["drafters"]
+    )
+
+
+def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
+    weights = {name: mx.array(array) for name, array in random_weights(WIDE_HEADS).items()}
+    folder = save_folder(tmp_path / "wide", WIDE_HEADS, weights)
+    code, out, last, err = verify(
+        "--max-kv-size", "8", folder=folder, drafters="pool", caches="full,rotating,quantised"
+    )
+    assert code == 0
+    kinds = [cache["cache"] for cache in last["caches"]]
+    assert kinds == ["full", "rotating 8 (4 kept)", "full, 8-bit"]
+    assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["drafters"])
+    assert [law["drafter"] for law in last["laws"]] == ["plain", "pool"]
+    assert [law["num_draws"] for law in last["laws"]] == [80, 80]
+    assert last["laws"][1]["accepted"] > 20
+    assert last["least_p_value"] == 5e-5
+    assert last["is_lossless"]
+    assert last["verdict_text"] == out.splitlines()[-2]
+    assert "pool" in err  # the progress
+
+
+def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
+    code, out, last, _ = verify(drafters="", caches="quantised,full")
+    assert code == 0
+    assert "! a cache is left out: quantised keys and values need a head size" in out
+    assert [found["drafter"] for found in last["caches"][0]["drafters"]] == ["pool"]
+    assert len(last["notes"]) == 1
+
+
+def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monkeypatch):
+    right = engine_module.verify
+
+    def generous(draft, laws, noise, rule="block"):
+        verdict = right(draft, laws, noise, rule)
+        if laws.law.is_greedy or draft.tree.n_nodes == 1:
+            return verdict
+        accepted = mx.arange(draft.tree.n_nodes) < 2  # the root and the first draft token
+        return replace(verdict, accepted=accepted, bonus_token=laws.best()[1])
+
+    monkeypatch.setattr(engine_module, "verify", generous)
+    code, out, last, _ = verify("--k", "4", drafters="model")
+    assert code == 1
+    assert off(last) == {"model"}
+    assert num_parted(last) == 0
+    assert last["verdict"] == "not lossless"
+    assert "ANOTHER LAW" in out
+    assert "model draws from another law" in out.splitlines()[-2]
+
+
+def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch):
+    """The second best token after a draft: the sampled law does not notice."""
+    right = engine_module.verify
+
+    def second_best(draft, laws, noise, rule="block"):
+        verdict = right(draft, laws, noise, rule)
+        if not laws.law.is_greedy or draft.tree.n_nodes == 1:
+            return verdict
+        last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
+        return replace(verdict, bonus_token=laws.top_tokens(2)[0][last, 1])
+
+    monkeypatch.setattr(engine_module, "verify", second_best)
+    code, out, last, _ = verify(drafters="suffix")
+    assert code == 1
+    assert off(last) == set()
+    assert num_parted(last) > 0
+    assert "NOT A NEAR-TIE" in out
+    assert "that no rounding explains" in out.splitlines()[-2]
+
+
+def test_a_target_that_rounds_with_the_number_of_rows_is_told_from_a_broken_one(
+    verify, tmp_path, monkeypatch
+):
+    """Pairs of tokens with the same logits, and a rounding that prefers the other one."""
+    weights = random_weights(tiny_config())
+    head = weights["lm_head.weight"]
+    head[1::2] = head[::2]
+    folder = save_folder(tmp_path / "pairs", weights={n: mx.array(w) for n, w in weights.items()})
+    logits = Decoder.logits
+
+    def rounded(self, hidden):
+        found = logits(self, hidden)
+        is_alone = hidden.ndim == 1 or hidden.shape[0] == 1
+        return found if is_alone else found + 1e-3 * (mx.arange(found.shape[-1]) % 2)
+
+    monkeypatch.setattr(Decoder, "logits", rounded)
+    code, out, last, _ = verify(folder=folder, drafters="pool")
+    assert code == 0
+    assert num_parted(last) > 0
+    assert last["verdict"] == "near-ties"
+    assert last["caches"][0]["largest_drift"] == pytest.approx(1e-3, rel=0.1)
+    assert out.splitlines()[-2].startswith("identical up to near-ties of at most")
+    assert "NOT A NEAR-TIE" not in out
+
+
+def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
+    def broken(self, root, budget):
+        raise ValueError("no draft today")
+
+    monkeypatch.setattr("mlxspec.drafters.suffix.SuffixDrafter.propose", broken)
+    code, out, _, _ = verify(drafters="suffix")
+    assert code == 0
+    assert "! suffix broke down in 3 replies, cache full: no draft today" in out
+    assert "! suffix drafted nothing in its replies, cache full" in out
+    assert "! suffix broke down in 80 draws" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--caches", "ring"), "cache 'ring' is not known; choose from full, rotating, quantised"),
+        (("--caches", ","), "--caches names none"),
+        (("--drafters", "eagle"), "drafter 'eagle' is not known"),
+        (("--k", "4,0"), "--k takes numbers of draft nodes"),
+        (("--k", "many"), "--k takes numbers of draft nodes"),
+        (("--draws", "0"), "--draws must be 1 or more"),
+        (("--draws", "8"), "take more --draws"),
+        (("--max-tokens", "0"), "--max-tokens must be 1 or more"),
+        (("--max-tokens", "500"), "smaller --max-tokens"),
+        (("--limit", "0"), "1 or more; got 0"),
+        (("--max-kv-size", "3", "--caches", "rotating"), "max_size must be larger"),
+        (("--kv-bits", "5", "--caches", "quantised"), "4 or 8 bits, not 5"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_2(verify, arguments, message):
+    code, _, _, err = verify(*arguments, drafters="suffix")
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
