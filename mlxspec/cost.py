@@ -15,10 +15,12 @@ from mlxspec.decoder import Decoder
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
-_QUICK_WIDTHS = (1, 4, 16, 2, 8, 32, 6, 3, 5, 11, 12, 13, 24, 20)
+_SHAPE_WIDTHS = (1, 4, 8, 16, 2, 32)
+_EDGE_WIDTHS = (6, 3, 5, 11, 12, 13, 24, 20)
+_QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_EDGE_WIDTHS, *_EDGE_WIDTHS)
 """First what shows the shape of the curve, then where kernels have their edges."""
 
-_QUICK_SECONDS = 1.0
+_QUICK_SECONDS = 1.5
 _LEAST_MS = 1e-3
 _IDLE_REPEATS = 5  # other programs run beside a chat
 
@@ -74,7 +76,8 @@ def quick_costs(
     """Time a few forwards before a reply, which waits meanwhile; the decoder stays as it is.
 
     Every width has two turns where time allows, and the faster one counts: the first may compile a
-    kernel. No width begins that is expected to pass the time; one row is always timed.
+    kernel, and other programs may hold up either. No width begins that is expected to pass the
+    time; one row is always timed.
 
     Args:
         decoder: Runs them.
@@ -88,7 +91,7 @@ def quick_costs(
     verify, end = verify_forward(decoder), clock() + seconds
     verify(1)  # brings the weights into memory
     ms: dict[int, float] = {}
-    for width in (*_QUICK_WIDTHS, *_QUICK_WIDTHS):
+    for width in _QUICK_WIDTHS:
         if width > most or (ms and clock() + _expected_ms(ms, width) / 1e3 > end):
             continue
         start = clock()

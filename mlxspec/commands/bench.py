@@ -28,7 +28,7 @@ from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import profile_forward, profile_rounds
 from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
-from mlxspec.budget import FixedBudget
+from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.choosing.assembly import Site
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
@@ -77,6 +77,9 @@ def _compare(args: Namespace, plan: Plan, site: Site, arms: list[Arm], notes: li
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
     cost = forward_cost(site)
+    if args.k is None:  # what another hour's forwards took is of no use in this comparison
+        site.engine.budget = MeasuredBudget()
+        site.engine.budget.know(0, dict(zip(cost.widths, cost.ms, strict=True)))
     is_partial = False
     gc.freeze()  # what is loaded stays: to look for garbage in it again and again takes long
     try:
