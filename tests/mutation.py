@@ -1,0 +1,148 @@
+"""Seeds one fault at a time into a copy of the tree and says which test notices: slow, by hand.
+
+    python -m tests.mutation                 every fault of `mutation.toml`
+    python -m tests.mutation --only NAME     some of them; may be given several times
+    python -m tests.mutation --list          what there is
+
+The tree itself is never changed. The tests of all chosen faults are run without any first: a
+test that fails anyway notices nothing. Ends with 1 if a fault survives.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COPIED, LINKED = ("mlxspec", "app", "tests", "pyproject.toml"), ("assets", "README.md")
+TIME_LIMIT_S = 900
+PASSED, FAILED = 0, 1  # exit codes of pytest; all others mean that it did not get so far
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A textual replacement in one file.
+
+    Attributes:
+        name: What is wrong then.
+        path: The file, below the root of the tree.
+        old: Text that stands there exactly once.
+        new: What to write instead.
+        tests: Test files, or single tests, of which one has to fail.
+    """
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def known_faults() -> list[Fault]:
+    """Return the faults of `mutation.toml`."""
+    groups = tomllib.loads((ROOT / "tests/mutation.toml").read_text(encoding="utf-8"))["group"]
+    return [
+        Fault(name, group["path"], old, new, tuple(group["tests"]))
+        for group in groups
+        for name, old, new in group["faults"]
+    ]
+
+
+def copy_tree(folder: Path) -> None:
+    """Fill a folder with what the tests need of the working tree."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / name)
+    for name in LINKED:
+        (folder / name).symlink_to(ROOT / name)
+
+
+def run_tests(folder: Path, tests: list[str]) -> tuple[int, str, str]:
+    """Run tests up to the first failure; return pytest's code, that test, and its last words."""
+    settings = {"PYTHONPATH": f"{folder}:{folder / 'app'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **settings},
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return FAILED, f"none ended within {TIME_LIMIT_S} s", ""
+    found = _FAILURE.search(done.stdout)
+    return done.returncode, found[1] if found else "", (done.stdout + done.stderr)[-3000:]
+
+
+def seeded(folder: Path, fault: Fault) -> tuple[int, str, str]:
+    """Run a fault's tests with the fault in the copy; the copy is sound again afterwards."""
+    path = folder / fault.path
+    sound = path.read_text(encoding="utf-8")
+    path.write_text(sound.replace(fault.old, fault.new), encoding="utf-8")
+    try:
+        return run_tests(folder, list(fault.tests))
+    finally:
+        path.write_text(sound, encoding="utf-8")
+
+
+def row(name: str, path: str, noticed_by: str, seconds: str) -> str:
+    return f"{name:44} {path:24} {seconds:>7}  {noticed_by}"
+
+
+def check(faults: list[Fault]) -> int:
+    """Seed the faults one after the other, print a table, return the exit code."""
+    survivors = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy_tree(folder)
+        code, test, words = run_tests(folder, sorted({test for f in faults for test in f.tests}))
+        if code != PASSED:
+            print(f"without any fault, {test or 'pytest'} fails:\n{words}", file=sys.stderr)
+            return 2
+        print(row("fault", "file", "noticed by", "seconds"), flush=True)
+        for fault in faults:
+            start = time.perf_counter()
+            code, test, words = seeded(folder, fault)
+            seconds = f"{time.perf_counter() - start:.1f}"
+            if code == PASSED:
+                survivors.append(fault.name)
+                test = "NOTHING"
+            elif code != FAILED:
+                print(words, file=sys.stderr)
+                return 2
+            print(row(fault.name, fault.path, test, seconds), flush=True)
+    print(f"{len(faults) - len(survivors)} of {len(faults)} faults noticed")
+    return 1 if survivors else 0
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    names = [fault.name for fault in known_faults()]
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="name the faults and end")
+    options = parser.parse_args(arguments)
+    chosen = [fault for fault in known_faults() if fault.name in (options.only or names)]
+    if options.list:
+        for fault in chosen:
+            print(row(fault.name, fault.path, " ".join(fault.tests), ""))
+        return 0
+    return check(chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
