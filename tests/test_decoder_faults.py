@@ -7,7 +7,6 @@ import pytest
 
 import mlxspec.decoder
 from mlxspec.cache import Cache
-from mlxspec.models.layers import DecoderLayer
 from mlxspec.rows import RowStore
 from tests.decoders import (
     PATH,
@@ -18,6 +17,7 @@ from tests.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
+from tests.layer_faults import Fault
 
 FULL, ROTATING = ("llama", "full"), ("qwen2", "rotating")
 N_READ = 15  # the ring of 12 has wrapped
@@ -31,32 +31,6 @@ CALLS = {
     "extend_chain": lambda decoder: decoder.extend_chain(mx.array([1, 2])),
     "hidden_states": lambda decoder: decoder.hidden_states([1]),
 }
-
-
-class Fault:
-    """Makes a layer raise, before or after it has staged its rows, from a given pass on."""
-
-    def __init__(self, error, *, layer, is_after, passes=0):
-        self.error, self.layer, self.is_after, self.passes = error, layer, is_after, passes
-
-    def __enter__(self):
-        self.call = DecoderLayer.__call__
-        fault = self
-
-        def failing(self, *args):
-            is_mine = self.self_attn.layer == fault.layer
-            fault.passes -= is_mine
-            if is_mine and fault.passes < 0 and not fault.is_after:
-                raise fault.error
-            output = fault.call(self, *args)
-            if is_mine and fault.passes < 0:
-                raise fault.error
-            return output
-
-        DecoderLayer.__call__ = failing
-
-    def __exit__(self, *_):
-        DecoderLayer.__call__ = self.call
 
 
 def assert_goes_on(decoder, truth):
