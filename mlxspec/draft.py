@@ -64,6 +64,79 @@ class Draft:
         probs = None if self.node_probs is None else mx.array(values(self.node_probs)[:count])
         return Draft(tree, self.sources[:count], probs, path_probs=self.path_probs[:count])
 
+    def check(self, drafter: str, budget: int, vocab_size: int) -> None:
+        """Refuse a draft whose shapes alone show that it is none; nothing is computed.
+
+        Args:
+            drafter: Who proposed it.
+            budget: Most nodes that it may have, the root not counted.
+            vocab_size: Of the target.
+
+        Raises:
+            ValueError: It has more nodes, or says of them too much or too little.
+        """
+        num_nodes = self.tree.n_nodes - 1
+        if num_nodes > budget:
+            raise ValueError(
+                f"the drafter {drafter!r} proposed {num_nodes} nodes; it was given a budget of "
+                f"{budget}"
+            )
+        parents = self._drawn_parents
+        num_laws = len(set(parents[1:])) if parents else 0
+        for name, got, allowed in (
+            ("sources", (len(self.sources),), (num_nodes,)),
+            ("node_probs", _shape(self.node_probs), (num_nodes,)),
+            ("sampled_from", _shape(self.sampled_from), (num_laws, vocab_size)),
+            ("branching", (len(parents or ()),), (num_nodes + 1,) if parents else (0,)),
+        ):
+            if got is not None and got != allowed:
+                raise ValueError(
+                    f"the drafter {drafter!r} proposed {num_nodes} nodes with {name} of shape "
+                    f"{got}; it has to be {allowed}"
+                )
+
+    def check_nodes(
+        self, drafter: str, outcome: "RoundOutcome", root: int, vocab_size: int
+    ) -> None:
+        """Refuse a draft whose nodes, once they are read, are no tree below the root.
+
+        Two siblings with one token are let through: the rules keep the first of them.
+
+        Args:
+            drafter: Who proposed it.
+            outcome: Its tokens and parents.
+            root: The token that it had to begin with.
+            vocab_size: Of the target.
+
+        Raises:
+            ValueError: It begins with another token, a node stands before its parent or holds no
+                token of the vocabulary, or it was drawn in another shape than it says.
+        """
+        tokens, parents, drawn = outcome.tokens, outcome.parents, self._drawn_parents
+        wrong = ""
+        if (tokens[0], parents[0]) != (root, -1):
+            wrong = f"node 0 holds token {tokens[0]}; it has to be the root {root}"
+        for node, (token, parent) in enumerate(zip(tokens[1:], parents[1:], strict=True), 1):
+            if not 0 <= parent < node:
+                wrong = f"node {node} has parent {parent}; allowed are 0 to {node - 1}"
+            elif not 0 <= token < vocab_size:
+                wrong = f"node {node} holds token {token}; allowed are 0 to {vocab_size - 1}"
+        if not wrong and drawn is not None and list(drawn) != list(parents):
+            wrong = f"it was drawn with parents {list(drawn)}; its tree has {list(parents)}"
+        if wrong:
+            raise ValueError(f"the drafter {drafter!r} proposed what is no draft tree: {wrong}")
+
+    @property
+    def _drawn_parents(self) -> Sequence[int] | None:
+        """Parent of each node as a tree that was drawn at random has to have them."""
+        if self.sampled_from is None:
+            return None
+        return self.branching.parents if self.branching else range(-1, self.tree.n_nodes - 1)
+
+
+def _shape(array: mx.array | None) -> tuple[int, ...] | None:
+    return None if array is None else array.shape
+
 
 @dataclass(frozen=True)
 class RoundOutcome:

@@ -14,6 +14,7 @@ A drafter that breaks down costs its drafts, not the reply: the rounds that foll
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,13 +25,8 @@ from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
 from mlxspec.drafters.base import CoupledDrafter, Drafter, readers_of
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.errors import MlxspecError
-from mlxspec.events import (
-    DrafterFailed,
-    Event,
-    GenerationFinished,
-    PrefillProgress,
-)
+from mlxspec.errors import MlxspecError, NumericsError
+from mlxspec.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.prefix import common_length
@@ -160,6 +156,9 @@ class Engine:
             self._begin_budget(params)
         try:
             yield from self._rounds(reply, should_stop)
+        except NumericsError:
+            self.target.reset()  # no row that led there is to be reused
+            raise
         finally:
             self._ahead = None
             self.target.commit([])  # what was ahead is not to be
@@ -211,6 +210,7 @@ class Engine:
         verified, self._ahead = self._ahead or self._verify(reply, draft), None
         self._look_ahead(reply, draft, verified)
         readout = verified.read()
+        draft.check_nodes(self.drafter.name, readout.outcome, reply.root, self.target.vocab_size)
         report = reply.take(readout)
         if self._ahead is None:
             self.target.commit(report.outcome.path)
@@ -228,20 +228,17 @@ class Engine:
         if not asked:
             return empty
         draft = self._attempt(lambda: self._active.propose(reply.root, asked)) or empty
-        if draft.tree.n_nodes - 1 > asked:
-            raise ValueError(
-                f"the drafter {self.drafter.name!r} proposed {draft.tree.n_nodes - 1} nodes; "
-                f"it was given a budget of {asked}"
-            )
+        draft.check(self.drafter.name, asked, self.target.vocab_size)
         return self.budget.cut(draft)
 
     def _verify(self, reply: Reply, draft: Draft) -> LazyRound:
         n_nodes = draft.tree.n_nodes
-        tree = draft.tree.padded(self.budget.rows(n_nodes))
+        safe = replace(draft, tree=draft.tree.bounded(self.target.vocab_size))
+        tree = safe.tree.padded(self.budget.rows(n_nodes))
         logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
-        laws = reply.laws_for(draft, logits)
-        verdict = verify(draft, laws, reply.noise, reply.params.rule)
-        return LazyRound.of(draft, verdict, laws, self._active.num_top_tokens)
+        laws = reply.laws_for(safe, logits)
+        verdict = verify(safe, laws, reply.noise, reply.params.rule)
+        return LazyRound.of(safe, verdict, laws, self._active.num_top_tokens, draft.tree)
 
     # ---- the budget, and the round after this one ------------------------------------------
 

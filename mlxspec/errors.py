@@ -34,6 +34,10 @@ class UnsupportedOperationError(MlxspecError):
     """The model or decoder has no such capability."""
 
 
+class NumericsError(MlxspecError):
+    """A model computed no numbers: some of its logits are NaN or infinite."""
+
+
 class CacheError(MlxspecError):
     """A cache was asked for rows that it does not hold."""
 

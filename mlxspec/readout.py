@@ -6,12 +6,15 @@ is a few small arrays, and they are evaluated together; the device can be given 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import mlx.core as mx
 
 from mlxspec.backend import sync, values
 from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.errors import NumericsError
 from mlxspec.sampling import NodeLaws
+from mlxspec.tree import DraftTree
 from mlxspec.verify import VerifyResult
 
 
@@ -54,21 +57,31 @@ class LazyRound:
     top: tuple[mx.array, ...]
 
     @staticmethod
-    def of(draft: Draft, verdict: VerifyResult, laws: NodeLaws, num_top_tokens: int) -> "LazyRound":
+    def of(
+        draft: Draft,
+        verdict: VerifyResult,
+        laws: NodeLaws,
+        num_top_tokens: int,
+        proposed: DraftTree | None = None,
+    ) -> "LazyRound":
         """Gather what the host needs of a round.
 
         Args:
-            draft: What was proposed.
+            draft: What was verified.
             verdict: What becomes of it.
             laws: The target's law after each node.
             num_top_tokens: How many of the most probable tokens after each node to read; 0 for
                 none.
+            proposed: The tree to read, where that is not the one that was verified.
         """
-        tree = draft.tree
-        last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))
-        parents = mx.concatenate([tree.parents, last[None]])
-        tokens = mx.concatenate([tree.tokens, verdict.bonus_token[None]])
-        target_probs = laws.prob_of(mx.maximum(parents, 0), tokens)
+        tree, read = draft.tree, proposed or draft.tree
+        last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))[None]
+        bonus = verdict.bonus_token[None]
+        target_probs = laws.prob_of(
+            mx.concatenate([mx.maximum(tree.parents, 0), last]),
+            mx.concatenate([tree.tokens, bonus]),
+        )
+        parents, tokens = mx.concatenate([read.parents, last]), mx.concatenate([read.tokens, bonus])
         top = laws.top_tokens(num_top_tokens) if num_top_tokens else ()
         return LazyRound(verdict, tokens, parents, target_probs, draft.node_probs, top)
 
@@ -77,7 +90,11 @@ class LazyRound:
         mx.async_eval(*self._arrays)
 
     def read(self) -> Readout:
-        """Wait for the device and return the round as the host sees it."""
+        """Wait for the device and return the round as the host sees it.
+
+        Raises:
+            NumericsError: The target computed no numbers on the accepted path.
+        """
         sync(*self._arrays)
         *node_tokens, bonus_token = values(self.tokens)
         top_ids, top_probs = map(values, self.top) if self.top else ((), ())
@@ -89,10 +106,16 @@ class LazyRound:
             top_tokens=top_ids,
             top_probs=top_probs,
         )
+        target_probs = values(self.target_probs)
+        if any(isnan(target_probs[node]) for node in (*outcome.path[1:], -1)):
+            raise NumericsError(
+                "the target computed no numbers (NaN): its weights are damaged, or too large for "
+                "their type; load the model again, from another source or in float32"
+            )
         return Readout(
             outcome=outcome,
             from_residual=values(self.verdict.from_residual),
-            target_probs=values(self.target_probs),
+            target_probs=target_probs,
             draft_probs=None if self.draft_probs is None else values(self.draft_probs),
         )
 

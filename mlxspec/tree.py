@@ -79,6 +79,20 @@ class DraftTree:
             mx.concatenate([self.tokens, tokens]), mx.concatenate([self.parents, parents])
         )
 
+    def bounded(self, vocab_size: int) -> "DraftTree":
+        """Return the tree with no token or parent beyond what is there.
+
+        A lazy tree cannot be checked before it is used, and the device reads whatever lies where
+        an index points. A sound tree stays as it is.
+        """
+        if self.n_nodes == 1:
+            return self
+        return DraftTree(
+            mx.clip(self.tokens, 0, vocab_size - 1),
+            mx.minimum(self.parents, self.n_nodes - 1),
+            self.max_depth,
+        )
+
     @property
     def n_nodes(self) -> int:
         """Number of nodes, root included."""

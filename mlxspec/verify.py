@@ -62,7 +62,7 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
         return match_rule(draft.tree, laws.best())
     if draft.sampled_from is None or rule == "match":
         return match_rule(draft.tree, _chosen(draft.tree, laws, noise))
-    tree, q = draft.tree, draft.sampled_from
+    tree, q = draft.tree, _laws_only(draft.sampled_from)
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
     uniforms = mx.random.uniform(shape=(tree.n_nodes - 1,), key=accept_key)
     if draft.branching is not None:
@@ -76,6 +76,18 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
         bonus_token=draw(bonus_probs[None], gumbel((1, bonus_probs.shape[0]), bonus_key))[0],
         from_residual=last < q.shape[0],  # nodes with children come first
     )
+
+
+def _laws_only(draft_probs: mx.array) -> mx.array:
+    """Return the rows that are laws, and zeros for others, such as those of a NaN.
+
+    No rule accepts what was drawn from such a row, and every rule takes the place for one that
+    nothing was drafted at. To reject the draft as a whole would bend the law: what is above was
+    drawn soundly, and whether a row below is one may depend on it.
+    """
+    totals = draft_probs.sum(axis=-1, keepdims=True)
+    is_law = (mx.abs(totals - 1) < 1e-3) & (draft_probs.min(axis=-1, keepdims=True) >= 0)
+    return mx.where(is_law, draft_probs, 0.0)
 
 
 def _chosen(tree: DraftTree, laws: NodeLaws, noise: Noise) -> mx.array:

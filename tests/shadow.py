@@ -43,6 +43,13 @@ class Shadow:
             self._said[prefix] = self._compute(prefix)
         return self._said[prefix]
 
+    def greedy(self, prompt, count: int) -> list[int]:
+        """What plain decoding says after a prompt."""
+        tokens = list(prompt)
+        for _ in range(count):
+            tokens.append(int(np.argmax(self(tokens).logits)))
+        return tokens[len(prompt) :]
+
     def visible(self, length: int) -> list[int]:
         """Positions that a cache holds after `length` tokens."""
         if "rotating" not in self.kind:

@@ -1,0 +1,191 @@
+"""Drafts that are none, and a target that computes no numbers: the reply ends with a clear error,
+or goes on as if nothing had been drafted, and what is in the cache is still that of the text."""
+
+from dataclasses import dataclass, field, replace
+from math import inf, nan
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.branching import Branching
+from mlxspec.draft import Draft
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.errors import NumericsError
+from mlxspec.events import DraftVerified
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
+from mlxspec.tree import DraftTree
+from tests.adversaries import Adversary, AlwaysRight
+from tests.shadow import Shadow, assert_holds
+from tests.tiny import emitted, make_engine, tiny_model
+
+MODEL = tiny_model()
+VOCAB = 24
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+KINDS = ("full", "rotating")
+SHADOWS = {kind: Shadow(MODEL, kind) for kind in KINDS}
+REPLIES = {kind: shadow.greedy(PROMPT, 24) for kind, shadow in SHADOWS.items()}
+PARAMS = GenerationParams(max_tokens=16, num_draft_tokens=4)
+SAMPLED = replace(PARAMS, law=Law(temperature=1.0))
+
+
+@dataclass
+class Proposes(Adversary):
+    """Proposes one draft again and again, from the second round on."""
+
+    below: list[int]
+    parents: list[int]
+    given: dict = field(default_factory=dict)
+    root: int | None = None
+
+    def start(self, *setting):
+        super().start(*setting)
+        self.rounds = 0
+
+    def propose(self, root, budget):
+        self.rounds += 1
+        if self.rounds == 1 or budget < PARAMS.num_draft_tokens:
+            return Draft.empty(root)
+        first = root if self.root is None else self.root
+        tree = DraftTree(mx.array([first, *self.below], mx.int32), mx.array(self.parents))
+        return Draft(tree, **({"sources": ("bad",) * len(self.below)} | self.given))
+
+
+def iter_tokens(events):
+    for event in events:
+        yield from emitted([event])
+
+
+def assert_breaks_and_replies_as_new(drafter, message, kind="full", params=PARAMS):
+    """The reply ends with an error after one round; the cache is sound and the next turn right."""
+    engine = make_engine(MODEL, drafter, kind)
+    told = []
+    with pytest.raises(ValueError, match=message):
+        told.extend(iter_tokens(engine.generate(PROMPT, params)))
+    assert len(told) == 1
+    assert_holds(engine.target, PROMPT, SHADOWS[kind])
+    engine.drafter = NoDrafter()
+    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES[kind][:16]
+    longer = [*PROMPT, *told, 9, 2]
+    assert emitted(engine.generate(longer, PARAMS)) == SHADOWS[kind].greedy(longer, 16)
+    return engine
+
+
+NO_TREES = {
+    "another root": (
+        {"below": [1], "parents": [-1, 0], "root": 23},
+        "token 23; it has to be the root",
+    ),
+    "a root with a parent": ({"below": [1], "parents": [0, 0]}, "it has to be the root"),
+    "a child before its parent": ({"below": [1, 2], "parents": [-1, 2, 0]}, "node 1 has parent 2"),
+    "its own parent": ({"below": [1, 2], "parents": [-1, 0, 2]}, "node 2 has parent 2"),
+    "a second root": ({"below": [1, 2], "parents": [-1, 0, -1]}, "node 2 has parent -1"),
+    "a parent that is not there": ({"below": [1], "parents": [-1, 9]}, "node 1 has parent 9"),
+    "a parent far away": ({"below": [1], "parents": [-1, 2**31 - 1]}, "node 1 has parent"),
+    "a token outside": ({"below": [24], "parents": [-1, 0]}, "token 24; allowed are 0 to 23"),
+    "a token far outside": ({"below": [2**31 - 1], "parents": [-1, 0]}, "allowed are 0 to 23"),
+    "a negative token": ({"below": [1, -1], "parents": [-1, 0, 0]}, "token -1; allowed"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("name", NO_TREES)
+def test_what_is_no_tree_ends_the_reply_and_leaves_no_trace(name, params, kind):
+    settings, message = NO_TREES[name]
+    assert_breaks_and_replies_as_new(Proposes(**settings), message, kind, params)
+
+
+uniform = mx.full((2, VOCAB), 1 / VOCAB)
+FALSE_CLAIMS = {
+    "too many nodes": (
+        [1, 2, 3, 4, 5],
+        [-1, 0, 0, 0, 0, 0],
+        {},
+        "proposed 5 nodes; .* budget of 4",
+    ),
+    "a source missing": ([1, 2], [-1, 0, 0], {"sources": ("bad",)}, "sources of shape"),
+    "too many probabilities": ([1], [-1, 0], {"node_probs": mx.ones(2)}, "node_probs of shape"),
+    "a law missing": ([1, 2], [-1, 0, 1], {"sampled_from": uniform[:1]}, r"has to be \(2, 24\)"),
+    "laws too wide": ([1], [-1, 0], {"sampled_from": mx.ones((1, 25))}, r"has to be \(1, 24\)"),
+    "a tree drawn as a chain": ([1, 2], [-1, 0, 0], {"sampled_from": uniform}, "was drawn with"),
+    "a shape with more nodes": (
+        [1, 2],
+        [-1, 0, 0],
+        {"sampled_from": uniform[:1], "branching": Branching((3,))},
+        "branching of shape",
+    ),
+    "another shape": (
+        [1, 2],
+        [-1, 0, 1],
+        {"sampled_from": uniform[:1], "branching": Branching((2,))},
+        "was drawn with",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FALSE_CLAIMS)
+def test_what_a_draft_cannot_say_of_itself_ends_the_reply(name):
+    tokens, parents, given, message = FALSE_CLAIMS[name]
+    assert_breaks_and_replies_as_new(Proposes(tokens, parents, given), message, params=SAMPLED)
+
+
+def test_a_sound_draft_is_bounded_to_itself():
+    tree = DraftTree.from_lists([9, 0, 23, 5], [-1, 0, 0, 2])
+    bounded = tree.bounded(VOCAB)
+    assert bounded.tokens.tolist() == tree.tokens.tolist()
+    assert bounded.parents.tolist() == tree.parents.tolist()
+    assert bounded.num_levels == tree.num_levels
+
+
+@pytest.mark.parametrize("probs", [[nan] * 2, [-1.0, 7.0], [inf, -inf]])
+def test_a_drafters_own_estimates_change_nothing(probs):
+    """They are for display; the reply does not depend on them."""
+    drafter = Proposes([1, 2], [-1, 0, 0], {"node_probs": mx.array(probs)})
+    engine = make_engine(MODEL, drafter)
+    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:16]
+
+
+# ---- a target without numbers ----------------------------------------------------------------
+
+
+def break_logits(engine, value, *, call):
+    """Let the target's logits be `value` in one forward."""
+    compute, calls = engine.target.model.logits, []
+
+    def broken(hidden):
+        calls.append(hidden)
+        logits = compute(hidden)
+        return logits + value if len(calls) == call else logits
+
+    return broken
+
+
+@pytest.mark.parametrize("law", [Law(), Law(temperature=0.7), Law(temperature=0.7, top_p=0.9)])
+@pytest.mark.parametrize("value", [nan, inf])
+@pytest.mark.parametrize("call", [1, 3])
+def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, law, monkeypatch):
+    engine = make_engine(MODEL, AlwaysRight(PROMPT + REPLIES["full"]))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.target.model, "logits", break_logits(engine, value, call=call))
+        with pytest.raises(NumericsError, match="computed no numbers"):
+            list(engine.generate(PROMPT, replace(PARAMS, law=law)))
+    assert engine.target.history == ()
+    assert engine.target.cache.nbytes == 0
+    events = list(engine.generate(PROMPT, PARAMS))
+    assert emitted(events) == REPLIES["full"][:16]
+    assert any(isinstance(event, DraftVerified) for event in events)
+
+
+def test_logits_that_are_no_numbers_beside_the_path_change_nothing(monkeypatch):
+    engine = make_engine(MODEL, Proposes([1, 2], [-1, 0, 0]))
+    assert not {1, 2} & set(REPLIES["full"][:4])
+    compute = engine.target.model.logits
+    beside = mx.array([0.0, nan, nan])[:, None]
+    monkeypatch.setattr(
+        engine.target.model,
+        "logits",
+        lambda hidden: compute(hidden) + (beside if len(hidden) == 3 else 0.0),
+    )
+    params = replace(PARAMS, max_tokens=4)
+    assert emitted(engine.generate(PROMPT, params)) == REPLIES["full"][:4]

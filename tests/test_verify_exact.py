@@ -1,0 +1,284 @@
+"""Verification from end to end, exactly: logits, filters and penalties in, tokens out.
+
+`test_verify_chains` and `test_traversal` judge the rules as functions. Here the same sums are made
+through `verify` itself, with laws as a reply makes them of logits: every draft that can be drawn,
+every verdict on it. The truth is the law that NumPy computes anew for every text.
+"""
+
+from collections import Counter
+from functools import cache
+from itertools import product
+from math import nan
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlxspec.verify as verify_module
+from mlxspec.branching import Branching
+from mlxspec.draft import Draft
+from mlxspec.law import Law
+from mlxspec.noise import Noise
+from mlxspec.sampling import NodeLaws, TokenCounts
+from mlxspec.traversal import traversal_rule
+from mlxspec.tree import DraftTree
+from mlxspec.verify import verify
+from tests.exact_law import ContextLaws
+from tests.test_traversal import children_of, drafts
+from tests.test_verify_chains import Chains
+from tests.truth import exact_law
+
+PROMPT = (2, 0, 0)  # its last token is the root
+VOCAB = 3
+LAWS = {
+    "temperature": Law(temperature=0.7),
+    "top-k": Law(temperature=1.3, top_k=2),
+    "top-p": Law(temperature=1.0, top_p=0.7),
+    "min-p": Law(temperature=1.0, min_p=0.35),
+    "all filters": Law(temperature=0.9, top_k=2, top_p=0.9, min_p=0.05),
+    "penalties": Law(
+        temperature=1.0, repetition_penalty=1.5, presence_penalty=0.6, frequency_penalty=0.4
+    ),
+    "penalties, bias and a filter": Law(
+        temperature=0.8, repetition_penalty=1.2, presence_penalty=0.9, top_k=2, logit_bias={1: 0.7}
+    ),
+}
+
+
+class FilteredLaws(ContextLaws):
+    """The law of a model that knows the last two tokens, under filters and penalties.
+
+    With `zeros`, it finds some tokens impossible.
+    """
+
+    def __init__(self, seed, law, *, zeros=False):
+        super().__init__(seed)
+        random = np.random.default_rng(seed)
+        self.law, self._logits = law, 1.5 * random.normal(size=(VOCAB, VOCAB, VOCAB))
+        if zeros:
+            self._logits[random.random(self._logits.shape) < 0.2] = -np.inf
+            self._logits[..., 1] = np.maximum(self._logits[..., 1], -1)  # never all of them
+
+    def logits(self, context):
+        text = (*PROMPT, *context)
+        return self._logits[text[-2], text[-1]]
+
+    def __call__(self, context):
+        if context not in self._laws:
+            text = (*PROMPT, *context)
+            self._laws[context] = exact_law(self.logits(context), self.law, text, context)
+        return self._laws[context]
+
+
+def node_laws(law, logits, tree):
+    """The laws after each node, as a reply makes them."""
+    counts = TokenCounts.of(list(PROMPT), VOCAB).along(tree) if law.has_penalties else None
+    return NodeLaws(law, logits, counts)
+
+
+def close(found, p, length):
+    law = p.continued(found, length)
+    assert sum(law.values()) == pytest.approx(1, abs=2e-6)
+    for tokens, prob in p.joint(length).items():
+        assert float(law[tokens]) == pytest.approx(float(prob), abs=3e-6)
+
+
+@pytest.fixture
+def certain(monkeypatch):
+    """Lets verification take uniforms that a test gives, and tell the law of the bonus token."""
+    given, uniform = [], mx.random.uniform
+
+    def chosen(shape, key):
+        return given[-1] if tuple(shape) == given[-1].shape else uniform(shape=shape, key=key)
+
+    monkeypatch.setattr(verify_module, "draw", lambda probs, noise: probs)
+    monkeypatch.setattr(mx.random, "uniform", chosen)
+    return given
+
+
+# ---- chains ----------------------------------------------------------------------------------
+
+
+class VerifiedChains(Chains):
+    """Chains that go through `verify`; a row of q may be broken, whatever was drawn from it."""
+
+    def __init__(self, rule, p, q, n, given, broken=None):
+        self.given, self.broken = given, broken or {}
+        super().__init__(rule, p, q, n)
+
+    def __post_init__(self):
+        super().__post_init__()
+        places = range(self.n + 1)
+        logits = [[self.p.logits(c[:i]) for i in places] for c in self.chains]
+        stated = [
+            [self.broken.get(c[:i], [float(x) for x in self.q(c[:i])]) for i in places[:-1]]
+            for c in self.chains
+        ]
+        self._arrays = self._arrays[0], mx.array(np.array(logits, np.float32)), mx.array(stated)
+
+    def __call__(self, uniforms):
+        k = len(uniforms)
+        flat = mx.array(uniforms.reshape(-1, self.n), mx.float32)
+        found = mx.vmap(self._one)(*[mx.concatenate([a] * k) for a in self._arrays], flat)
+        return [np.array(x).reshape(k, -1, *x.shape[1:]) for x in found]
+
+    def _one(self, tokens, logits, q, uniforms):
+        tree = DraftTree.chain(mx.concatenate([mx.array(PROMPT[-1:], mx.int32), tokens]))
+        self.given.append(uniforms)
+        laws = node_laws(self.p.law, logits, tree)
+        verdict = verify(Draft(tree, sampled_from=q), laws, Noise.of_seed(0), self.rule)
+        return verdict.accepted.sum() - 1, verdict.bonus_token
+
+
+def summed(chains):
+    """{tokens of a round: probability} over all chains, boxes of uniforms and bonus tokens."""
+    found = Counter()
+    probs = [float(chains.q.prob(chain)) for chain in chains.chains]
+    for weights, accepted, bonus in chains.boxes():
+        parts = zip(chains.chains, probs * weights, accepted, bonus, strict=True)
+        for chain, mass, kept, row in parts:
+            for token in np.flatnonzero(row):
+                found[(*chain[:kept], int(token))] += mass * float(row[token])
+    return found
+
+
+@pytest.mark.parametrize("zeros", [False, True], ids=["all possible", "zeros in p and q"])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_a_chain_leaves_the_joint_law_of_filters_and_penalties(rule, law, zeros, certain):
+    p, q = (FilteredLaws(seed, LAWS[law], zeros=zeros) for seed in (1, 2))
+    close(summed(VerifiedChains(rule, p, q, 2, certain)), p, 3)
+
+
+BROKEN = {
+    "NaN": [nan] * 3,
+    "one NaN": [0.5, nan, 0.5],
+    "not normalised": [1.0, 1.0, 1.0],
+    "nothing": [0.0] * 3,
+    "negative": [-0.5, 0.5, 1.0],
+}
+
+
+@pytest.mark.parametrize("place", [[()], [(1,)], [(0,), (1, 2)]], ids=["first", "second", "some"])
+@pytest.mark.parametrize("row", BROKEN)
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_a_row_that_is_no_law_ends_the_chain_there(rule, row, place, certain):
+    """Whether it is one depends on what was drawn above, which is as good as ever."""
+    p, q = FilteredLaws(3, LAWS["temperature"]), ContextLaws(4)
+    broken = dict.fromkeys(place, BROKEN[row])
+    close(summed(VerifiedChains(rule, p, q, 3 if place[-1] else 2, certain, broken)), p, 4)
+
+
+# ---- trees -----------------------------------------------------------------------------------
+
+
+def judged(p, stated, widths, paths, monkeypatch):
+    """The order in which `verify` judges the nodes of a drawn tree."""
+    shape, orders = Branching(widths), []
+    nodes = [(), *paths]
+    inner = [node for node, below in zip(nodes, shape.children, strict=True) if below]
+    tree = shape.tree(mx.array([PROMPT[-1], *(path[-1] for path in paths)], mx.int32))
+    rows = mx.array([[float(x) for x in stated(node)] for node in inner])
+    logits = mx.array(np.array([p.logits(node) for node in nodes], np.float32))
+
+    def spy(order, uniforms):
+        orders.append(order)
+        assert uniforms.shape == (tree.n_nodes - 1,)
+        return traversal_rule(order, uniforms)
+
+    monkeypatch.setattr(verify_module, "traversal_rule", spy)
+    draft = Draft(tree, sampled_from=rows, branching=shape)
+    verdict = verify(draft, node_laws(p.law, logits, tree), Noise.of_seed(0))
+    accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
+    assert accepted == [
+        n for n in range(len(nodes)) if nodes[accepted[-1]][: len(nodes[n])] == nodes[n]
+    ]
+    return orders[0]
+
+
+def tree_law(p, q, widths, monkeypatch, stated=None):
+    assert Branching(widths).children == children_of(widths)
+    found = Counter()
+    for weight, paths in drafts(q, widths):
+        order, left = judged(p, stated or q, widths, paths, monkeypatch), float(weight)
+        chances, laws = np.array(mx.stack(order.chances)), np.array(mx.stack(order.laws))
+        for node, chance, bonus in zip(order.nodes, chances, laws, strict=True):
+            for token in np.flatnonzero(bonus):
+                path = (*((), *paths)[node], int(token))
+                found[path] += left * float(chance) * float(bonus[token])
+            left *= 1 - float(chance)
+    return found
+
+
+@pytest.mark.parametrize("zeros", [False, True], ids=["all possible", "zeros in p and q"])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("widths", [(3,), (2, 1)], ids=str)
+def test_a_drawn_tree_leaves_the_joint_law_of_filters_and_penalties(
+    widths, law, zeros, monkeypatch
+):
+    p, q = (FilteredLaws(seed, LAWS[law], zeros=zeros) for seed in (5, 6))
+    close(tree_law(p, q, widths, monkeypatch), p, len(widths) + 1)
+
+
+@pytest.mark.parametrize("place", [[()], [(1,)], [(0,), (2,)]], ids=["root", "one", "two"])
+@pytest.mark.parametrize("row", BROKEN)
+def test_a_row_that_is_no_law_ends_the_branch_there(row, place, monkeypatch):
+    p, q = FilteredLaws(7, LAWS["temperature"]), ContextLaws(8)
+    stated = dict.fromkeys(place, BROKEN[row])
+    law = tree_law(p, q, (2, 1), monkeypatch, lambda node: stated.get(node, q(node)))
+    close(law, p, 3)
+
+
+# ---- what was not drawn ----------------------------------------------------------------------
+
+
+class Forced:
+    """Noise under which the target draws given tokens, one at each depth, where it can at all."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def gumbel(self, count, width):
+        rows = mx.zeros((count, width))
+        for depth, token in enumerate(self.tokens[:count]):
+            rows[depth, token] = 1e6
+        return rows
+
+
+MATCHED = {
+    "chain": ([0, 1, 2], [-1, 0, 1]),
+    "every child": ([0, 0, 1, 2], [-1, 0, 0, 0]),
+    "two levels": ([0, 1, 2, 1, 0, 2], [-1, 0, 0, 1, 2, 2]),
+}
+
+
+@cache
+def paths_of(name):
+    paths = []
+    for token, parent in zip(*MATCHED[name], strict=True):
+        paths.append(() if parent < 0 else (*paths[parent], token))
+    return paths
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("name", MATCHED)
+def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, law):
+    """Whatever the noise makes the target say at each depth, where its law allows it."""
+    p, paths = FilteredLaws(9, LAWS[law], zeros=True), paths_of(name)
+    tree = DraftTree.from_lists(*MATCHED[name])
+    logits = mx.array(np.array([p.logits(path) for path in paths], np.float32))
+    laws = node_laws(p.law, logits, tree)
+    texts = set()
+    for forced in product(range(VOCAB), repeat=tree.num_levels):
+        said = ()
+        while said in paths and p(said)[forced[len(said)]] > 0:
+            said = (*said, forced[len(said)])
+        if said in paths:
+            continue  # the target cannot say it; the next best is another case
+        verdict = verify(Draft(tree), laws, Forced(forced))
+        accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
+        texts.add(said)
+        assert paths[accepted[-1]] == said[:-1]
+        assert verdict.bonus_token.item() == said[-1]
+        assert verdict.from_residual.item() == (accepted[-1] in MATCHED[name][1])
+    assert len(texts) > 1
