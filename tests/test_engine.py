@@ -68,6 +68,15 @@ def test_a_stop_token_ends_the_reply_wherever_it_stands(drafter, place):
     assert finish(events).reason == "stop"
 
 
+@pytest.mark.parametrize("place", range(6))
+def test_nothing_behind_the_stop_token_stays_in_the_cache(place):
+    """It ends the reply in the midst of right drafts, and is the last token: not in the cache."""
+    engine = make_engine(MODEL, AlwaysRight(FULL))
+    engine.tokenizer.eos_token_ids = (REPLY[place],)
+    told = emitted(engine.generate(PROMPT, GenerationParams(num_draft_tokens=8)))
+    assert list(engine.target.history) == [*PROMPT, *told][:-1]
+
+
 def test_no_forward_runs_after_the_stop_token():
     engine = make_engine(MODEL, AlwaysRight(FULL))
     engine.tokenizer.eos_token_ids = (REPLY[3],)
