@@ -206,6 +206,19 @@ def test_a_sampled_text_does_not_depend_on_when_the_drafter_is_asked():
     assert emitted(engine_with(Never(), "always right").generate(PROMPT, params)) == plain
 
 
+@pytest.mark.parametrize("budget", [Never, AnyBudget])
+def test_penalties_count_the_token_of_the_round_before(budget):
+    """It is not known yet where a round is begun ahead, so such a round is not."""
+    law = Law(repetition_penalty=1.6, presence_penalty=1.0, frequency_penalty=0.8)
+    truth, tokens = Target(MODEL), list(PROMPT)
+    for _ in range(20):
+        tokens.append(int(truth.law(tuple(tokens), law, len(PROMPT)).argmax()))
+    assert tokens[len(PROMPT) :] != REPLY[:20]
+    engine = engine_with(budget(), "random trees")
+    params = GenerationParams(max_tokens=20, num_draft_tokens=5, law=law)
+    assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
+
+
 def test_the_joint_law_holds_where_the_number_of_nodes_changes():
     """Two sampled tokens of an honest chain, drawn in rounds of any size."""
     model = tiny_model(vocab_size=4, seed=2)
