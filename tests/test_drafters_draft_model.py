@@ -74,3 +74,14 @@ def test_a_round_without_a_draft_may_follow_a_tree():
         law = Law(temperature=1.0)
         params = GenerationParams(max_tokens=3, num_draft_tokens=3, law=law, seed=seed)
         assert len(emitted(engine.generate(PROMPT, params))) == 3
+
+
+@pytest.mark.parametrize("budget", [4, 12])
+def test_what_was_drawn_cannot_be_cut_by_how_probable_it_is(budget):
+    """A cut that looks at what was drawn would bend the law."""
+    drafter = drafter_of()
+    drafter.start(PROMPT, Law(temperature=1.0), mx.random.key(0))
+    draft = drafter.propose(PROMPT[-1], budget)
+    assert draft.tree.n_nodes == budget + 1
+    assert draft.sampled_from is not None
+    assert draft.path_probs is None
