@@ -16,17 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from mlxspec import backend
 from mlxspec.budget import Budget, FixedBudget, Spent
 from mlxspec.cost import quick_costs
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
-from mlxspec.drafters.base import CoupledDrafter, Drafter, readers_of
-from mlxspec.drafters.none import NoDrafter
-from mlxspec.errors import MlxspecError, NumericsError
+from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.errors import NumericsError
 from mlxspec.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
+from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.prefix import common_length
@@ -39,13 +38,7 @@ from mlxspec.text import TextStream
 from mlxspec.tree import DraftTree
 from mlxspec.verify import verify
 
-_FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
-"""What a drafter meets in the world: too little memory, too long a text, weights that do not fit.
-Anything else is a mistake in its code, and is not hidden."""
-
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
-
-T = TypeVar("T")
 
 
 class Engine:
@@ -79,8 +72,7 @@ class Engine:
         self.budget: Budget = budget or FixedBudget()
         self._asked: int | None = None  # nodes to ask of the drafter in the next round
         self._ahead: LazyRound | None = None  # the next round, where the device has it already
-        self._active = drafter  # drafts in this reply; none once it broke down
-        self._faults: list[str] = []
+        self._guard = Guard(drafter, target.vocab_size)  # of the drafter in this reply
         rotates = target.cache.max_size is not None
         self.context_length = None if rotates else target.model.config.max_position_embeddings
 
@@ -148,11 +140,13 @@ class Engine:
             context_length=self.context_length or 0,
             params=params,
         )
-        self._active, self._faults = self.drafter, []
+        # What a drafter that broke down reads of the target would break down as well.
+        vocab_size = self.target.vocab_size
+        self._guard = Guard(self.drafter, vocab_size, lambda: self.target.attach(()))
         self.target.attach(readers_of(self.drafter))
         yield from self._prefill(tokens, reply, should_stop)
         if not reply.finish_reason:
-            self._attempt(lambda: self._start_drafter(tokens, reply))
+            self._guard.start(tokens, params, reply.noise)
             self._begin_budget(params)
         try:
             yield from self._rounds(reply, should_stop)
@@ -174,8 +168,8 @@ class Engine:
             else:
                 facts = self._round(reply)
                 yield from round_events(facts, self.tokenizer.token_bytes)
-            while self._faults:
-                yield DrafterFailed(reply.seconds(), self.drafter.name, self._faults.pop())
+            while self._guard.faults:
+                yield DrafterFailed(reply.seconds(), self.drafter.name, self._guard.faults.pop())
         self.budget.end()
 
     def _prefill(
@@ -194,18 +188,13 @@ class Engine:
         if reused == len(tokens) - 1:
             yield PrefillProgress(reply.seconds(), len(tokens), len(tokens), reused)
 
-    def _start_drafter(self, tokens: list[int], reply: Reply) -> None:
-        params, noise = reply.params, reply.noise
-        if isinstance(self._active, CoupledDrafter):
-            self._active.couple(noise if params.exact_seed else None)
-        self._active.start(tokens, params.law, noise.key_for("draft"))
-
     def _round(self, reply: Reply) -> RoundFacts:
         """Draft, forward, verify, commit, update: exactly one target forward."""
         start = time.perf_counter()
         asked = self._ask(reply) if self._asked is None else self._asked
         self._asked = None
-        draft = self._propose(reply, asked)
+        draft = self._guard.propose(reply.root, asked)
+        draft = self.budget.cut(draft) if asked else draft
         drafted = time.perf_counter()
         verified, self._ahead = self._ahead or self._verify(reply, draft), None
         self._look_ahead(reply, draft, verified)
@@ -214,7 +203,7 @@ class Engine:
         report = reply.take(readout)
         if self._ahead is None:
             self.target.commit(report.outcome.path)
-        self._attempt(lambda: self._active.update(report.outcome))
+        self._guard.update(report.outcome)
         end = time.perf_counter()
         rows = self.budget.rows(draft.tree.n_nodes)
         spent = Spent(asked, rows, (drafted - start) * 1e3, (end - drafted) * 1e3)
@@ -223,14 +212,6 @@ class Engine:
             reply.num_rounds, reply.seconds(), len(self.target), draft, report, readout, spent
         )
 
-    def _propose(self, reply: Reply, asked: int) -> Draft:
-        empty = Draft.empty(reply.root)
-        if not asked:
-            return empty
-        draft = self._attempt(lambda: self._active.propose(reply.root, asked)) or empty
-        draft.check(self.drafter.name, asked, self.target.vocab_size)
-        return self.budget.cut(draft)
-
     def _verify(self, reply: Reply, draft: Draft) -> LazyRound:
         n_nodes = draft.tree.n_nodes
         safe = replace(draft, tree=draft.tree.bounded(self.target.vocab_size))
@@ -238,16 +219,16 @@ class Engine:
         logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
         laws = reply.laws_for(safe, logits)
         verdict = verify(safe, laws, reply.noise, reply.params.rule)
-        return LazyRound.of(safe, verdict, laws, self._active.num_top_tokens, draft.tree)
+        return LazyRound.of(safe, verdict, laws, self._guard.active.num_top_tokens, draft.tree)
 
     # ---- the budget, and the round after this one ------------------------------------------
 
     def _begin_budget(self, params: GenerationParams) -> None:
         measure = partial(quick_costs, self.target, params.num_draft_tokens + 1)
-        is_worth_it = not self._is_plain and params.max_tokens >= _SHORT_REPLY
+        is_worth_it = not self._guard.is_plain and params.max_tokens >= _SHORT_REPLY
         self._asked = None
         self.budget.begin(
-            self._active.name,
+            self._guard.active.name,
             params.law.temperature,
             len(self.target),
             measure if is_worth_it and params.num_draft_tokens else None,
@@ -255,7 +236,7 @@ class Engine:
 
     def _ask(self, reply: Reply, num_pending: int = 0) -> int:
         limit = reply.draft_budget(self._room(), num_pending)
-        return 0 if self._is_plain else self.budget.ask(limit)
+        return 0 if self._guard.is_plain else self.budget.ask(limit)
 
     def _look_ahead(self, reply: Reply, draft: Draft, verified: LazyRound) -> None:
         """Hand the next round to the device if it is sure to take place, and to be plain.
@@ -275,20 +256,6 @@ class Engine:
         root = verified.verdict.bonus_token[None]
         self._ahead = self._verify(reply, Draft(DraftTree.chain(root)))
         self._ahead.start()
-
-    def _attempt(self, act: Callable[[], T]) -> T | None:
-        """Let the drafter act; if it breaks down, the rest of the reply goes without it."""
-        try:
-            return act()
-        except _FAULTS as error:
-            self._faults.append(str(error) or type(error).__name__)
-            self._active = NoDrafter()
-            self.target.attach(())  # what it reads of the target would break down as well
-            return None
-
-    @property
-    def _is_plain(self) -> bool:
-        return isinstance(self._active, NoDrafter)
 
     def _room(self) -> int:
         """Tokens that the context takes beside the pending root; negative when it is full."""

@@ -87,7 +87,7 @@ class LazyRound:
 
     def start(self) -> None:
         """Let the device begin, and wait for nothing."""
-        mx.async_eval(*self._arrays)
+        mx.async_eval(*self.arrays)
 
     def read(self) -> Readout:
         """Wait for the device and return the round as the host sees it.
@@ -95,7 +95,14 @@ class LazyRound:
         Raises:
             NumericsError: The target computed no numbers on the accepted path.
         """
-        sync(*self._arrays)
+        return read_all([self])[0]
+
+    def readout(self) -> Readout:
+        """Return the round as the host sees it; its arrays have been waited for.
+
+        Raises:
+            NumericsError: As in `read`.
+        """
         *node_tokens, bonus_token = values(self.tokens)
         top_ids, top_probs = map(values, self.top) if self.top else ((), ())
         outcome = RoundOutcome(
@@ -120,8 +127,15 @@ class LazyRound:
         )
 
     @property
-    def _arrays(self) -> list[mx.array]:
+    def arrays(self) -> list[mx.array]:
+        """What the host reads."""
         verdict, probs = self.verdict, self.draft_probs
         drafted = [] if probs is None else [probs]
         arrays = [verdict.accepted, verdict.from_residual, self.tokens, self.parents]
         return [*arrays, self.target_probs, *drafted, *self.top]
+
+
+def read_all(rounds: Sequence[LazyRound]) -> list[Readout]:
+    """Wait for the device once and return the rounds of several sequences, in their order."""
+    sync(*(array for lazy in rounds for array in lazy.arrays))
+    return [lazy.readout() for lazy in rounds]
