@@ -18,6 +18,8 @@ from dataclasses import replace
 from functools import partial
 
 from mlxspec import backend
+from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
+from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget, Spent
 from mlxspec.cost import quick_costs
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
@@ -36,7 +38,6 @@ from mlxspec.reporting import RoundFacts, round_events, started_event
 from mlxspec.stats import GenerationStats
 from mlxspec.text import TextStream
 from mlxspec.tree import DraftTree
-from mlxspec.verify import verify
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
 
@@ -102,6 +103,45 @@ class Engine:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
         return self._generate(tokens, params, should_stop)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        params: GenerationParams | Sequence[GenerationParams] | None = None,
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        rows_per_round: int = DEFAULT_ROWS_PER_ROUND,
+        should_stop: Callable[[int], bool] = lambda index: False,
+    ) -> Iterator[BatchReply]:
+        """Reply to many prompts, several at a time with one target forward per round for all.
+
+        Each reply is that of `generate` to its prompt alone with the same settings: at temperature
+        0 and for one seed the same tokens, up to rounding; else tokens of the same law.
+
+        Args:
+            prompts: Texts, taken as they are, or token ids.
+            params: Settings for all, or one per prompt. Prompts that are repeated need seeds of
+                their own to get replies of their own.
+            batch_size: Sequences decoded together at most; others wait for a place.
+            rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
+            should_stop: Asked with the index of a prompt, once a round and once per chunk of it;
+                only that reply is cancelled.
+
+        Returns:
+            The replies in the order of the prompts, each as soon as those before are over too.
+            The history of `target` is left alone, and so is `drafter`: each sequence gets one
+            like it that has learned nothing.
+
+        Raises:
+            ValueError: A number is out of range, a prompt is empty or holds a token outside the
+                vocabulary, or the drafter needs more than the text.
+            ContextLengthError: A prompt is longer than the model's context.
+            UnsupportedOperationError: The target's cache rotates.
+        """
+        settings = BatchSettings(batch_size, rows_per_round)
+        jobs = jobs_of(prompts, params, self.target, self.tokenizer)
+        run = BatchRun(self.target, self.drafter, self.tokenizer, settings.for_prompts(len(jobs)))
+        return run.replies(jobs, should_stop)
 
     def measure_costs(self) -> None:
         """Let the budget find out what forwards cost, before a reply has to wait for that.
@@ -217,9 +257,7 @@ class Engine:
         safe = replace(draft, tree=draft.tree.bounded(self.target.vocab_size))
         tree = safe.tree.padded(self.budget.rows(n_nodes))
         logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
-        laws = reply.laws_for(safe, logits)
-        verdict = verify(safe, laws, reply.noise, reply.params.rule)
-        return LazyRound.of(safe, verdict, laws, self._guard.active.num_top_tokens, draft.tree)
+        return reply.verify(safe, logits, self._guard.active.num_top_tokens, draft.tree)
 
     # ---- the budget, and the round after this one ------------------------------------------
 

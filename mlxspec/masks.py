@@ -13,7 +13,8 @@ from mlxspec.cache import Cache
 
 Masks = Mapping[int | None, mx.array | str | None]
 """Per layer window (None for full attention) what scaled_dot_product_attention takes as a mask:
-(L, n_keys) bool, "causal", or None where every row sees every key."""
+(L, n_keys) bool, (B, 1, L, n_keys) where sequences differ, "causal", or None where every row sees
+every key."""
 
 
 def tree_masks(

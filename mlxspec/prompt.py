@@ -6,7 +6,11 @@ from mlxspec.errors import ContextLengthError
 
 
 def check_prompt(
-    tokens: Sequence[int], vocab_size: int, context_length: int | None, name: str
+    tokens: Sequence[int],
+    vocab_size: int,
+    context_length: int | None,
+    name: str,
+    prompt: str = "the prompt",
 ) -> None:
     """Raise where a model cannot take a prompt.
 
@@ -15,19 +19,23 @@ def check_prompt(
         vocab_size: Tokens that the model knows.
         context_length: Tokens that fit; None without a limit.
         name: Of the model.
+        prompt: What to call it.
 
     Raises:
         ValueError: The prompt is empty or holds a token outside the vocabulary.
         ContextLengthError: It is longer than the context.
     """
     if not tokens:
-        raise ValueError("the prompt is empty: give at least one token")
+        raise ValueError(f"{prompt} is empty: give at least one token")
     if context_length is not None and len(tokens) > context_length:
         raise ContextLengthError(
-            f"the prompt has {len(tokens)} tokens; {name or 'the model'} takes {context_length}: "
+            f"{prompt} has {len(tokens)} tokens; {name or 'the model'} takes {context_length}: "
             "shorten it, or use a rotating cache (max_kv_size)",
             context_length,
         )
     bad = [token for token in tokens if not 0 <= token < vocab_size]
     if bad:
-        raise ValueError(f"token {bad[0]} is not in the vocabulary of 0 to {vocab_size - 1}")
+        raise ValueError(
+            f"{prompt} does not fit: token {bad[0]} is not in the vocabulary of 0 to "
+            f"{vocab_size - 1}"
+        )

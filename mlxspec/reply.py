@@ -10,9 +10,11 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
-from mlxspec.readout import Readout
+from mlxspec.readout import LazyRound, Readout
 from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.text import TextStream
+from mlxspec.tree import DraftTree
+from mlxspec.verify import verify
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,25 @@ class Reply:
         """Return whether a round follows that emits one token, unless that token ends the reply."""
         return self.num_emitted + 1 < self.params.max_tokens and room > 0
 
-    def laws_for(self, draft: Draft, logits: mx.array) -> NodeLaws:
-        """Return the target's law after each node, the text before it taken into account."""
+    def verify(
+        self,
+        draft: Draft,
+        logits: mx.array,
+        num_top_tokens: int,
+        proposed: DraftTree | None = None,
+    ) -> LazyRound:
+        """Decide on a draft; everything is lazy.
+
+        Args:
+            draft: The draft.
+            logits: (n_nodes, V) what the target says after each node.
+            num_top_tokens: As in `LazyRound.of`.
+            proposed: As in `LazyRound.of`.
+        """
         counts = self._counts.along(draft.tree) if self._counts else None
-        return NodeLaws(self.params.law, logits, counts)
+        laws = NodeLaws(self.params.law, logits, counts)
+        verdict = verify(draft, laws, self.noise, self.params.rule)
+        return LazyRound.of(draft, verdict, laws, num_top_tokens, proposed)
 
     @property
     def noise(self) -> Noise:

@@ -20,6 +20,8 @@ __all__ = [
     "Drafter",
     "RoundOutcome",
     "SamplingDrafter",
+    "TextDrafter",
+    "fresh_drafter",
     "readers_of",
 ]
 
@@ -88,6 +90,33 @@ class CoupledDrafter(SamplingDrafter, Protocol):
         Args:
             noise: The target's, at any position; None to draw with the key of each `start`.
         """
+
+
+@runtime_checkable
+class TextDrafter(Drafter, Protocol):
+    """A drafter that needs nothing but the text: each sequence of a batch can have one."""
+
+    def fresh(self) -> Drafter:
+        """Return another one with the same settings that has read nothing yet.
+
+        Raises:
+            ValueError: It is made of drafters that need more than the text.
+        """
+
+
+def fresh_drafter(drafter: Drafter) -> Drafter:
+    """Return another drafter like this one, for a sequence of its own.
+
+    Raises:
+        ValueError: It needs more than the text.
+    """
+    if not isinstance(drafter, TextDrafter):
+        raise ValueError(
+            f"the drafter {drafter.name!r} needs more than the text, so it drafts for one sequence "
+            "alone; a batch takes 'none', 'suffix', 'table' and pools of these: load the engine "
+            "with one of them, or set its drafter"
+        )
+    return drafter.fresh()
 
 
 def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:

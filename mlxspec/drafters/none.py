@@ -17,6 +17,9 @@ class NoDrafter:
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Ignore the prompt."""
 
+    def fresh(self) -> "NoDrafter":
+        return NoDrafter()
+
     def propose(self, root: int, budget: int) -> Draft:
         """Return the empty draft."""
         return Draft.empty(root)

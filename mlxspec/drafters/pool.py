@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from mlxspec import backend
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.drafters.base import Drafter, SamplingDrafter
+from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.calibration import Mixer, log_odds
 from mlxspec.drafters.growth import Cursor, HostDrafter, grow
 from mlxspec.law import Law
@@ -68,6 +68,9 @@ class PoolDrafter:
         self._mixers = {True: _Mixers(_GREEDY_PRIORS), False: _Mixers(_SAMPLED_PRIORS)}
         self._is_greedy = True
         self._cursor: _PoolCursor | None = None
+
+    def fresh(self) -> "PoolDrafter":
+        return PoolDrafter([fresh_drafter(drafter) for drafter in self.drafters])
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Begin a reply with every drafter; each gets a random key of its own."""

@@ -63,6 +63,9 @@ class SuffixDrafter:
         self._rates = self._rates_of[True]
         self._forget()
 
+    def fresh(self) -> "SuffixDrafter":
+        return SuffixDrafter(self._max_tokens)
+
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Read what of the prompt is new since the last reply."""
         self._rates = self._rates_of[law.is_greedy]

@@ -88,6 +88,12 @@ class TableDrafter:
         """
         return cls(load_table(path, vocab_size, tokenizer=tokenizer))
 
+    def fresh(self) -> "TableDrafter":
+        """Return another one; what a memory holds is shared."""
+        return TableDrafter(
+            self._stored, memory=self._memory, max_rows=self._max_rows, kept=self._kept
+        )
+
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Take the end of the prompt as the context.
 

@@ -34,7 +34,8 @@ def attend(
         keys: (B, Hkv, S, D), where Hkv divides H.
         values: (B, Hkv, S, D).
         scale: Multiplies the scores.
-        mask: (L, S) bool, "causal" with the last query at the last key, or None for no mask.
+        mask: (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None for
+            no mask.
 
     Returns:
         (B, H, L, D).
@@ -47,6 +48,8 @@ def attend(
     scores = (grouped @ keys.swapaxes(-1, -2)).reshape(B, Hkv, H // Hkv, L, S)
     if isinstance(mask, str):
         mask = mx.arange(S - L, S)[:, None] >= mx.arange(S)
+    if mask is not None and mask.ndim == 4:
+        mask = mask[:, :, None]  # heads stand in groups here
     if mask is not None:
         scores = mx.where(mask, scores, -mx.inf)
     weights = exp(scores - scores.max(axis=-1, keepdims=True))

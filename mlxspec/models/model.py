@@ -84,7 +84,8 @@ class Model(nn.Module):
         Args:
             tokens: (B, L) int32.
             cache: What came before; not committed to here.
-            positions: Position of the first of L contiguous tokens, or (L,) int32, one per node.
+            positions: Position of the first of L contiguous tokens, or (L,) int32, one per node,
+                or (B, L) int32 where sequences differ.
             masks: What a token may see, for each distinct window in `config.layer_windows`.
             capture: Layers whose input is wanted; the number of layers means the last one's
                 output.

@@ -82,8 +82,9 @@ class Angles:
     """The turns of L rows, computed once for all layers of a forward.
 
     Attributes:
-        cosines: (L, 1, head_dim) float32, both halves alike.
-        sines: (L, 1, head_dim) float32, the first half negated.
+        cosines: (L, 1, head_dim) float32, both halves alike; (B, L, 1, head_dim) where each
+            sequence of a batch has positions of its own.
+        sines: The same shape, the first half negated.
     """
 
     cosines: mx.array
@@ -97,7 +98,7 @@ class Angles:
 
 Positions = int | mx.array | Angles
 """Where the L rows of a forward stand: the position of the first of contiguous rows, (L,) int32
-positions, or the angles that `Rope.prepared` made of either."""
+positions, (B, L) where sequences differ, or the angles that `Rope.prepared` made of these."""
 
 
 class Rope:
@@ -127,7 +128,7 @@ class Rope:
             return positions
         if isinstance(positions, int):
             positions = mx.arange(positions, positions + num_rows)
-        turns = (positions.astype(mx.float32)[:, None] * self._frequencies)[:, None]
+        turns = (positions.astype(mx.float32)[..., None] * self._frequencies)[..., None, :]
         half = self._head_dim // 2
         cosines, sines = mx.cos(turns)[..., :half], mx.sin(turns)[..., :half]
         return Angles(
@@ -150,7 +151,8 @@ class Rope:
             return self._rotate(x.transpose(0, 2, 1, 3), positions)
         B, L, H, D = x.shape
         # Offsets vary over the batch axis only, so rows move there; for B = 1 nothing is copied.
-        rows = self._rotate(x.reshape(B * L, H, 1, D), mx.tile(positions, B))
+        offsets = mx.broadcast_to(positions, (B, L)).reshape(-1)
+        rows = self._rotate(x.reshape(B * L, H, 1, D), offsets)
         return rows.reshape(B, L, H, D).transpose(0, 2, 1, 3)
 
     def _rotate(self, x: mx.array, offset: int | mx.array) -> mx.array:

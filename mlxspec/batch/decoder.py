@@ -1,0 +1,102 @@
+"""A model over several sequences at once: one forward for a tree behind each of them."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mlxspec.backend import values
+from mlxspec.batch.cache import BatchCache
+from mlxspec.batch.masks import layout_of
+from mlxspec.cache import Cache
+from mlxspec.models import Model
+from mlxspec.tree import DraftTree, check_branch
+
+
+class BatchDecoder:
+    """Runs one model over the sequences of a batch, each in its place.
+
+    Attributes:
+        model: The model.
+        cache: The rows of all sequences; changed by this class only.
+        num_forwards: Forwards of the model so far.
+    """
+
+    def __init__(self, model: Model, like: Cache, num_places: int) -> None:
+        """Begin with `num_places` empty sequences and a cache of the kind of `like`.
+
+        Raises:
+            UnsupportedOperationError: `like` rotates.
+        """
+        self.model = model
+        self.cache = BatchCache.like(like, model.config.num_hidden_layers, num_places)
+        self.num_forwards = 0
+        self._windows = tuple(dict.fromkeys(model.config.layer_windows))
+        self._staged: list[list[int]] = []  # parents of the nodes of each tree
+
+    @property
+    def num_places(self) -> int:
+        """Sequences that it holds."""
+        return self.cache.num_places
+
+    def join(self, place: int, cache: Cache) -> None:
+        """Let a sequence that a full cache has read take a place; its rows are copied."""
+        self._staged = []
+        self.cache.fill(place, cache)
+        mx.eval(self.cache.arrays)
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep the sequences in these places, in the order given."""
+        self._staged = []
+        self.cache.keep(places)
+        mx.eval(self.cache.arrays)
+
+    def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
+        """Stage a tree behind every sequence; nothing is committed yet.
+
+        Args:
+            trees: One per place; they need not be of one size.
+
+        Returns:
+            (n, D) lazy hidden states of all nodes, tree after tree.
+
+        Raises:
+            ValueError: There are not as many trees as places.
+        """
+        if len(trees) != self.num_places:
+            raise ValueError(f"got {len(trees)} trees for {self.num_places} sequences")
+        self.cache.rollback()
+        rows = max(tree.n_nodes for tree in trees)
+        tokens, parents = [], []
+        for tree in trees:  # padded on the host, for which a lazy array would have to be waited
+            missing = rows - tree.n_nodes
+            own = values(tree.tokens)
+            tokens.append([*own, *own[:1] * missing])
+            parents.append([*values(tree.parents), *[0] * missing])
+        layout = layout_of(self.cache.offsets, parents, self._windows)
+        try:
+            hidden, _ = self.model.hidden_states(
+                mx.array(tokens, mx.int32), self.cache, layout.positions, layout.masks
+            )
+        except BaseException:  # an interrupt too must not leave rows in some layers only
+            self.cache.rollback()
+            raise
+        self.num_forwards += 1
+        self._staged = [own[: t.n_nodes] for own, t in zip(parents, trees, strict=True)]
+        return mx.concatenate([hidden[place, : t.n_nodes] for place, t in enumerate(trees)])
+
+    def commit(self, paths: Sequence[Sequence[int]]) -> None:
+        """Append the staged nodes on one path per tree to the sequences; forget the others.
+
+        Args:
+            paths: Node indices from the root (0) down, each the parent of the next; an empty one
+                keeps nothing.
+
+        Raises:
+            ValueError: There is not one path per staged tree, or a path leaves its branch.
+        """
+        if len(paths) != len(self._staged):
+            raise ValueError(f"got {len(paths)} paths for {len(self._staged)} staged trees")
+        for path, parents in zip(paths, self._staged, strict=True):
+            check_branch(path, parents)
+        self.cache.commit(paths)
+        self._staged = []

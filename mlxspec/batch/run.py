@@ -1,0 +1,167 @@
+"""From prompts to replies: places are filled, rounds run, finished sequences leave.
+
+A round is the engine's, for all sequences at once: everybody drafts, one forward of the target
+verifies all trees, the host waits once, each sequence commits its own path. A sequence that is
+over leaves its place to the next prompt; where none waits, the batch shrinks. A drafter belongs to
+a place, so that it has learned from the prompts before.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.batch.decoder import BatchDecoder
+from mlxspec.batch.jobs import Job
+from mlxspec.batch.replies import BatchReply
+from mlxspec.batch.sequence import BatchSequence
+from mlxspec.batch.settings import BatchSettings
+from mlxspec.budget import Spent
+from mlxspec.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.prefix import common_length
+from mlxspec.readout import read_all
+from mlxspec.reply import Reply
+from mlxspec.text import TextStream
+
+
+class BatchRun:
+    """Writes the replies to a list of prompts, some of them at a time."""
+
+    def __init__(
+        self, target: Decoder, drafter: Drafter, tokenizer: Tokenizer, settings: BatchSettings
+    ) -> None:
+        """Make ready; neither the target's history nor the drafter is touched.
+
+        Args:
+            target: Whose model writes, and how its cache keeps rows.
+            drafter: Every place gets one like it.
+            tokenizer: The target's.
+            settings: Size of the batch.
+
+        Raises:
+            ValueError: The drafter needs more than the text.
+            UnsupportedOperationError: The target's cache rotates.
+        """
+        self._target = target
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._reader = Decoder(target.model, target.cache.empty_like())  # reads the prompts
+        self._decoder = BatchDecoder(target.model, target.cache, settings.batch_size)
+        self._drafters = [fresh_drafter(drafter) for _ in range(settings.batch_size)]
+        self._running: list[BatchSequence] = []  # by place; none before the first round
+
+    def replies(
+        self, jobs: Sequence[Job], should_stop: Callable[[int], bool]
+    ) -> Iterator[BatchReply]:
+        """Yield the replies in the order of the jobs, each as soon as it and those before are over.
+
+        Args:
+            jobs: What to reply to; to be called once.
+            should_stop: Asked with the index of a prompt, once a round and once per chunk of it.
+        """
+        waiting = deque(jobs)
+        over: dict[int, BatchReply] = {}
+        with backend.wired_limit(self._target.model.nbytes):
+            for job in jobs:
+                while job.index not in over:
+                    finished = self._settle(waiting, should_stop)
+                    over |= {reply.index: reply for reply in finished}
+                    if self._running:
+                        self._round(self._running)
+                yield over.pop(job.index)
+
+    # ---- places ----------------------------------------------------------------------------
+
+    def _settle(
+        self, waiting: deque[Job], should_stop: Callable[[int], bool]
+    ) -> Iterator[BatchReply]:
+        """Let finished sequences leave and waiting ones take their places."""
+        kept: dict[int, BatchSequence] = {}
+        for place in range(self._decoder.num_places):
+            sequence = self._running[place] if self._running else None
+            while sequence is None or self._is_over(place, sequence, should_stop):
+                if sequence is not None:
+                    yield sequence.finished()
+                if not waiting:
+                    break
+                sequence = self._begin(place, waiting.popleft(), should_stop)
+            else:
+                kept[place] = sequence
+        if kept and len(kept) < len(self._running):
+            self._decoder.keep(list(kept))
+        self._drafters = [self._drafters[place] for place in kept]
+        self._running = list(kept.values())
+
+    def _is_over(
+        self, place: int, sequence: BatchSequence, should_stop: Callable[[int], bool]
+    ) -> bool:
+        reply = sequence.reply
+        if not reply.finish_reason:
+            if should_stop(sequence.job.index):
+                reply.finish_reason = "cancelled"
+            elif self._room(place) < 0:
+                reply.finish_reason = "context"
+        return reply.finish_reason is not None
+
+    def _begin(self, place: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
+        """Read all of a prompt but the last token, which is the first root."""
+        tokenizer, target = self._tokenizer, self._target
+        text = TextStream(tokenizer.token_bytes, job.params.stop)
+        stop_tokens = (*target.eos_token_ids, *tokenizer.eos_token_ids)
+        reply = Reply(job.prompt, job.params, text, stop_tokens, target.vocab_size)
+        sequence = BatchSequence(job, reply, self._drafters[place], tokenizer.token_bytes)
+        read = job.prompt[:-1]
+        reused = common_length(self._reader.history, read)
+        self._reader.rollback_to(reused)
+        for start in range(reused, len(read), PREFILL_CHUNK):
+            if should_stop(job.index):
+                reply.finish_reason = "cancelled"
+                return sequence
+            self._reader.observe(read[start : start + PREFILL_CHUNK])
+        self._decoder.join(place, self._reader.cache)
+        sequence.start(reused)
+        return sequence
+
+    def _room(self, place: int) -> int:
+        """Tokens that the context takes beside the pending root; negative when it is full."""
+        most = self._target.model.config.max_position_embeddings
+        return most - self._decoder.cache.offsets[place] - 1
+
+    # ---- the round -------------------------------------------------------------------------
+
+    def _round(self, sequences: Sequence[BatchSequence]) -> None:
+        """Draft, forward, verify, commit, update: one target forward, and one wait, for all."""
+        start = time.perf_counter()
+        most = self._settings.nodes_each(len(sequences))
+        asked = [
+            min(most, sequence.reply.draft_budget(self._room(place)))
+            for place, sequence in enumerate(sequences)
+        ]
+        drafts = [sequence.propose(count) for sequence, count in zip(sequences, asked, strict=True)]
+        drafted = time.perf_counter()
+        hidden = self._decoder.forward_trees([draft.tree for draft in drafts])
+        ends = list(accumulate(draft.tree.n_nodes for draft in drafts))
+        logits = mx.split(self._target.logits(hidden), ends[:-1])
+        readouts = read_all(
+            [
+                sequence.verify(draft, rows)
+                for sequence, draft, rows in zip(sequences, drafts, logits, strict=True)
+            ]
+        )
+        reports = [s.take(readout) for s, readout in zip(sequences, readouts, strict=True)]
+        self._decoder.commit([report.outcome.path for report in reports])
+        draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
+        spent = Spent(max(asked), ends[-1], draft_ms, target_ms)
+        for place, sequence in enumerate(sequences):
+            sequence.learn(
+                drafts[place],
+                readouts[place],
+                reports[place],
+                spent=spent,
+                context=self._decoder.cache.offsets[place],
+            )

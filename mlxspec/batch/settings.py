@@ -1,0 +1,38 @@
+"""How many sequences share a forward, and how many rows it has."""
+
+from dataclasses import dataclass, replace
+
+DEFAULT_BATCH_SIZE = 8
+DEFAULT_ROWS_PER_ROUND = 32
+"""As many as kernels handle as one block."""
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """The size of a batch.
+
+    Attributes:
+        batch_size: Sequences decoded together at most.
+        rows_per_round: Rows of one forward that drafts may fill. Every sequence has its root in
+            each round; what is left is divided equally, so that no tree is wider than
+            `rows_per_round // sequences`, nor than its own `num_draft_tokens` allows.
+    """
+
+    batch_size: int = DEFAULT_BATCH_SIZE
+    rows_per_round: int = DEFAULT_ROWS_PER_ROUND
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more; got {self.batch_size}")
+        if self.rows_per_round < 1:
+            raise ValueError(
+                f"rows_per_round must be 1 (plain decoding) or more; got {self.rows_per_round}"
+            )
+
+    def for_prompts(self, count: int) -> "BatchSettings":
+        """Return the same for so few prompts that not every place is needed."""
+        return replace(self, batch_size=max(1, min(self.batch_size, count)))
+
+    def nodes_each(self, num_sequences: int) -> int:
+        """Return how many nodes each of so many sequences may draft, its root not counted."""
+        return max(0, self.rows_per_round // num_sequences - 1)
