@@ -1,0 +1,271 @@
+"""Tokens per second of many replies: one by one and in batches, ours and mlx-lm's.
+
+    python -m mlxspec.bench.batch --sequences 1,4,16 --max-tokens 64
+
+Everybody replies greedily to the same prompts over the same weights, in rotating order. The clock
+runs from the first prompt to the last token, reading included, so a batch gains nothing by letting
+somebody wait. Replies have to be those of plain decoding one by one; where they are not, the
+target's gap between the two tokens tells a rounding from a mistake, which makes the exit code 1.
+"""
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import cycle, islice
+from statistics import median
+
+import mlx.core as mx
+
+from mlxspec.api import make_site
+from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
+from mlxspec.bench.compare import Difference, first_difference
+from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
+from mlxspec.bench.prompts import read_questions
+from mlxspec.bench.run import Runner
+from mlxspec.choosing.assembly import Site, build_drafter
+from mlxspec.engine import Engine
+from mlxspec.errors import MlxspecError
+from mlxspec.events import DraftVerified, PlainDecoded
+from mlxspec.loading import load_model
+from mlxspec.options import Options
+from mlxspec.params import GenerationParams
+
+SEQUENCES = "1,4,16"
+DRAFTERS = ("none", "pool")
+_PEER = "mlx-lm batch_generate"
+
+Write = Callable[[Sequence[list[int]], GenerationParams], list[list[int]]]
+"""Replies to prompts; returns the tokens of each, the stop token included where that is known."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What writing some replies took.
+
+    Attributes:
+        arm: Who wrote them.
+        num_sequences: How many they are.
+        tokens: Tokens in them.
+        seconds: Median seconds from the first prompt to the last token.
+        differences: Where a reply leaves that of the first arm.
+    """
+
+    arm: str
+    num_sequences: int
+    tokens: int
+    seconds: float
+    differences: tuple[Difference, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+def make_arms(
+    site: Site, drafters: Sequence[str] = DRAFTERS, *, rows_per_round: int
+) -> dict[str, Write]:
+    """Return our arms by name: one by one, then in a batch, with each of some drafters."""
+    arms: dict[str, Write] = {}
+    for drafter in drafters:
+        arms[f"one by one, {drafter}"] = _one_by_one(site, drafter)
+    for drafter in drafters:
+        arms[f"batch, {drafter}"] = _batch(site, drafter, rows_per_round)
+    return arms
+
+
+def _one_by_one(site: Site, drafter: str) -> Write:
+    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
+        engine = site.engine
+        engine.drafter = build_drafter(drafter, site)
+        return [_tokens(engine, prompt, params) for prompt in prompts]
+
+    return write
+
+
+def _tokens(engine: Engine, prompt: list[int], params: GenerationParams) -> list[int]:
+    events = engine.generate(prompt, params)
+    rounds = [event for event in events if isinstance(event, DraftVerified | PlainDecoded)]
+    return [token.token for event in rounds for token in event.emit]
+
+
+def _batch(site: Site, drafter: str, rows_per_round: int) -> Write:
+    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
+        site.engine.drafter = build_drafter(drafter, site)
+        replies = site.engine.generate_batch(
+            prompts, params, batch_size=len(prompts), rows_per_round=rows_per_round
+        )
+        return [list(reply.tokens) for reply in replies]
+
+    return write
+
+
+def mlx_lm_arm(site: Site) -> Write:
+    """Return mlx-lm's `batch_generate` over the very arrays of our model; it drops stop tokens.
+
+    Raises:
+        ImportError: mlx-lm is not installed.
+    """
+    batch_generate = import_module("mlx_lm.generate").batch_generate
+    model, tokenizer = mlx_lm_model(site.loaded.model), mlx_lm_tokenizer(site)
+
+    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
+        count = max(len(prompts), 1)
+        answer = batch_generate(
+            model,
+            tokenizer,
+            list(prompts),
+            max_tokens=params.max_tokens,
+            return_token_ids=True,
+            completion_batch_size=count,
+        )
+        return [list(tokens) for tokens in answer.token_ids]
+
+    return write
+
+
+def measure(
+    site: Site,
+    arms: dict[str, Write],
+    prompts: Sequence[list[int]],
+    params: GenerationParams,
+    repeats: int = 1,
+) -> list[Speed]:
+    """Let all arms reply to all prompts, in rotating order, and compare what they wrote.
+
+    Args:
+        site: The target.
+        arms: Who writes, by name; the first is the standard.
+        prompts: The prompts.
+        params: Settings of all replies, which are greedy.
+        repeats: Timings of each arm.
+    """
+    names = list(arms)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    written: dict[str, list[list[int]]] = {}
+    for number in range(repeats):
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            site.engine.target.reset()
+            gc.collect()
+            mx.clear_cache()
+            start = time.perf_counter()
+            written[name] = arms[name](prompts, params)
+            seconds[name].append(time.perf_counter() - start)
+    stops = {*site.engine.target.eos_token_ids, *site.loaded.tokenizer.eos_token_ids}
+    texts = {name: [_without(stops, own) for own in written[name]] for name in names}
+    return [
+        Speed(
+            arm=name,
+            num_sequences=len(prompts),
+            tokens=sum(len(tokens) for tokens in written[names[0]]),  # the same text for all
+            seconds=median(seconds[name]),
+            differences=_differences(site.engine, prompts, texts[name], texts[names[0]]),
+        )
+        for name in names
+    ]
+
+
+def _without(stops: set[int], tokens: list[int]) -> list[int]:
+    return tokens[:-1] if tokens and tokens[-1] in stops else tokens
+
+
+def _differences(
+    engine: Engine,
+    prompts: Sequence[list[int]],
+    written: Sequence[list[int]],
+    expected: Sequence[list[int]],
+) -> tuple[Difference, ...]:
+    triples = zip(prompts, written, expected, strict=True)
+    found = (first_difference(engine, *triple) for triple in triples)
+    return tuple(difference for difference in found if difference)
+
+
+def as_lines(speeds: Sequence[Speed]) -> list[str]:
+    """Return a table: a row for each arm, a column for each number of sequences."""
+    names = list(dict.fromkeys(speed.arm for speed in speeds))
+    counts = sorted({speed.num_sequences for speed in speeds})
+    by_place = {(speed.arm, speed.num_sequences): speed for speed in speeds}
+    lines = [f"{'tokens/s':<24}" + "".join(f"{count:>10} seq" for count in counts)]
+    for name in names:
+        row = [by_place[name, count] for count in counts]
+        standard = [by_place[names[0], count] for count in counts]
+        cells = (
+            f"{own.tokens_per_s:>7.1f} {own.tokens_per_s / base.tokens_per_s:>5.2f}x"
+            for own, base in zip(row, standard, strict=True)
+        )
+        lines.append(f"{name:<24}" + "".join(cells))
+    parted = [(speed, difference) for speed in speeds for difference in speed.differences]
+    for speed, difference in parted:
+        gap = "one is over" if difference.gap is None else f"top-2 gap {difference.gap:.1e}"
+        lines.append(
+            f"{speed.arm}, {speed.num_sequences} sequences: parts after {difference.index} ({gap})"
+        )
+    return lines if parted else [*lines, "all replies are those of the first row"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.batch", description=__doc__)
+    parser.add_argument("--model")
+    parser.add_argument("--sequences", default=SEQUENCES, help=f"in a batch ({SEQUENCES})")
+    parser.add_argument("--max-tokens", type=int, default=64, help="of a reply (64)")
+    parser.add_argument("--repeat", type=int, default=1, help="timings of each arm (1)")
+    parser.add_argument(
+        "--rows-per-round",
+        type=int,
+        default=DEFAULT_ROWS_PER_ROUND,
+        help=f"that drafts may fill ({DEFAULT_ROWS_PER_ROUND})",
+    )
+    args = parser.parse_args(argv)
+    try:
+        return _measure(args)
+    except (ValueError, MlxspecError) as error:
+        parser.error(str(error))
+
+
+def _measure(args: argparse.Namespace) -> int:
+    counts = parse_counts(args.sequences)
+    params = GenerationParams(max_tokens=args.max_tokens)
+    site = make_site(load_model(args.model), Options(drafter="none"), print)
+    arms = make_arms(site, rows_per_round=args.rows_per_round)
+    try:
+        arms[_PEER] = mlx_lm_arm(site)
+    except ImportError as error:
+        print(f"mlx-lm is left out ({error}): {INSTALL['mlx-lm']}")
+    site.engine.measure_costs()
+    prompts = own_prompts(site, max(counts))
+    measure(site, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))
+    speeds: list[Speed] = []
+    for count in counts:
+        speeds += measure(site, arms, prompts[:count], params, args.repeat)
+    print("\n".join(as_lines(speeds)))
+    differences = (difference for speed in speeds for difference in speed.differences)
+    return int(not all(difference.is_near_tie for difference in differences))
+
+
+def own_prompts(site: Site, count: int) -> list[list[int]]:
+    """Return the first turns of so many built-in questions, over and over where they end."""
+    runner = Runner(site.engine, [], "")
+    questions = islice(cycle(read_questions()), count)
+    return [runner.prompt([{"role": "user", "content": item.turns[0]}]) for item in questions]
+
+
+def parse_counts(text: str) -> list[int]:
+    """Return the numbers of sequences that a list such as "1,4,16" names.
+
+    Raises:
+        ValueError: One is not a number of sequences.
+    """
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if not word.isdecimal() or not int(word):
+            raise ValueError(f"{word!r} is not a number of sequences such as 4")
+    return [int(word) for word in words]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
