@@ -115,8 +115,8 @@ class Engine:
     ) -> Iterator[BatchReply]:
         """Reply to many prompts, several at a time with one target forward per round for all.
 
-        Each reply is that of `generate` to its prompt alone with the same settings: at temperature
-        0 and for one seed the same tokens, up to rounding; else tokens of the same law.
+        Each reply is that of `generate` to its prompt alone with the same settings and seed, up
+        to rounding.
 
         Args:
             prompts: Texts, taken as they are, or token ids.
@@ -138,9 +138,10 @@ class Engine:
             ContextLengthError: A prompt is longer than the model's context.
             UnsupportedOperationError: The target's cache rotates.
         """
-        settings = BatchSettings(batch_size, rows_per_round)
+        settings = BatchSettings(batch_size, rows_per_round).for_prompts(len(prompts))
         jobs = jobs_of(prompts, params, self.target, self.tokenizer)
-        run = BatchRun(self.target, self.drafter, self.tokenizer, settings.for_prompts(len(jobs)))
+        costs = self.budget.known(max((len(job.prompt) for job in jobs), default=0))
+        run = BatchRun(self.target, self.drafter, self.tokenizer, settings, costs)
         return run.replies(jobs, should_stop)
 
     def measure_costs(self) -> None:

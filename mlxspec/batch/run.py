@@ -8,7 +8,7 @@ a place, so that it has learned from the prompts before.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import mlx.core as mx
@@ -19,6 +19,7 @@ from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
+from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
@@ -33,7 +34,12 @@ class BatchRun:
     """Writes the replies to a list of prompts, some of them at a time."""
 
     def __init__(
-        self, target: Decoder, drafter: Drafter, tokenizer: Tokenizer, settings: BatchSettings
+        self,
+        target: Decoder,
+        drafter: Drafter,
+        tokenizer: Tokenizer,
+        settings: BatchSettings,
+        costs: Mapping[int, float] | None = None,
     ) -> None:
         """Make ready; neither the target's history nor the drafter is touched.
 
@@ -42,6 +48,7 @@ class BatchRun:
             drafter: Every place gets one like it.
             tokenizer: The target's.
             settings: Size of the batch.
+            costs: Milliseconds of a forward by its rows, 1 among them; None verifies all drafts.
 
         Raises:
             ValueError: The drafter needs more than the text.
@@ -52,6 +59,7 @@ class BatchRun:
         self._settings = settings
         self._reader = Decoder(target.model, target.cache.empty_like())  # reads the prompts
         self._decoder = BatchDecoder(target.model, target.cache, settings.batch_size)
+        self._width = WidthChoice(costs)
         self._drafters = [fresh_drafter(drafter) for _ in range(settings.batch_size)]
         self._running: list[BatchSequence] = []  # by place; none before the first round
 
@@ -142,7 +150,9 @@ class BatchRun:
             min(most, sequence.reply.draft_budget(self._room(place)))
             for place, sequence in enumerate(sequences)
         ]
-        drafts = [sequence.propose(count) for sequence, count in zip(sequences, asked, strict=True)]
+        drafts = self._width.cut(
+            [sequence.propose(count) for sequence, count in zip(sequences, asked, strict=True)]
+        )
         drafted = time.perf_counter()
         hidden = self._decoder.forward_trees([draft.tree for draft in drafts])
         ends = list(accumulate(draft.tree.n_nodes for draft in drafts))
@@ -156,7 +166,9 @@ class BatchRun:
         reports = [s.take(readout) for s, readout in zip(sequences, readouts, strict=True)]
         self._decoder.commit([report.outcome.path for report in reports])
         draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
-        spent = Spent(max(asked), ends[-1], draft_ms, target_ms)
+        rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
+        self._width.learn(rows, target_ms)
+        spent = Spent(max(asked), rows, draft_ms, target_ms)
         for place, sequence in enumerate(sequences):
             sequence.learn(
                 drafts[place],

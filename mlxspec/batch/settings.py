@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 DEFAULT_BATCH_SIZE = 8
-DEFAULT_ROWS_PER_ROUND = 32
-"""As many as kernels handle as one block."""
+DEFAULT_ROWS_PER_ROUND = 64
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,8 @@ class BatchSettings:
         batch_size: Sequences decoded together at most.
         rows_per_round: Rows of one forward that drafts may fill. Every sequence has its root in
             each round; what is left is divided equally, so that no tree is wider than
-            `rows_per_round // sequences`, nor than its own `num_draft_tokens` allows.
+            `rows_per_round // sequences`, nor than its own `num_draft_tokens` allows. Where it is
+            known what forwards cost, trees are as wide as pays and no wider.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE

@@ -53,6 +53,9 @@ class Budget(Protocol):
     def know(self, context: int, ms: Mapping[int, float]) -> None:
         """Take milliseconds by number of rows, of which 1 is one, that were measured at leisure."""
 
+    def known(self, context: int) -> Mapping[int, float] | None:
+        """Return the milliseconds by number of rows behind so long a text; None if unknown."""
+
     def ask(self, limit: int) -> int:
         """Return how many nodes, `limit` at most, to ask of the drafter in the next round.
 
@@ -85,6 +88,9 @@ class FixedBudget:
 
     def know(self, context: int, ms: Mapping[int, float]) -> None:
         """Need no costs."""
+
+    def known(self, context: int) -> None:
+        """Know none."""
 
     def ask(self, limit: int) -> int:
         return limit

@@ -86,6 +86,10 @@ class MeasuredBudget:
         known = self.costs.at(context)
         self.costs.add(context, Staircase({**(known.ms if known else {}), **ms}))
 
+    def known(self, context: int) -> Mapping[int, float] | None:
+        stairs = self.costs.at(context)
+        return stairs.ms if stairs else None
+
     def ask(self, limit: int) -> int:
         now, stairs = self._now, self._stairs
         if stairs is None or not limit:
