@@ -167,7 +167,7 @@ class BatchRun:
         self._decoder.commit([report.outcome.path for report in reports])
         draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
         rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
-        self._width.learn(rows, target_ms)
+        self._width.learn([report.outcome for report in reports], target_ms)
         spent = Spent(max(asked), rows, draft_ms, target_ms)
         for place, sequence in enumerate(sequences):
             sequence.learn(

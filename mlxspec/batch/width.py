@@ -1,23 +1,27 @@
 """How wide the trees of a round may be: as wide as promises the most tokens per second.
 
 All trees take as many rows as the widest, so their width is chosen once for all, from what the
-drafters think of their nodes and from what forwards of so many rows cost here.
+drafters think of their nodes, corrected by what came true, and from what forwards of so many rows
+cost here.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, zip_longest
 
+from mlxspec.backend import values
+from mlxspec.budget.acceptance import PathRates
 from mlxspec.budget.best import best_count
 from mlxspec.budget.staircase import Staircase
-from mlxspec.draft import Draft
+from mlxspec.draft import Draft, RoundOutcome
 
 
 class WidthChoice:
-    """Cuts the drafts of a round to one width, and follows what forwards cost."""
+    """Cuts the drafts of a round to one width; learns what forwards cost and drafts are worth."""
 
     def __init__(self, ms: Mapping[int, float] | None) -> None:
         """Begin with milliseconds by number of rows; with None, nothing is ever cut."""
         self._stairs = Staircase(ms) if ms else None
+        self._rates = PathRates()
+        self._grown: Sequence[Draft] = ()  # before they were cut
 
     def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Return what of the drafts is worth verifying.
@@ -25,17 +29,26 @@ class WidthChoice:
         Drafts without probabilities known on the host are verified as they are, and so are those
         beside them.
         """
+        self._grown = drafts
         is_drafted = [draft for draft in drafts if draft.tree.n_nodes > 1]
         if not self._stairs or not is_drafted or any(d.path_probs is None for d in is_drafted):
             return list(drafts)
-        probs = [draft.path_probs or () for draft in drafts]
-        means = [sum(nodes) / len(drafts) for nodes in zip_longest(*probs, fillvalue=0.0)]
-        gains = list(accumulate(means, initial=0.0))
-        ms = [self._stairs.raw(len(drafts) * (1 + count)) for count in range(len(gains))]
+        own = [self._rates.gains(draft.path_probs or ()) for draft in drafts]
+        counts = range(max(map(len, own)))
+        gains = [sum(g[min(n, len(g) - 1)] for g in own) / len(drafts) for n in counts]
+        ms = [self._stairs.raw(len(drafts) * (1 + n)) for n in counts]
         best = best_count(gains, ms)
         return [draft if draft.path_probs is None else draft.first(best) for draft in drafts]
 
-    def learn(self, rows: int, ms: float) -> None:
-        """Take note of a round: rows of all sequences, padding included, and milliseconds."""
-        if self._stairs:
-            self._stairs.observe(rows, ms)
+    def learn(self, outcomes: Sequence[RoundOutcome], ms: float) -> None:
+        """Take note of the round that verified the drafts cut last, and its milliseconds."""
+        grown, self._grown = self._grown, ()
+        if not self._stairs:
+            return
+        self._stairs.observe(len(outcomes) * max(len(o.tokens) for o in outcomes), ms)
+        for draft, outcome in zip(grown, outcomes, strict=True):
+            if draft.path_probs:
+                tokens, parents = values(draft.tree.tokens), values(draft.tree.parents)
+                emitted = [*outcome.accepted, outcome.bonus_token]
+                probs, num_verified = draft.path_probs, len(outcome.tokens)
+                self._rates.learn(tokens, parents, probs, emitted, num_verified)

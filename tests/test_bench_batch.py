@@ -1,0 +1,84 @@
+"""The figures of batches: who writes, what is compared, what is printed."""
+
+import pytest
+
+from mlxspec.api import make_site
+from mlxspec.bench.batch import (
+    Speed,
+    as_lines,
+    main,
+    make_arms,
+    measure,
+    mlx_lm_arm,
+    own_prompts,
+    parse_counts,
+)
+from mlxspec.bench.compare import Difference
+from mlxspec.loading import load_model
+from mlxspec.options import Options
+from mlxspec.params import GenerationParams
+from tests.model_folders import save_folder, tiny_config
+
+PARAMS = GenerationParams(max_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    config = tiny_config(max_position_embeddings=1024)  # for mlx-lm no context is ever full
+    return save_folder(tmp_path_factory.mktemp("bench") / "tiny", config)
+
+
+@pytest.fixture
+def site(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    return make_site(load_model(folder), Options(drafter="none"), print)
+
+
+def test_all_arms_write_the_same(site):
+    arms = make_arms(site, rows_per_round=16) | {"mlx-lm": mlx_lm_arm(site)}
+    speeds = measure(site, arms, own_prompts(site, 3), PARAMS, repeats=2)
+    names = ["one by one, none", "one by one, pool", "batch, none", "batch, pool", "mlx-lm"]
+    assert [speed.arm for speed in speeds] == names
+    assert {speed.tokens for speed in speeds} == {18}  # six each
+    assert [speed.differences for speed in speeds] == [()] * 5
+    assert all(speed.seconds > 0 for speed in speeds)
+
+
+def test_an_arm_that_writes_something_else_is_told(site):
+    (name, write), *_ = make_arms(site, ["none"], rows_per_round=1).items()
+
+    def wrong(prompts, params):
+        first, *others = write(prompts, params)
+        return [[(first[0] + 1) % 24, *first[1:]], *others]
+
+    own, other = measure(site, {name: write, "wrong": wrong}, own_prompts(site, 2), PARAMS)
+    assert own.differences == ()
+    assert [difference.index for difference in other.differences] == [0]
+    assert "wrong, 2 sequences: parts after 0 (top-2 gap" in as_lines([own, other])[-1]
+
+
+def test_a_table_compares_with_the_first_row():
+    speeds = [
+        Speed("a", 1, 10, 1.0, ()),
+        Speed("b", 1, 10, 0.5, ()),
+        Speed("a", 4, 40, 1.0, ()),
+        Speed("b", 4, 40, 4.0, (Difference(3, 1, None, None),)),
+    ]
+    _, first, second, note = as_lines(speeds)
+    assert first.split() == ["a", "10.0", "1.00x", "40.0", "1.00x"]
+    assert second.split() == ["b", "20.0", "2.00x", "10.0", "0.25x"]
+    assert note == "b, 4 sequences: parts after 3 (one is over)"
+
+
+def test_the_command_measures_and_says_whether_all_agree(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    assert main(["--model", str(folder), "--sequences", "1,2", "--max-tokens", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "mlx-lm batch_generate" in printed
+    assert printed.endswith("all replies are those of the first row\n")
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,,2", "x", "-1"])
+def test_refuses_what_is_no_number_of_sequences(text):
+    with pytest.raises(ValueError, match="not a number of sequences"):
+        parse_counts(text)
