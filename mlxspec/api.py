@@ -82,6 +82,7 @@ def load(
     keep: int = DEFAULT_KEEP,
     kv_bits: int | None = None,
     learn: str | PathLike[str] | None = None,
+    exit_threshold: float | None = None,
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
@@ -101,6 +102,8 @@ def load(
             for plain decoding and with every drafter alike.
         learn: Folder in which the table keeps what it learns, for this target from run to run;
             parts of what was said can be told from it. None keeps nothing.
+        exit_threshold: The drafter "exit" goes on while it gives its best token this probability,
+            more than 0 and at most 1; None for the one that it was made with.
         on_progress: Told about a download.
         say: Told in one line what takes time or is not as it should be; left out, the latter
             becomes a Python warning.
@@ -109,7 +112,9 @@ def load(
         MlxspecError: Nothing found under `source` or `drafter`, or it cannot be run.
         ValueError: An argument is out of range, or the drafter is not known.
     """
-    options = Options(drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn)
+    options = Options(
+        drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn, exit_threshold
+    )
     return prepare(source, options, on_progress=on_progress, say=say).engine
 
 
@@ -178,6 +183,7 @@ def make_site(
         make_cache=cache_like,
         draft_model=options.draft_model,
         lookahead=options.lookahead,
+        exit_threshold=options.exit_threshold,
         on_progress=on_progress,
         say=say,
     )

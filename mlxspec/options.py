@@ -10,6 +10,12 @@ DEFAULT_KEEP = 4
 """First tokens that a rotating cache never evicts."""
 
 
+def check_threshold(threshold: float) -> None:
+    """Raise ValueError unless the threshold of an early exit lies in (0, 1]."""
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be more than 0 and at most 1; got {threshold}")
+
+
 @dataclass(frozen=True)
 class Options:
     """The arguments of `mlxspec.api.load` that shape the engine; see there."""
@@ -21,6 +27,11 @@ class Options:
     keep: int = DEFAULT_KEEP
     kv_bits: int | None = None
     learn: str | PathLike[str] | None = None
+    exit_threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.exit_threshold is not None:
+            check_threshold(self.exit_threshold)
 
     @property
     def asked(self) -> str:

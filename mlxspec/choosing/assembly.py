@@ -19,6 +19,7 @@ from mlxspec.choosing.trained import head_drafters
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
@@ -68,6 +69,7 @@ class Site:
         make_cache: Returns a cache for a draft model, shaped like the target's.
         draft_model: Checkpoint for the word "model" in place of the trained one, or None.
         lookahead: Longest chain of a draft model.
+        exit_threshold: How sure an early exit has to be; None for what it was made with.
         on_progress: Told about a download.
         say: Told what a user should know.
         wirings: Which way of reading a head was found best, by source: each is tried once.
@@ -78,6 +80,7 @@ class Site:
     make_cache: Callable[[ModelConfig], Cache]
     draft_model: str | PathLike[str] | None = None
     lookahead: int = DEFAULT_LOOKAHEAD
+    exit_threshold: float | None = None
     on_progress: ProgressCallback | None = None
     say: Say = lambda line: None
     wirings: dict[str, int] = field(default_factory=dict)
@@ -214,7 +217,10 @@ def _head(source: str, site: Site, *, is_probed: bool) -> Drafter:
     drafters = head_drafters(head, site.target)
     if is_probed and source not in site.wirings:
         site.wirings[source] = _try_out(source, head, drafters, site)
-    return drafters[site.wirings.get(source, 0)]
+    drafter = drafters[site.wirings.get(source, 0)]
+    if isinstance(drafter, EarlyExitDrafter) and site.exit_threshold is not None:
+        drafter.threshold = site.exit_threshold
+    return drafter
 
 
 def _try_out(source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], site: Site) -> int:

@@ -17,11 +17,12 @@ from mlxspec.backend import sync, values
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
-from mlxspec.drafters.exit_network import ExitHead, check_threshold
+from mlxspec.drafters.exit_network import ExitHead
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.exponential import exp
 from mlxspec.law import Law
 from mlxspec.noise import Noise
+from mlxspec.options import check_threshold
 from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 

@@ -17,6 +17,7 @@ from mlx import nn
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.weights import load_weights
 from mlxspec.models.kernels import silu
+from mlxspec.options import check_threshold
 
 DEFAULT_THRESHOLD = 0.6
 """With the exit in the middle a drafted token costs half a forward and saves a whole one."""
@@ -128,9 +129,3 @@ class ExitHead(nn.Module):
             x = block(x)
         normed: mx.array = self.norm(x)
         return normed
-
-
-def check_threshold(threshold: float) -> None:
-    """Raise ValueError unless a threshold lies in (0, 1]."""
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold must be more than 0 and at most 1; got {threshold}")

@@ -1,0 +1,61 @@
+"""What shapes drafting, and what is said about a number that is out of range."""
+
+from dataclasses import asdict
+
+import pytest
+from mlx.utils import tree_flatten
+
+from mlxspec.api import make_site
+from mlxspec.choosing.assembly import build_drafter
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.beam import BeamShape
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.exit_network import ExitConfig
+from mlxspec.law import Law
+from mlxspec.loading import load_model
+from mlxspec.options import Options
+from mlxspec.params import GenerationParams
+from tests.drafter_files import save_drafter
+from tests.model_folders import save_folder
+from tests.tiny import tiny_model
+from tests.tiny_heads_exit import exit_head
+
+SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BeamShape(0, 2), "a beam needs a width and a depth of 1 or more; got 0 and 2"),
+        (lambda: BeamShape(2, 0), "a beam needs a width and a depth of 1 or more; got 2 and 0"),
+        (lambda: GenerationParams(num_draft_tokens=-1), "num_draft_tokens must be 0 .*; got -1"),
+        (lambda: GenerationParams(max_tokens=0), "max_tokens must be 1 or more; got 0"),
+        (lambda: Law(temperature=-0.5), "temperature must be 0, or 1e-05 and more; got -0.5"),
+        (lambda: Law(temperature=1e-9), "temperature must be 0, or 1e-05 and more; got 1e-09"),
+        (lambda: Options(exit_threshold=0.0), "threshold must be more than 0 and at most 1; got 0"),
+        (lambda: Options(exit_threshold=1.5), "threshold must be .* at most 1; got 1.5"),
+        (
+            lambda: ExitConfig(**SIZES | {"hidden_size": 0}),
+            "hidden_size of an exit must be a whole",
+        ),
+        (lambda: ExitConfig(**SIZES, num_blocks=0), "num_blocks of an exit must be a whole number"),
+        (
+            lambda: DraftModelDrafter(Decoder(tiny_model()), 24, lookahead=0),
+            "lookahead must be 1 or more; got 0",
+        ),
+    ],
+)
+def test_a_number_out_of_range_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 0.6), (0.25, 0.25)])
+def test_an_early_exit_is_as_sure_as_was_asked_for(asked, expected, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    loaded = load_model(save_folder(tmp_path / "tiny"))
+    head = exit_head(loaded.model)
+    tensors = dict(tree_flatten(head.parameters()))
+    path = save_drafter(tmp_path / "exit.safetensors", "exit", asdict(head.config), tensors)
+    site = make_site(loaded, Options(exit_threshold=asked), lambda line: None)
+    assert build_drafter(str(path), site).threshold == expected
