@@ -1,7 +1,7 @@
 """A draft as it is handed over, and the verdict on it as it comes back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -63,6 +63,10 @@ class Draft:
         tree = DraftTree.from_lists(values(self.tree.tokens)[:end], values(self.tree.parents)[:end])
         probs = None if self.node_probs is None else mx.array(values(self.node_probs)[:count])
         return Draft(tree, self.sources[:count], probs, path_probs=self.path_probs[:count])
+
+    def bounded(self, vocab_size: int) -> "Draft":
+        """Return the draft with a tree as `DraftTree.bounded` makes it."""
+        return replace(self, tree=self.tree.bounded(vocab_size))
 
     def check(self, drafter: str, budget: int, vocab_size: int) -> None:
         """Refuse a draft whose shapes alone show that it is none; nothing is computed.

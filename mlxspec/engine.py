@@ -8,13 +8,10 @@
   device. A round that is known to be plain is handed to the device before the one before is read.
 - Events leave the engine after the commit, so whatever interrupts the iteration leaves a state
   from which the next reply continues correctly.
-
-A drafter that breaks down costs its drafts, not the reply: the rounds that follow are plain.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from mlxspec import backend
@@ -182,8 +179,7 @@ class Engine:
             params=params,
         )
         # What a drafter that broke down reads of the target would break down as well.
-        vocab_size = self.target.vocab_size
-        self._guard = Guard(self.drafter, vocab_size, lambda: self.target.attach(()))
+        self._guard = Guard(self.drafter, self.target.vocab_size, partial(self.target.attach, ()))
         self.target.attach(readers_of(self.drafter))
         yield from self._prefill(tokens, reply, should_stop)
         if not reply.finish_reason:
@@ -255,7 +251,7 @@ class Engine:
 
     def _verify(self, reply: Reply, draft: Draft) -> LazyRound:
         n_nodes = draft.tree.n_nodes
-        safe = replace(draft, tree=draft.tree.bounded(self.target.vocab_size))
+        safe = draft.bounded(self.target.vocab_size)
         tree = safe.tree.padded(self.budget.rows(n_nodes))
         logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
         return reply.verify(safe, logits, self._guard.active.num_top_tokens, draft.tree)

@@ -23,6 +23,7 @@ from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.prefix import common_length
 from mlxspec.readout import read_all
@@ -122,7 +123,8 @@ class BatchRun:
         text = TextStream(tokenizer.token_bytes, job.params.stop)
         stop_tokens = (*target.eos_token_ids, *tokenizer.eos_token_ids)
         reply = Reply(job.prompt, job.params, text, stop_tokens, target.vocab_size)
-        sequence = BatchSequence(job, reply, self._drafters[place], tokenizer.token_bytes)
+        guard = Guard(self._drafters[place], target.vocab_size)
+        sequence = BatchSequence(job, reply, guard, tokenizer.token_bytes)
         read = job.prompt[:-1]
         reused = common_length(self._reader.history, read)
         self._reader.rollback_to(reused)

@@ -8,7 +8,6 @@ from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.budget import Spent
 from mlxspec.draft import Draft
-from mlxspec.drafters.base import Drafter
 from mlxspec.events import GenerationFinished, PrefillProgress
 from mlxspec.guard import Guard
 from mlxspec.readout import LazyRound, Readout
@@ -26,11 +25,11 @@ class BatchSequence:
     """
 
     def __init__(
-        self, job: Job, reply: Reply, drafter: Drafter, token_bytes: Callable[[int], bytes]
+        self, job: Job, reply: Reply, guard: Guard, token_bytes: Callable[[int], bytes]
     ) -> None:
         self.job = job
         self.reply = reply
-        self._guard = Guard(drafter, reply.vocab_size)
+        self._guard = guard
         self._token_bytes = token_bytes
         self._stats = GenerationStats()
         self._tokens: list[int] = []
