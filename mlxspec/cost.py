@@ -15,7 +15,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
-_SHAPE_WIDTHS = (1, 4, 8, 16, 2, 32)
+_SHAPE_WIDTHS = (1, 4, 2, 16, 8, 32)
 _EDGE_WIDTHS = (6, 3, 5, 11, 12, 13, 24, 20)
 _QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_EDGE_WIDTHS, *_EDGE_WIDTHS)
 """First what shows the shape of the curve, then where kernels have their edges."""

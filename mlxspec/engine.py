@@ -181,18 +181,18 @@ class Engine:
         # What a drafter that broke down reads of the target would break down as well.
         self._guard = Guard(self.drafter, self.target.vocab_size, partial(self.target.attach, ()))
         self.target.attach(readers_of(self.drafter))
-        yield from self._prefill(tokens, reply, should_stop)
-        if not reply.finish_reason:
-            self._guard.start(tokens, params, reply.noise)
-            self._begin_budget(params)
         try:
+            yield from self._prefill(tokens, reply, should_stop)
+            if not reply.finish_reason:
+                self._guard.start(tokens, params, reply.noise)
+                self._begin_budget(params)
             yield from self._rounds(reply, should_stop)
         except NumericsError:
             self.target.reset()  # no row that led there is to be reused
             raise
         finally:
             self._ahead = None
-            self.target.commit([])  # what was ahead is not to be
+            self.target.commit([])  # what was ahead, or broke off, is not to be
         assert reply.finish_reason
         yield GenerationFinished(reply.seconds(), reply.finish_reason, text.finish())
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-import mlxspec.engine as engine_module
+import mlxspec.reply as reply_module
 from mlxspec.cli import main
 from mlxspec.decoder import Decoder
 from tests.gguf_files import tiny_config
@@ -87,7 +87,7 @@ def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
 
 
 def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monkeypatch):
-    right = engine_module.verify
+    right = reply_module.verify
 
     def generous(draft, laws, noise, rule="block"):
         verdict = right(draft, laws, noise, rule)
@@ -96,7 +96,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
         accepted = mx.arange(draft.tree.n_nodes) < 2  # the root and the first draft token
         return replace(verdict, accepted=accepted, bonus_token=laws.best()[1])
 
-    monkeypatch.setattr(engine_module, "verify", generous)
+    monkeypatch.setattr(reply_module, "verify", generous)
     code, out, last, _ = verify("--k", "4", drafters="model")
     assert code == 1
     assert off(last) == {"model"}
@@ -108,7 +108,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
 
 def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch):
     """The second best token after a draft: the sampled law does not notice."""
-    right = engine_module.verify
+    right = reply_module.verify
 
     def second_best(draft, laws, noise, rule="block"):
         verdict = right(draft, laws, noise, rule)
@@ -117,7 +117,7 @@ def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch
         last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
         return replace(verdict, bonus_token=laws.top_tokens(2)[0][last, 1])
 
-    monkeypatch.setattr(engine_module, "verify", second_best)
+    monkeypatch.setattr(reply_module, "verify", second_best)
     code, out, last, _ = verify(drafters="suffix")
     assert code == 1
     assert off(last) == set()

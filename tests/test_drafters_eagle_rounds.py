@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.engine as engine_module
+import mlxspec.reply as reply_module
 from mlxspec import backend
 from mlxspec.decoder import Decoder
 from mlxspec.draft import RoundOutcome
@@ -67,8 +67,8 @@ class DraftSpy:
 
     def __init__(self, monkeypatch):
         self.drafts = []
-        self._verify = engine_module.verify
-        monkeypatch.setattr(engine_module, "verify", self)
+        self._verify = reply_module.verify
+        monkeypatch.setattr(reply_module, "verify", self)
 
     def __call__(self, draft, laws, key, chain_rule):
         self.drafts.append(draft)

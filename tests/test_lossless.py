@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.engine as engine_module
+import mlxspec.reply as reply_module
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -131,15 +131,15 @@ class LawSpy:
 
     def __init__(self, monkeypatch):
         self.rounds = []
-        monkeypatch.setattr(engine_module, "verify", self)
-        self._verify = engine_module_verify
+        monkeypatch.setattr(reply_module, "verify", self)
+        self._verify = reply_module_verify
 
     def __call__(self, draft, laws, key, chain_rule):
         self.rounds.append((draft, laws))
         return self._verify(draft, laws, key, chain_rule)
 
 
-engine_module_verify = engine_module.verify
+reply_module_verify = reply_module.verify
 
 
 def prefixes(history, tree):

@@ -5,6 +5,7 @@ import mlx.utils
 
 from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DrafterFailed
 from mlxspec.models import Model, ModelConfig, build_model
@@ -67,6 +68,7 @@ class ToyTokenizer:
 
 def make_engine(model: Model, drafter, kind: str = "full") -> Engine:
     decoder = Decoder(model, make_cache(model, kind))
+    drafter = drafter or NoDrafter()
     return Engine(decoder, drafter, ToyTokenizer(model.config.vocab_size), name="tiny")
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from mlxspec import engine as engine_room
 from mlxspec import readout as readout_room
+from mlxspec import reply as reply_room
 from mlxspec.cost import verify_forward
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, readers_of
@@ -152,7 +152,7 @@ def profile_rounds(
         (drafter, "propose", "draft"),
         (engine.target, "forward_tree", "build the forward"),
         (engine.target, "logits", "build the forward"),
-        (engine_room, "verify", "build the verification"),
+        (reply_room, "verify", "build the verification"),
         (readout_room, "sync", "wait for the device"),
         (LazyRound, "read", "read out"),
         (Reply, "take", "emit"),
