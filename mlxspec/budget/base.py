@@ -7,7 +7,7 @@ from typing import Protocol
 from mlxspec.draft import Draft, RoundOutcome
 
 Measure = Callable[[], Mapping[int, float]]
-"""Times forwards of the target, in a second or two: milliseconds by number of rows, 1 among them."""
+"""Times forwards of the target, in a second or two: milliseconds by rows, 1 among them."""
 
 
 @dataclass(frozen=True)
