@@ -33,7 +33,6 @@ from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply
 from mlxspec.reporting import RoundFacts, round_events, started_event
 from mlxspec.stats import GenerationStats
-from mlxspec.text import TextStream
 from mlxspec.tree import DraftTree
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
@@ -167,9 +166,7 @@ class Engine:
     def _events(
         self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]
     ) -> Iterator[Event]:
-        text = TextStream(self.tokenizer.token_bytes, params.stop)
-        stop_tokens = (*self.target.eos_token_ids, *self.tokenizer.eos_token_ids)
-        reply = Reply(tokens, params, text, stop_tokens, self.target.vocab_size)
+        reply = Reply(tokens, params, self.target, self.tokenizer)
         yield started_event(
             target=self.name,
             drafter=self.drafter.name,
@@ -194,7 +191,7 @@ class Engine:
             self._ahead = None
             self.target.commit([])  # what was ahead, or broke off, is not to be
         assert reply.finish_reason
-        yield GenerationFinished(reply.seconds(), reply.finish_reason, text.finish())
+        yield GenerationFinished(reply.seconds(), reply.finish_reason, reply.text.finish())
 
     def _rounds(self, reply: Reply, should_stop: Callable[[], bool]) -> Iterator[Event]:
         while not reply.finish_reason:

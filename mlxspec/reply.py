@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
+from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.events import EmittedToken, FinishReason, TokenKind
+from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.readout import LazyRound, Readout
@@ -42,22 +44,22 @@ class Reply:
         self,
         prompt: Sequence[int],
         params: GenerationParams,
-        text: TextStream,
-        stop_tokens: Sequence[int],
-        vocab_size: int,
+        target: Decoder,
+        tokenizer: Tokenizer,
     ) -> None:
         self.params = params
         self.root = prompt[-1]
         self.num_emitted = 0
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None
-        self.text = text
-        self._stop_tokens = frozenset() if params.ignore_eos else frozenset(stop_tokens)
+        self.text = TextStream(tokenizer.token_bytes, params.stop)
+        stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
+        self._stop_tokens = frozenset() if params.ignore_eos else stop_tokens
         self._noise = Noise.of_seed(params.seed)
         self._prompt_length = len(prompt)
         self._counts = None
         if params.law.has_penalties:
-            self._counts = TokenCounts.of(list(prompt), vocab_size)
+            self._counts = TokenCounts.of(list(prompt), target.vocab_size)
         self._start = time.perf_counter()
 
     def seconds(self) -> float:

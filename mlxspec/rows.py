@@ -142,16 +142,28 @@ class RowStore:
             self._planes[index][:, :, start : start + plane.shape[2]] = plane
 
     def _grow(self, needed: int, like: Sequence[mx.array]) -> None:
-        held = self._planes[0].shape[2] if self._planes else 0
-        if needed <= held:
-            return
-        extra = -(-(needed - held) // GROWTH) * GROWTH
-        blank = [mx.zeros((*p.shape[:2], extra, p.shape[3]), p.dtype) for p in like]
-        if not self._planes:
-            self._planes = blank
-        else:
-            pairs = zip(self._planes, blank, strict=True)
-            self._planes = [mx.concatenate(list(pair), axis=2) for pair in pairs]
+        self._planes = grown(self._planes, needed, like, like[0].shape[0])
+
+
+def grown(
+    planes: list[mx.array], needed: int, like: Sequence[mx.array], batch: int
+) -> list[mx.array]:
+    """Return planes with slots enough, as they are where they have them.
+
+    Args:
+        planes: (B, H, n, D) each; none before the first rows.
+        needed: Slots that there have to be.
+        like: (..., H, L, D) rows that go in, a plane each.
+        batch: B.
+    """
+    held = planes[0].shape[2] if planes else 0
+    if needed <= held:
+        return planes
+    extra = -(-(needed - held) // GROWTH) * GROWTH
+    blank = [mx.zeros((batch, p.shape[1], extra, p.shape[3]), p.dtype) for p in like]
+    if not planes:
+        return blank
+    return [mx.concatenate(list(pair), axis=2) for pair in zip(planes, blank, strict=True)]
 
 
 def _kind(rows: mx.array) -> tuple[int, int, int, mx.Dtype]:

@@ -9,6 +9,7 @@ from mlxspec.bench.arms import OwnArm
 from mlxspec.bench.run import Runner
 from mlxspec.cli import main
 from tests.model_folders import save_folder
+from tests.question_file import save_questions
 
 
 @pytest.fixture
@@ -16,14 +17,7 @@ def bench(tmp_path, monkeypatch, capsys):
     """Run `mlxspec bench`; return code, standard output, its last line read, standard error."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     folder = save_folder(tmp_path / "tiny")
-    path = tmp_path / "question.jsonl"
-    questions = [("qa", ["abcab", "ba"]), ("writing", ["aabbccaabbcc"]), ("copy", ["cab"])]
-    path.write_text(
-        "\n".join(
-            json.dumps({"question_id": number, "category": category, "turns": turns})
-            for number, (category, turns) in enumerate(questions, 81)
-        )
-    )
+    path = save_questions(tmp_path)
 
     def run(*arguments, arms="plain,suffix"):
         words = ["bench", str(folder), "--prompts", str(path), "--max-tokens", "8"]

@@ -11,6 +11,7 @@ from mlxspec.cli import main
 from mlxspec.decoder import Decoder
 from tests.gguf_files import tiny_config
 from tests.model_folders import random_weights, save_folder
+from tests.question_file import save_questions
 
 WIDE_HEADS = tiny_config(num_attention_heads=1, num_key_value_heads=1, head_dim=32)
 
@@ -19,14 +20,7 @@ WIDE_HEADS = tiny_config(num_attention_heads=1, num_key_value_heads=1, head_dim=
 def verify(tmp_path, monkeypatch, capsys):
     """Run `mlxspec verify`; return code, standard output, its last line read, standard error."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    path = tmp_path / "question.jsonl"
-    questions = [("qa", ["abcab", "ba"]), ("writing", ["aabbccaabbcc"]), ("copy", ["cab"])]
-    path.write_text(
-        "\n".join(
-            json.dumps({"question_id": number, "category": category, "turns": turns})
-            for number, (category, turns) in enumerate(questions, 81)
-        )
-    )
+    path = save_questions(tmp_path)
 
     def run(*arguments, folder=None, drafters="suffix,model", caches="full", draws="80"):
         folder = folder or save_folder(tmp_path / "tiny")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.rows import GROWTH, Quantization
+from mlxspec.rows import Quantization, grown
 
 
 class BatchRows:
@@ -88,13 +88,4 @@ class BatchRows:
         return planes[0] if self._quantization is None else self._quantization.unpack(*planes)
 
     def _grow(self, needed: int, like: Sequence[mx.array]) -> None:
-        held = self._planes[0].shape[2] if self._planes else 0
-        if needed <= held:
-            return
-        extra = -(-(needed - held) // GROWTH) * GROWTH
-        shapes = [(self._num_places, p.shape[1], extra, p.shape[3]) for p in like]
-        blank = [mx.zeros(shape, p.dtype) for shape, p in zip(shapes, like, strict=True)]
-        if self._planes:
-            pairs = zip(self._planes, blank, strict=True)
-            blank = [mx.concatenate(list(pair), axis=2) for pair in pairs]
-        self._planes = blank
+        self._planes = grown(self._planes, needed, like, self._num_places)

@@ -28,7 +28,6 @@ from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.prefix import common_length
 from mlxspec.readout import read_all
 from mlxspec.reply import Reply
-from mlxspec.text import TextStream
 
 
 class BatchRun:
@@ -120,9 +119,7 @@ class BatchRun:
     def _begin(self, place: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
         """Read all of a prompt but the last token, which is the first root."""
         tokenizer, target = self._tokenizer, self._target
-        text = TextStream(tokenizer.token_bytes, job.params.stop)
-        stop_tokens = (*target.eos_token_ids, *tokenizer.eos_token_ids)
-        reply = Reply(job.prompt, job.params, text, stop_tokens, target.vocab_size)
+        reply = Reply(job.prompt, job.params, target, tokenizer)
         guard = Guard(self._drafters[place], target.vocab_size)
         sequence = BatchSequence(job, reply, guard, tokenizer.token_bytes)
         read = job.prompt[:-1]

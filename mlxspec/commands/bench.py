@@ -30,6 +30,7 @@ from mlxspec.bench.stages import profile_forward, profile_rounds
 from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
 from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.choosing.assembly import Site
+from mlxspec.commands.measuring import say, words_of
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.options import Options
@@ -49,17 +50,17 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
-    own, peers = _words(args.arms), _words(args.against)
+    own, peers = words_of(args.arms), words_of(args.against)
     check_arms(own)
     check_peers(peers)
     lengths = context_lengths(args.context) if args.context else []
     loaded = load_model(args.model)
     options = Options(draft_model=args.draft_model, lookahead=args.lookahead)
-    site = make_site(loaded, options, _say)
+    site = make_site(loaded, options, say)
     if args.k is not None:
         site.engine.budget = FixedBudget()
     if lengths:
-        measure = partial(measure_context, loaded, options, own, task=plan.task, say=_say)
+        measure = partial(measure_context, loaded, options, own, task=plan.task, say=say)
         return _contexts(lengths, measure, setup_of(site, plan.task, own[0]))
     if args.profile:
         return _profile(site, own, plan)
@@ -178,7 +179,7 @@ def _plan(args: Namespace) -> Plan:
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
     questions = read_questions(args.prompts)
-    chosen = choose_questions(questions, _words(args.categories), args.limit)
+    chosen = choose_questions(questions, words_of(args.categories), args.limit)
     most = DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k
     task = Task(max_tokens=args.max_tokens, seed=args.seed, num_draft_tokens=most)
     temps = _temps(args.temps)
@@ -187,13 +188,9 @@ def _plan(args: Namespace) -> Plan:
     return Plan(chosen, temps, args.repeat, task)
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def _temps(text: str) -> list[float]:
     try:
-        temps = [float(word) for word in _words(text)]
+        temps = [float(word) for word in words_of(text)]
     except ValueError:
         temps = []
     if not temps:
@@ -208,9 +205,5 @@ def _peers(names: list[str], site: Site, notes: list[str]) -> list[Arm]:
             arms.append(build_peer(name, site))
         except PeerMissingError as error:
             notes.append(str(error))
-            _say(str(error))
+            say(str(error))
     return arms
-
-
-def _say(line: str) -> None:
-    print(f"mlxspec: {line}", file=sys.stderr, flush=True)

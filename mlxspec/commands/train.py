@@ -7,7 +7,6 @@ where an interrupted run of it stopped. A trained drafter lands where `--drafter
 
 import hashlib
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tqdm import tqdm
 
 from mlxspec import api, backend
 from mlxspec.choosing.assembly import parts_of
+from mlxspec.commands.measuring import say
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table_file import save_table
 from mlxspec.errors import MlxspecError
@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
         STEPS[args.step](args, loaded, place)
     except KeyboardInterrupt:
         begins_anew = args.step in ("table", "eval")
-        _say(f"stopped; the same command {'begins anew' if begins_anew else 'goes on from here'}")
+        say(f"stopped; the same command {'begins anew' if begins_anew else 'goes on from here'}")
         return 130
     return 0
 
@@ -75,7 +75,7 @@ def _data(args: Namespace, loaded: LoadedModel, place: Path) -> None:
             bar.update(progress.num_tokens - bar.n)
 
         made = make_corpus(loaded, place / "corpus", settings, show)
-    _say(
+    say(
         f"{made.num_tokens} tokens in {made.num_conversations} conversations; {made.num_heldout} "
         "of these are held out, to judge drafters by"
         + ("" if made.num_heldout else ": training needs some, so ask for more --tokens")
@@ -137,7 +137,7 @@ def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
 
 
 def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
-    prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=_say)
+    prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=say)
     results = _walked(args, prepared, place) if args.walk else _answered(args, prepared, place)
     figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
     print(json.dumps(figures) if args.json else as_table(results))
@@ -249,8 +249,4 @@ def _out(args: Namespace, loaded: LoadedModel) -> Path:
 
 
 def _say_memory(gb: float) -> None:
-    _say(f"takes about {gb:.1f} GB of memory; this machine has {backend.memory_gb():.1f} GB")
-
-
-def _say(line: str) -> None:
-    print(f"mlxspec: {line}", file=sys.stderr, flush=True)
+    say(f"takes about {gb:.1f} GB of memory; this machine has {backend.memory_gb():.1f} GB")

@@ -19,6 +19,7 @@ from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.checking import report
 from mlxspec.checking.run import Plan, check
 from mlxspec.checking.verdict import verdict
+from mlxspec.commands.measuring import say, words_of
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 
@@ -33,14 +34,14 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
-    outcome = check(load_model(args.model), plan, _say, _progress)
+    outcome = check(load_model(args.model), plan, say, _progress)
     print(report.text(outcome))
     print(json.dumps(report.document(outcome)))
     return int(not verdict(outcome).is_lossless)
 
 
 def _plan(args: Namespace) -> Plan:
-    drafters = _words(args.drafters)
+    drafters = words_of(args.drafters)
     if drafters:
         check_arms(drafters)
     for name, number in (("--max-tokens", args.max_tokens), ("--draws", args.draws)):
@@ -63,7 +64,7 @@ def _caches(args: Namespace) -> list[Options]:
         "rotating": replace(options, max_kv_size=args.max_kv_size),
         "quantised": replace(options, kv_bits=args.kv_bits),
     }
-    words = _words(args.caches)
+    words = words_of(args.caches)
     for word in words:
         if word not in known:
             raise ValueError(f"cache {word!r} is not known; choose from {', '.join(known)}")
@@ -73,16 +74,12 @@ def _caches(args: Namespace) -> list[Options]:
 
 
 def _counts(text: str) -> list[int]:
-    words = _words(text)
+    words = words_of(text)
     if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
         raise ValueError(
             f"--k takes numbers of draft nodes, 1 or more, with commas between; got {text!r}"
         )
     return [int(word) for word in words]
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _progress(items: Sequence[T], doing: str) -> Iterable[T]:
@@ -91,7 +88,3 @@ def _progress(items: Sequence[T], doing: str) -> Iterable[T]:
         items, desc=doing, leave=not is_seen, mininterval=0.1 if is_seen else 30
     )
     return bar
-
-
-def _say(line: str) -> None:
-    print(f"mlxspec: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,17 @@
+"""A few short questions in a file, as the commands that ask read them."""
+
+import json
+
+QUESTIONS = [("qa", ["abcab", "ba"]), ("writing", ["aabbccaabbcc"]), ("copy", ["cab"])]
+
+
+def save_questions(folder):
+    """Write the file and return its path."""
+    path = folder / "question.jsonl"
+    path.write_text(
+        "\n".join(
+            json.dumps({"question_id": number, "category": category, "turns": turns})
+            for number, (category, turns) in enumerate(QUESTIONS, 81)
+        )
+    )
+    return path
