@@ -246,12 +246,13 @@ class Engine:
             reply.num_rounds, reply.seconds(), len(self.target), draft, report, readout, spent
         )
 
-    def _verify(self, reply: Reply, draft: Draft) -> LazyRound:
+    def _verify(self, reply: Reply, draft: Draft, num_pending: int = 0) -> LazyRound:
         n_nodes = draft.tree.n_nodes
         safe = draft.bounded(self.target.vocab_size)
         tree = safe.tree.padded(self.budget.rows(n_nodes))
         logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
-        return reply.verify(safe, logits, self._guard.active.num_top_tokens, draft.tree)
+        num_top_tokens = self._guard.active.num_top_tokens
+        return reply.verify(safe, logits, num_top_tokens, draft.tree, num_pending)
 
     # ---- the budget, and the round after this one ------------------------------------------
 
@@ -273,11 +274,10 @@ class Engine:
     def _look_ahead(self, reply: Reply, draft: Draft, verified: LazyRound) -> None:
         """Hand the next round to the device if it is sure to take place, and to be plain.
 
-        What this round commits is known then: its root. Only greedily, for what a draw depends on
-        may be known after this round alone.
+        What this round commits is known then: its root, and at which position the next one draws.
+        Penalties have to count the token of this round first.
         """
-        law = reply.params.law
-        is_plain = draft.tree.n_nodes == 1 and law.is_greedy and not law.has_penalties
+        is_plain = draft.tree.n_nodes == 1 and not reply.params.law.has_penalties
         if not (self.budget.looks_ahead and is_plain and reply.goes_on(self._room())):
             return
         self._asked = self._ask(reply, num_pending=1)
@@ -286,7 +286,7 @@ class Engine:
         verified.start()
         self.target.commit([0])
         root = verified.verdict.bonus_token[None]
-        self._ahead = self._verify(reply, Draft(DraftTree.chain(root)))
+        self._ahead = self._verify(reply, Draft(DraftTree.chain(root)), num_pending=1)
         self._ahead.start()
 
     def _room(self) -> int:

@@ -88,6 +88,7 @@ class Reply:
         logits: mx.array,
         num_top_tokens: int,
         proposed: DraftTree | None = None,
+        num_pending: int = 0,
     ) -> LazyRound:
         """Decide on a draft; everything is lazy.
 
@@ -96,10 +97,12 @@ class Reply:
             logits: (n_nodes, V) what the target says after each node.
             num_top_tokens: As in `LazyRound.of`.
             proposed: As in `LazyRound.of`.
+            num_pending: Tokens of an earlier round that have not been read yet.
         """
         counts = self._counts.along(draft.tree) if self._counts else None
         laws = NodeLaws(self.params.law, logits, counts)
-        verdict = verify(draft, laws, self.noise, self.params.rule)
+        noise = self.noise.at(self.noise.position + num_pending)
+        verdict = verify(draft, laws, noise, self.params.rule)
         return LazyRound.of(draft, verdict, laws, num_top_tokens, proposed)
 
     @property

@@ -175,10 +175,12 @@ def test_a_round_waits_for_the_device_once(drafter, monkeypatch):
     assert len(waits) == rounds > 5
 
 
-def test_plain_rounds_are_one_ahead_and_no_forward_is_lost_at_the_end():
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_plain_rounds_are_one_ahead_and_no_forward_is_lost_at_the_end(temperature):
     engine = engine_with(Never(), "always right")
+    params = GenerationParams(max_tokens=12, law=Law(temperature=temperature))
     before = []
-    for event in engine.generate(PROMPT, GenerationParams(max_tokens=12)):
+    for event in engine.generate(PROMPT, params):
         if isinstance(event, PlainDecoded):
             before.append(engine.target.num_forwards - 1)
     assert before == [*range(2, 13), 12]
