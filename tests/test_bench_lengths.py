@@ -3,7 +3,8 @@
 import mlx.core as mx
 import pytest
 
-from mlxspec.bench.lengths import as_lines, context_costs, filled, parse_lengths, steadiness
+from mlxspec.bench.context import context_lengths
+from mlxspec.bench.lengths import as_lines, context_costs, filled, steadiness
 from mlxspec.cache import Cache
 from mlxspec.drafters.none import NoDrafter
 from tests.tiny import make_engine, tiny_model
@@ -48,10 +49,10 @@ def test_refuses_a_reply_that_leaves_room_in_the_ring():
 
 
 def test_reads_lengths():
-    assert parse_lengths("1k,8000, 100K") == [1000, 8000, 100_000]
+    assert context_lengths("1k,8000, 100K") == [1024, 8000, 102_400]
 
 
 @pytest.mark.parametrize("text", ["", "k", "1k,,2k", "-1", "0", "1.5k"])
 def test_refuses_what_is_no_length(text):
-    with pytest.raises(ValueError, match="not a number of tokens"):
-        parse_lengths(text)
+    with pytest.raises(ValueError, match="lengths are numbers of tokens"):
+        context_lengths(text)

@@ -135,7 +135,7 @@ def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
         (("--categories", "chat"), "category 'chat' is not there"),
         (("--against", "vllm"), "peer 'vllm' is not known"),
         (("--baseline", "eagle"), "the baseline 'eagle' is no arm"),
-        (("--context", "far"), "--context takes lengths"),
+        (("--context", "far"), "lengths are numbers of tokens"),
         (("--arms", ""), "--arms names nobody"),
         (("--k", "-1"), "num_draft_tokens must be 0"),
     ],

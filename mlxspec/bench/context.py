@@ -55,7 +55,7 @@ def context_lengths(text: str) -> list[int]:
     for word in text.lower().split(","):
         number, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
         if not number.strip().isdigit() or int(number) < 1:
-            raise ValueError(f"--context takes lengths in tokens, like 1k,8k; got {text!r}")
+            raise ValueError(f"lengths are numbers of tokens, like 1k,8k; got {text!r}")
         lengths.append(int(number) * factor)
     return lengths
 

@@ -20,6 +20,7 @@ import mlx.core as mx
 
 from mlxspec import backend
 from mlxspec.api import load, make_cache
+from mlxspec.bench.context import WINDOW, context_lengths
 from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.engine import Engine
@@ -31,7 +32,6 @@ from mlxspec.params import GenerationParams
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 4, 8, 16)
-RING = 4096
 _FILLED_AT_ONCE = 512
 _REPEATS = 7
 _PROMPT = "Once upon a time"
@@ -80,7 +80,7 @@ def context_costs(
     model: Model,
     lengths: Sequence[int],
     *,
-    ring: int = RING,
+    ring: int = WINDOW,
     kv_bits: int | None = None,
     widths: Sequence[int] = WIDTHS,
     repeats: int = _REPEATS,
@@ -179,27 +179,12 @@ def as_lines(costs: Sequence[ContextCost]) -> list[str]:
     return lines
 
 
-def parse_lengths(text: str) -> list[int]:
-    """Return the lengths that a list such as "1k,8000" names.
-
-    Raises:
-        ValueError: One is not a number of tokens.
-    """
-    lengths = []
-    for word in text.split(","):
-        digits = word.strip().lower().removesuffix("k")
-        if not digits.isdecimal() or not int(digits):
-            raise ValueError(f"{word!r} is not a number of tokens such as 1k or 8000")
-        lengths.append(int(digits) * (1000 if word.strip().lower().endswith("k") else 1))
-    return lengths
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.lengths", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--lengths", default="1k,8k,32k,100k", help="of the text, in tokens")
-    parser.add_argument("--ring", type=int, default=RING, help=f"rows of a ring ({RING})")
+    parser.add_argument("--ring", type=int, default=WINDOW, help=f"rows of a ring ({WINDOW})")
     parser.add_argument("--kv-bits", type=int, help="4 or 8")
     parser.add_argument("--steady", type=int, metavar="TOKENS", help="write so long a reply too")
     parser.add_argument("--steady-ring", type=int, default=256, help="with a ring of so many rows")
@@ -214,7 +199,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(args: argparse.Namespace) -> None:
     model = load_model(args.model).model
-    costs = context_costs(model, parse_lengths(args.lengths), ring=args.ring, kv_bits=args.kv_bits)
+    costs = context_costs(
+        model, context_lengths(args.lengths), ring=args.ring, kv_bits=args.kv_bits
+    )
     print("\n".join(as_lines(costs)))
     if args.steady:
         engine = load(args.model, drafter=args.drafter, max_kv_size=args.steady_ring)
