@@ -215,7 +215,9 @@ class Decoder:
         return self.logits(mx.concatenate([first, states.final]))
 
     def next_logits(self) -> mx.array:
-        """Return (V,) logits of the token after the history; calling it changes nothing.
+        """Return (V,) logits of the token after the history, which stays as it is.
+
+        A staged tree is forgotten where the last state has to be computed again.
 
         Raises:
             ValueError: The history is empty.
@@ -225,7 +227,8 @@ class Decoder:
     def last_hidden_state(self) -> mx.array:
         """Return (D,) the final-norm output at the last token of the history.
 
-        Kept from the last forward; computed again only after a rollback.
+        Kept from the last forward; computed again, and a staged tree forgotten, only after a
+        rollback.
 
         Raises:
             ValueError: The history is empty.
