@@ -45,7 +45,7 @@ class Ledger:
     """
 
     kept: dict[int, Row] = field(default_factory=dict)
-    titles: dict[int, set[str]] = field(default_factory=dict)
+    titles: dict[int, set[str | None]] = field(default_factory=dict)
     hidden: dict[int, bool | None] = field(default_factory=dict)
     settings: dict[str, set[int | None]] = field(default_factory=dict)
     turn: str | None = None
@@ -69,7 +69,7 @@ class Ledger:
                 self.kept[reply] = Row("assistant", state, line["text"], chat)
                 self.turn = None
             case {"what": "renaming", "chat": chat, "title": title}:
-                self.titles.setdefault(chat, set()).add(title)
+                self.titles.setdefault(chat, {None}).add(title)
             case {"what": "renamed", "chat": chat, "title": title}:
                 self.titles[chat] = {title}
             case {"what": "deleting" | "undeleting", "chat": chat}:
@@ -109,7 +109,7 @@ class Ledger:
         self._check_open(rows, dict(connection.execute("SELECT id, parent FROM message")))
         titles = dict(connection.execute("SELECT id, title FROM chat"))
         for chat, allowed in self.titles.items():
-            if chat in titles and len(allowed) == 1:
+            if chat in titles and None not in allowed:  # None: it had one that nobody told
                 self._expect(titles[chat] in allowed, f"chat {chat} is called {titles[chat]!r}")
         self.titles = {chat: {titles[chat]} for chat in self.titles if chat in titles}
 
