@@ -160,7 +160,7 @@ def test_a_terminal_of_twenty_columns_and_five_rows_holds_a_chat(tmp_path):
     terminal = Terminal([sys.executable, SLOW_CHAT, str(tmp_path), "inf"], columns=20, rows=5)
     try:
         terminal.wait_until(lambda: b"keys" in terminal.written, "it does not say what it needs")
-        terminal.wait_for("╭")
+        terminal.wait_for("Message")
         terminal.press("hello\r")
         terminal.wait_for("tok/s")
         terminal.press(CTRL_C)
