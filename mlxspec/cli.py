@@ -5,6 +5,7 @@ Ctrl-C. `--debug` shows the traceback of an error that is otherwise one line.
 """
 
 import argparse
+import errno
 import gc
 import os
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mlxspec import __version__, backend
+from mlxspec.commands.streams import mend_streams
 from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
@@ -31,6 +33,7 @@ _LEARN_HELP = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
+    mend_streams()
     args = _parser().parse_args(argv)
     try:
         if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
@@ -49,8 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args.debug:
             raise
-        print(f"mlxspec: {error or type(error).__name__}", file=sys.stderr)
+        print(f"mlxspec: {_told(error)}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
+
+
+def _told(error: Exception) -> str:
+    """Return an error in words; one of a full disk says what to do."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        place = error.filename or "the output"
+        return f"{place} cannot be written: {error.strerror}; make room, or write elsewhere"
+    return str(error) or type(error).__name__
 
 
 def _parser() -> argparse.ArgumentParser:

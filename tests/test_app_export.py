@@ -1,5 +1,9 @@
 """`/export` in the app: the file it makes, the name it takes, and how it says no."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from app_driver import chat, replay
 from traces import make_fake
@@ -55,6 +59,34 @@ def test_a_file_that_is_there_stays_unless_the_order_says_otherwise(folder):
     filed = file_away(read_order("md mine.md --force"), make_fake.chat())
     assert mine.read_text().startswith("## You")
     assert filed.size == mine.stat().st_size
+
+
+ON_A_FULL_DISK = """
+import resource, sys
+from traces import make_fake
+from mlxspec_app.export.filing import file_away, read_order
+events = list(make_fake.chat())
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+for order in ("md new.md", "md mine.md --force"):
+    try:
+        file_away(read_order(order), events)
+    except OSError as error:
+        print(error.filename)
+"""
+
+
+def test_a_full_disk_costs_no_file_that_was_there(folder):
+    (folder / "mine.md").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_FULL_DISK],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["new.md", "mine.md"]
+    assert [path.name for path in folder.iterdir()] == ["mine.md"]
+    assert (folder / "mine.md").read_text() == "mine"
 
 
 def test_a_file_in_the_home_folder_can_be_named(folder, monkeypatch):

@@ -1,5 +1,7 @@
 """What the app notes for whoever looks into it later: errors, and frames that came late."""
 
+from pathlib import Path
+
 import pytest
 from app_driver import Clock, chat
 
@@ -41,6 +43,17 @@ def test_a_log_that_cannot_be_written_is_done_without(tmp_path):
     log = AppLog(tmp_path / "logs")
     log.note("frames")
     log.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full disk to test with")
+def test_a_log_on_a_full_disk_is_done_without_a_word(tmp_path, capsys):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "app.log").symlink_to("/dev/full")
+    log = AppLog(tmp_path / "logs")
+    log.note("frames")
+    log.take_in(GenerationFailed(1.0, "by zero", "Traceback ..."))
+    log.close()
+    assert capsys.readouterr().err == ""
 
 
 def test_frames_on_time_are_not_late():

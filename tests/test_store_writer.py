@@ -66,6 +66,22 @@ def test_the_chat_said_in_last_is_listed_first(writer):
     assert [chat.id for chat in writer.reader.recent(limit=1, offset=1)] == [second]
 
 
+@pytest.mark.parametrize("jump", [-3 * 86_400.0, 3 * 86_400.0])
+def test_a_clock_that_is_set_changes_no_order(tmp_path, jump):
+    times = iter([1e9, *(1e9 + jump + second for second in range(50)), *(1e9 + 60,) * 50])
+    writer = open_writer(tmp_path / "chats.sqlite3", lambda: next(times))
+    for title in ("first", "second", "third"):
+        say(writer, writer.new_chat(), title, "reply")
+    assert recent_titles(writer) == ["third", "second", "first"]
+    for _ in range(50):
+        writer.rename(1, "first")  # until the clock is right again
+    say(writer, 2, "second")
+    assert recent_titles(writer) == ["second", "first", "third"]
+    created = [message.created for message in writer.reader.path(2)]
+    assert created == sorted(created)
+    writer.close()
+
+
 def test_the_list_counts_the_current_branch_and_shows_its_end(writer):
     chat = writer.new_chat()
     first, *_ = say(writer, chat, "Hello", "Hi", "More")

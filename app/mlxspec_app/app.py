@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from mlxspec_app.app_choices import FEW_ROWS
 from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.key_choices import all_bindings
@@ -36,7 +37,7 @@ class MlxspecApp(SettingsApp):
         (100, "-wide"),
         (140, "-xwide"),
     ]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (26, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (FEW_ROWS, "-short"), (26, "-tall")]  # noqa: RUF012
 
     def __init__(
         self,

@@ -8,6 +8,9 @@ from textual.app import App
 from mlxspec_app.setting_rules import Value
 from mlxspec_app.settings import Settings
 
+FEW_ROWS = 10
+"""With fewer, a terminal shows what is said and what is typed, and nothing else."""
+
 
 @runtime_checkable
 class AppChoices(Protocol):

@@ -5,6 +5,7 @@ are kept. Nothing that was said goes into it.
 """
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from mlxspec.events import Event, GenerationFailed
@@ -38,7 +39,8 @@ class AppLog:
     def close(self) -> None:
         """Close the file; safe to call twice."""
         for handler in list(self._logger.handlers) if self._logger is not None else []:
-            handler.close()
+            with suppress(OSError):  # what a full disk refused is still waiting to be written
+                handler.close()
         self._logger = None
 
     def _write(self, level: int, message: str) -> None:
@@ -56,6 +58,8 @@ class AppLog:
         handler = RotatingFileHandler(
             self._path, maxBytes=_MOST_BYTES, backupCount=1, encoding="utf-8", errors="replace"
         )
+        # by itself it would print a traceback where a disk is full
+        handler.handleError = lambda record: None  # type: ignore[method-assign]
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger = logging.Logger("mlxspec_app", logging.INFO)
         logger.addHandler(handler)

@@ -29,17 +29,17 @@ def run(args: Namespace) -> int:
             raise ValueError(f"{out} is there already: name another file, or add --force")
     recording = Recording.read(args.file)
     for name, out in wanted.items():
-        _write(out, FORMATS[name].render(recording))
+        _write(out, FORMATS[name].render(recording), replaces=args.force)
     return 0
 
 
-def _write(out: str, text: str) -> None:
-    from mlxspec_app.export.filing import encoded
+def _write(out: str, text: str, *, replaces: bool) -> None:
+    from mlxspec_app.export.filing import encoded, write_whole
 
     data = encoded(text)
     if out == _STDOUT:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    Path(out).write_bytes(data)
+    write_whole(Path(out), data, replaces=replaces)
     print(f"mlxspec: wrote {out} ({len(data) / 1000:.0f} kB)", file=sys.stderr)

@@ -57,7 +57,18 @@ class Tokenizer:
         return self.wrapped.chat_template is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the tokens of a text, after the start token where the model wants one."""
+        """Return the tokens of a text, after the start token where the model wants one.
+
+        Raises:
+            ValueError: The text holds half a character, as bytes that are no UTF-8 leave it.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the text is not UTF-8: its character {error.start + 1} is "
+                f"{text[error.start]!a}; give it as UTF-8"
+            ) from error
         return list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:

@@ -1,8 +1,12 @@
 """Where an export goes: the file that was named, or a free name in the current folder.
 
-A file that is there stays, unless the order ends in `--force`, as on the command line.
+A file that is there stays, unless the order ends in `--force`, as on the command line. Whatever
+goes wrong, what stands under the name is whole: the file before, or the new one.
 """
 
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -66,9 +70,48 @@ def file_away(order: FilingOrder, events: Sequence[Event]) -> Filed:
     stem = order.path.stem if order.path is not None else DEFAULT_STEM
     data = encoded(order.format.render(Recording.of(stem, events)))
     path = Path(expanduser(order.path or free_path(Path(), order.format.suffix)))
-    with path.open("wb" if order.replaces else "xb") as file:
-        file.write(data)
+    write_whole(path, data, replaces=order.replaces)
     return Filed(path, len(data))
+
+
+def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
+    """Write a file; where that fails, what stood under the name still does, or nothing.
+
+    Raises:
+        FileExistsError: The file is there, and may not be replaced.
+        OSError: The file cannot be written; names it.
+    """
+    try:
+        if not replaces or not path.exists():
+            _create(path, data)
+        elif path.is_file():
+            _replace(path.resolve(), data)  # a link stays a link
+        else:
+            path.write_bytes(data)  # a pipe or a device, /dev/stdout for one
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _create(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        try:
+            file.write(data)
+            file.flush()
+        except OSError:
+            path.unlink()
+            raise
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        shutil.copymode(path, draft)
+        os.replace(draft, path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 def free_path(folder: Path, suffix: str) -> Path:

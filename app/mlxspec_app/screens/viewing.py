@@ -4,6 +4,7 @@ from typing import Literal
 
 from textual.widgets import Static
 
+from mlxspec_app.app_choices import FEW_ROWS
 from mlxspec_app.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.screens.reading import ReadingScreen
 from mlxspec_app.widgets.stats_panel import StatsPanel
@@ -23,12 +24,16 @@ class ViewingScreen(ReadingScreen):
 
     ink: Ink = INKS[0]
     _stats_wanted: bool | None = None
+    _has_few_rows = False
 
     def update_panels(self) -> None:
         """Renew what stands around the transcript."""
 
     def on_resize(self) -> None:
         self._place_stats()
+        has_few, self._has_few_rows = self._has_few_rows, self.size.height < FEW_ROWS
+        if self._has_few_rows and not has_few:
+            self.notify(f"keys and drafts need {FEW_ROWS} rows", timeout=3)
 
     def action_ink(self, name: str) -> None:
         self._set_ink(ink_named(name) if name else next_ink(self.ink))

@@ -18,6 +18,7 @@ from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Rol
 from mlxspec_app.store.transaction import storable, to_json, transaction
 
 TITLE_CHARACTERS = 60
+_STEP_S = 0.001  # between two changes at least
 
 _FORKED_MESSAGE = """
     INSERT INTO message (chat, parent, depth, role, state, text, created)
@@ -73,7 +74,7 @@ class Writer:
         self, title: str = "", system: str | None = None, settings: Mapping[str, Any] | None = None
     ) -> int:
         """Add an empty chat; without a title it is called by the first message it gets."""
-        now = self._clock()
+        now = self._now()
         prompt = None if system is None else storable(system)
         with self.transaction():
             cursor = self._connection.execute(
@@ -122,7 +123,7 @@ class Writer:
 
         A deleted chat comes back by it: another window may have deleted what is talked in here.
         """
-        text, now = storable(text), self._clock()
+        text, now = storable(text), self._now()
         with self.transaction():
             depth = 1 if parent is None else self._depth(parent) + 1
             cursor = self._connection.execute(
@@ -211,7 +212,7 @@ class Writer:
             )
             self._connection.execute(
                 "UPDATE chat SET updated = ? WHERE id = (SELECT chat FROM message WHERE id = ?)",
-                (self._clock(), message),
+                (self._now(), message),
             )
 
     def fold_pieces(self) -> None:
@@ -247,9 +248,15 @@ class Writer:
         with self.transaction():
             cursor = self._connection.execute(
                 f"UPDATE chat SET {column} = ?, updated = ? WHERE id = ?",
-                (value, self._clock(), chat),
+                (value, self._now(), chat),
             )
             check_found(cursor, chat)
+
+    def _now(self) -> float:
+        """Return the time, later than that of every change before: a clock may be set back."""
+        row = self._connection.execute("SELECT max(updated) FROM chat").fetchone()
+        last: float = row[0] or 0.0
+        return max(self._clock(), last + _STEP_S)
 
     def _depth(self, message: int) -> int:
         row = self._connection.execute(

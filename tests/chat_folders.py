@@ -1,0 +1,28 @@
+"""Writes folders of tiny models that can chat: any text in, a few random bytes out."""
+
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+
+sys.path.insert(0, str(Path(__file__).parent))  # for programs: pytest has it there already
+
+from model_folders import random_weights, save_folder, tiny_config
+
+from tests.toy_chat import CHATML, byte_tokenizer
+
+END = "<|im_end|>"
+
+
+def save_chat_folder(folder, seed=0):
+    """Write a model with one token per byte and a chat template; return its folder."""
+    tokenizer = byte_tokenizer(CHATML).wrapped
+    config = tiny_config(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=2048,
+        eos_token_id=tokenizer.convert_tokens_to_ids(END),
+    )
+    weights = {name: mx.array(array) for name, array in random_weights(config, seed).items()}
+    save_folder(folder, config, weights)
+    tokenizer.save_pretrained(folder)
+    return folder

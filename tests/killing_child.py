@@ -1,0 +1,205 @@
+"""A chat that tells all it does, to be killed: `killing_child.py FOLDER MODEL SEED ACT`.
+
+The engine, the store, the settings, the learned table and the kept costs are the real ones; only
+the screen is left out. What is about to be done is told first and what was done afterwards, so
+that whoever reads standard output knows what has to be on the disk at any moment. ACT is done more
+often than all else. Files that the chat writes seldom are written after every reply here.
+"""
+
+import json
+import random
+import sys
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+from mlxspec.choosing import costs
+from mlxspec.cli import _parser
+from mlxspec.commands import chat
+from mlxspec.commands.chosen import filled_in
+from mlxspec.commands.options import generation_params
+from mlxspec.drafters import table_memory
+from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec_app.app import open_desk
+from mlxspec_app.recollect import recollect
+from mlxspec_app.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
+from mlxspec_app.store.questions import find_last, fork_at
+
+PATIENCE_S = 600.0
+SETTINGS = ("sampling.max_tokens", "sampling.top_k", "frame_rate")
+WEIGHTS = {"say": 8, "again": 3, "stop": 3, "new": 3, "switch": 3, "rename": 2, "delete": 1}
+WEIGHTS |= {"fork": 1, "setting": 3}
+
+
+def tell(what: str, **more) -> None:
+    print(json.dumps({"what": what} | more), flush=True)
+
+
+class Chat:
+    """One run of the chat."""
+
+    def __init__(self, folder: Path, model: str, seed: int) -> None:
+        arguments = ["chat", "--data-dir", str(folder), "--model", model, "--drafter", "pool"]
+        args = _parser().parse_args([*arguments, "--temp", "1", "--max-tokens", "40"])
+        self.desk = open_desk(folder)
+        chosen = filled_in(args, self.desk.settings)
+        self.session = chat._session(chosen, generation_params(chosen))
+        self.draw = random.Random(seed)
+        self.shown = self.reason = ""
+        for notice in self.desk.notices:
+            tell("notice", text=notice)
+        self.desk.keep_chats_of(self.session)
+        self.session.start()
+        self.until(SessionReady)
+        tell("ready")
+
+    def until(self, kind=None, *, rounds: int | None = None) -> None:
+        """Take in what happens up to an event, or up to so many rounds of a reply."""
+        deadline, is_met = time.monotonic() + PATIENCE_S, False
+        while time.monotonic() < deadline:
+            for event in self.session.drain():
+                self.take_in(event)
+                rounds = self.after(event, rounds)
+                is_met = is_met or isinstance(event, kind or GenerationFinished) or rounds == 0
+            if is_met:
+                return
+            time.sleep(0.0005)
+        raise AssertionError(f"waited in vain for {kind}")
+
+    def after(self, event, rounds: int | None) -> int | None:
+        is_round = isinstance(event, DraftVerified | PlainDecoded)
+        return rounds - 1 if rounds is not None and is_round else rounds
+
+    def take_in(self, event) -> None:
+        match event:
+            case DraftVerified() | PlainDecoded():
+                self.shown += "".join(token.text for token in event.emit)
+                tell("shown", text=self.shown)
+            case GenerationFinished():
+                self.shown, self.reason = self.shown + event.text, event.reason
+                tell("finished", text=self.shown)
+            case SessionNotice():
+                tell("notice", text=event.message)
+            case SessionFailed():
+                raise AssertionError(event.traceback)
+        self.desk.take_in(event)
+
+    def ask(self, question):
+        answer: Future = self.desk.store.ask(question)
+        return answer.result(PATIENCE_S)
+
+    def act(self, weights: dict[str, int]) -> None:
+        (name,) = self.draw.choices([*weights], [*weights.values()])
+        getattr(self, name)()
+
+    def say(self, *, stops: bool = False) -> None:
+        text = f"{self.draw.choice(('Tell me', 'Why is', 'ü 你'))} {self.draw.random():.4f}"
+        tell("saying", text=text)
+        self.session.send(text)
+        self.reply(text, stops=stops)
+
+    def stop(self) -> None:
+        self.say(stops=True)
+
+    def again(self) -> None:
+        path = self.ask(lambda recorder: recorder.path())
+        if path and path[-1].role == "assistant":
+            tell("again", text=path[-2].text)
+            self.session.regenerate()
+            self.reply(path[-2].text)
+
+    def reply(self, turn: str, *, stops: bool = False) -> None:
+        self.shown = ""
+        self.reason = ""
+        if stops:
+            self.until(rounds=self.draw.randrange(1, 5))
+            self.session.stop()
+        if not self.reason:
+            self.until()
+        chat, numbers = self.ask(lambda keeper: (keeper.chat, [m.id for m in keeper.path()[-2:]]))
+        facts = {"chat": chat, "messages": numbers, "reason": self.reason}
+        tell("kept", turn=turn, text=self.shown, **facts)
+
+    def new(self) -> None:
+        tell("new")
+        self.session.new_chat()
+        self.rest()
+
+    def switch(self) -> None:
+        tell("switching")
+        self.open(find_last)
+
+    def fork(self) -> None:
+        if self.ask(lambda recorder: recorder.path()):
+            tell("forking")
+            self.open(lambda recorder: fork_at(recorder, 0))
+
+    def open(self, find) -> None:
+        found = self.ask(find)
+        if found is not None:
+            messages = recollect(found.path, self.desk.places.traces)
+            leaf = found.path[-1].id if found.path else None
+            chat_opened = ChatOpened(messages, found.chat.system, found.chat.id, leaf)
+            self.session.open_chat(chat_opened)
+            self.until(ChatOpened)
+        self.rest()
+
+    def rename(self) -> None:
+        number = self.ask(lambda recorder: recorder.chat)
+        if number is None:
+            return
+        title = f"chat {self.draw.random():.4f}"
+        tell("renaming", chat=number, title=title)
+        self.ask(lambda recorder: recorder.writer.rename(number, title))
+        tell("renamed", chat=number, title=title)
+
+    def delete(self) -> None:
+        chats = self.ask(lambda recorder: [row.id for row in recorder.writer.reader.recent()])
+        now = self.ask(lambda recorder: recorder.chat)
+        others = [number for number in chats if number != now]
+        if not others:
+            return
+        number = self.draw.choice(others)
+        tell("deleting", chat=number)
+        self.ask(lambda recorder: recorder.writer.bin.delete(number))
+        tell("deleted", chat=number)
+        if self.draw.random() < 0.5:
+            tell("undeleting", chat=number)
+            self.ask(lambda recorder: recorder.writer.bin.undelete(number))
+            tell("undeleted", chat=number)
+
+    def setting(self) -> None:
+        name, value = self.draw.choice(SETTINGS), self.draw.randrange(1, 60)
+        tell("setting", name=name, value=value)
+        self.desk.change(name, value)
+        self.desk.write_settings()
+        tell("set", name=name, value=value)
+
+    def rest(self) -> None:
+        """Let the session and the store carry out what they were told."""
+        while self.session.busy:
+            time.sleep(0.0005)
+        for event in self.session.drain():
+            self.take_in(event)
+        self.ask(lambda recorder: None)
+
+    def close(self) -> None:
+        tell("closing")
+        self.session.close()
+        self.desk.close()
+
+
+def main() -> None:
+    table_memory._SECONDS_BETWEEN = 0.0
+    costs._WORTH_KEEPING_MS = 0.0
+    folder, model, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    running = Chat(folder, model, seed)
+    weights = WEIGHTS | {sys.argv[4]: 8}
+    for _ in range(running.draw.randrange(5, 30)):
+        running.act(weights)
+    running.close()
+    tell("closed")
+
+
+if __name__ == "__main__":
+    main()

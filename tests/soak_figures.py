@@ -1,0 +1,147 @@
+"""The figures of a soak: what one process uses now, and whether that grew over many turns.
+
+Growth is judged on probes alone: turns that all ask the same of the same model in an empty chat,
+so that nothing but the age of the process tells them apart. All other turns are shown beside them.
+"""
+
+import gc
+import json
+import os
+import statistics
+import sys
+import threading
+from dataclasses import dataclass
+from itertools import combinations
+
+import mlx.core as mx
+
+_MB = 1e6
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How much the median of a figure may grow from the first to the last quarter of a soak.
+
+    Attributes:
+        name: The figure.
+        share: Allowed growth as a share of the first quarter.
+        more: Allowed growth beside that, in its own unit.
+    """
+
+    name: str
+    share: float
+    more: float
+
+    def allows(self, first: float, last: float) -> bool:
+        return last - first <= self.share * first + self.more
+
+
+BOUNDS = (
+    Bound("rss_mb", 0.05, 20.0),
+    Bound("mlx_active_mb", 0.01, 1.0),
+    Bound("mlx_cache_mb", 0.10, 32.0),
+    Bound("threads", 0.0, 0.0),
+    Bound("files", 0.0, 0.0),
+    Bound("objects", 0.10, 5_000),
+    Bound("cpu_ms_per_token", 0.15, 2.0),
+    Bound("first_cpu_ms", 0.15, 20.0),
+)
+"""Time is judged as that of the processor: others share the machine, and may stop this process."""
+SHOWN = ("mlx_peak_mb", "ms_per_token", "first_ms", "garbage")
+
+
+def in_use() -> dict[str, float]:
+    """Return what this process uses now; nothing is collected or freed for it."""
+    return {
+        "rss_mb": _resident() / _MB,
+        "mlx_active_mb": mx.get_active_memory() / _MB,
+        "mlx_cache_mb": mx.get_cache_memory() / _MB,
+        "mlx_peak_mb": mx.get_peak_memory() / _MB,
+        "threads": threading.active_count(),
+        "files": len(os.listdir("/dev/fd")),
+        "objects": len(gc.get_objects()) + gc.get_freeze_count(),
+        "garbage": len(gc.garbage),
+    }
+
+
+def read_lines(path) -> list[dict]:
+    """Return the turns of a file; a last line that was cut off is passed over."""
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One figure over a soak: its medians and its slope, in its own unit per hour."""
+
+    name: str
+    first: float
+    last: float
+    per_hour: float
+    bound: Bound | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.bound is None or self.bound.allows(self.first, self.last)
+
+    @property
+    def row(self) -> str:
+        verdict = "" if self.bound is None else "ok" if self.is_allowed else "GROWS"
+        figures = f"{self.first:12.2f}{self.last:12.2f}{self.per_hour:+12.2f}"
+        return f"  {self.name:18}{figures}  {verdict}"
+
+
+def growths(lines: list[dict], bounds=BOUNDS) -> list[Growth]:
+    """Return how the figures of probes went, the judged ones first; empty for too few probes."""
+    probes = [line for line in lines if line["action"] == PROBE]
+    if len(probes) < 4:
+        return []
+    judged = [_growth(probes, bound.name, bound) for bound in bounds]
+    return judged + [_growth(probes, name) for name in SHOWN]
+
+
+def _growth(lines: list[dict], name: str, bound: Bound | None = None) -> Growth:
+    points = [(line["hours"], line[name]) for line in lines if line.get(name) is not None]
+    quarter = max(1, len(points) // 4)
+    values = [value for _, value in points]
+    first, last = statistics.median(values[:quarter]), statistics.median(values[-quarter:])
+    return Growth(name, first, last, theil_sen(points), bound)
+
+
+def theil_sen(points: list[tuple[float, float]]) -> float:
+    """Return the median slope over all pairs of points: a few wild ones do not turn it."""
+    slopes = [(b - y) / (a - x) for (x, y), (a, b) in combinations(points, 2) if a != x]
+    return statistics.median(slopes) if slopes else 0.0
+
+
+def summary(lines: list[dict], bounds=BOUNDS) -> tuple[str, bool]:
+    """Return a table, and whether all is within bounds; False where that cannot be said."""
+    counts: dict[str, int] = {}
+    for line in lines:
+        counts[line["action"]] = counts.get(line["action"], 0) + 1
+    hours = lines[-1]["hours"] - lines[0]["hours"] if lines else 0.0
+    tokens = sum(line["tokens"] for line in lines)
+    text = [
+        f"{len(lines)} turns, {tokens} tokens, {60 * hours:.1f} minutes: "
+        + ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+    ]
+    rows = growths(lines, bounds)
+    if not rows:
+        return "\n".join([*text, "too few probes for a verdict: soak for longer"]), False
+    text.append(f"  {'of probes':18}{'first 1/4':>12}{'last 1/4':>12}{'per hour':>12}")
+    text += [row.row for row in rows]
+    grown = [row.name for row in rows if not row.is_allowed]
+    text.append(f"verdict: {', '.join(grown)} grew beyond bounds" if grown else "verdict: steady")
+    return "\n".join(text), not grown
+
+
+def _resident() -> int:
+    if sys.platform == "linux":
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most there was: macOS has no
+    # cheap way to ask for what there is

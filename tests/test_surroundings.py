@@ -1,0 +1,182 @@
+"""Missing places, full disks, closed streams: one sentence, no traceback, and the chat goes on.
+
+Every program here runs for real, in a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pty_terminal import Terminal
+
+from mlxspec.api import Options, prepare_loaded
+from mlxspec.conversation import Conversation
+from mlxspec.params import GenerationParams
+from tests.chat_folders import save_chat_folder
+from tests.toy_chat import toy_target
+
+ROOT = Path(__file__).parent.parent
+SLOW_CHAT = str(ROOT / "tests" / "slow_chat.py")
+HAS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+PLAIN_ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+CTRL_C = "\x03"
+LIMITED = """
+import resource, runpy, sys
+size = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(save_chat_folder(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a command of mlxspec in a shell, which can close and redirect its streams."""
+
+    def run_one(*argv, said=b"", streams="", **changed):
+        settings = {"PYTHONPATH": os.pathsep.join(sys.path), "MLXSPEC_HOME": str(tmp_path)}
+        settings = {**os.environ, **settings, **changed}
+        return subprocess.run(
+            ["sh", "-c", f'exec "$@" {streams}', "sh", sys.executable, "-m", "mlxspec", *argv],
+            input=said,
+            env={name: value for name, value in settings.items() if value is not None},
+            capture_output=True,
+            check=False,
+        )
+
+    return run_one
+
+
+def plain(model, *more):
+    return ("chat", "--plain", "--model", model, "--drafter", "none", "--max-tokens", "4", *more)
+
+
+# ---- streams ------------------------------------------------------------------------------------
+
+
+def test_a_chat_whose_streams_are_closed_just_ends(run, model):
+    done = run("chat", *plain(model)[2:], streams="<&- >&-")
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+
+
+def test_no_file_gets_the_number_of_a_closed_stream():
+    program = (
+        "import os; from mlxspec.commands.streams import mend_streams; mend_streams();"
+        "print('nobody reads this'); os._exit(os.open(os.devnull, os.O_RDONLY))"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", program], check=False
+    )
+    assert done.returncode >= 3
+
+
+def test_in_a_locale_of_ascii_a_chat_goes_on_whatever_is_said(run, model):
+    said = "hü 你\n".encode() + b"caf\xe9\n/help\n"
+    done = run(*plain(model), said=said, **PLAIN_ASCII)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(b"4 tokens") == 1  # the first line; of the second it is said
+    assert b"mlxspec: the text is not UTF-8" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Ctrl-D ends the chat" in done.stdout
+
+
+@HAS_FULL
+def test_an_output_that_takes_nothing_is_one_sentence(run):
+    done = run("models", streams=">/dev/full")
+    assert done.returncode == 1
+    told = "the output cannot be written: No space left on device; make room, or write elsewhere"
+    assert done.stderr.decode().splitlines() == [f"mlxspec: {told}"]
+
+
+def test_a_reader_that_goes_early_is_no_error():
+    with subprocess.Popen(
+        [sys.executable, "-m", "mlxspec", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def test_a_home_that_is_a_file_costs_what_would_be_kept_there(run, model, tmp_path):
+    home = tmp_path / "home"
+    home.touch()
+    places = {"HOME": str(home), "MLXSPEC_HOME": None, "XDG_DATA_HOME": None}
+    arguments = [word if word != "none" else "pool" for word in plain(model)]
+    done = run(*arguments, said=b"hi\n", **places)
+    assert done.returncode == 0
+    assert b"4 tokens" in done.stderr
+    told = done.stderr.decode()
+    assert "settings.toml cannot be read: Not a directory; defaults are used" in told
+    assert "what the table learned cannot be kept" in told
+    assert "Traceback" not in told
+
+
+def test_without_a_home_the_default_model_says_where_it_would_be_kept(run, tmp_path):
+    home = tmp_path / "home"
+    home.touch()
+    done = run("chat", "--plain", HOME=str(home), MLXSPEC_HOME=None, XDG_CACHE_HOME=None)
+    assert done.returncode == 1
+    last = done.stderr.decode().splitlines()[-1]
+    assert "the default model cannot be kept" in last
+    assert "set MLXSPEC_HOME to another folder" in last
+
+
+def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
+    (tmp_path / "settings.toml").write_text("frame_rate = 30\n")
+    argv = [sys.executable, "-c", LIMITED, "0", SLOW_CHAT, str(tmp_path), "inf"]
+    terminal = Terminal(argv)
+    try:
+        terminal.wait_for("this chat is not kept")
+        terminal.press("hello\r")
+        terminal.wait_for("tok/s")
+        terminal.press("/theme\r")
+        terminal.wait_for("cannot be written")
+        terminal.press(CTRL_C)
+        assert terminal.wait_for_end() == 0
+    finally:
+        terminal.close()
+    assert b"Traceback" not in terminal.written
+    assert b"assistant> Speculative decoding" in terminal.written
+    assert (tmp_path / "settings.toml").read_text() == "frame_rate = 30\n"
+
+
+# ---- terminals and clocks -----------------------------------------------------------------------
+
+
+def test_a_terminal_of_twenty_columns_and_five_rows_holds_a_chat(tmp_path):
+    terminal = Terminal([sys.executable, SLOW_CHAT, str(tmp_path), "inf"], columns=20, rows=5)
+    try:
+        terminal.wait_until(lambda: b"keys" in terminal.written, "it does not say what it needs")
+        terminal.wait_for("Message")
+        terminal.press("hello\r")
+        terminal.wait_for("tok/s")
+        terminal.press(CTRL_C)
+        assert terminal.wait_for_end() == 0
+    finally:
+        terminal.close()
+    assert b"Traceback" not in terminal.written
+    assert b"assistant> Speculative decoding" in terminal.written
+
+
+def test_a_clock_that_jumps_leaves_the_figures_sane(monkeypatch):
+    days = iter(range(10_000))
+    monkeypatch.setattr("time.time", lambda: 1e9 + (-1) ** next(days) * 86_400 * 3)
+    chat = Conversation(prepare_loaded(toy_target(), Options("suffix")).engine)
+    events = list(chat.reply("abc", GenerationParams(max_tokens=12)))
+    stamps = [event.ts for event in events if hasattr(event, "ts")]
+    assert stamps == sorted(stamps)
+    assert stamps[-1] < 60
+    assert 0 < events[-1].stats["generation_tps"] < 1e6
