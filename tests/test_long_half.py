@@ -1,8 +1,7 @@
 """Half precision thousands of tokens into a text: as near to float64 as others come in it.
 
-Two ways to round the same arithmetic agree in no digit that counts, so the logits are not compared
-one by one. The truth is float64 on the rounded weights; what Hugging Face and MLX-LM say in the
-half precision itself shows how far from it one may be, row by row.
+The truth is float64 on the rounded weights; what Hugging Face and MLX-LM say in the half precision
+itself shows how far from it one may be, row by row.
 """
 
 import dataclasses
@@ -17,19 +16,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.decoder import PREFILL_CHUNK
 from tests.long_golden import NUM_ROWS, load_long_golden, read_to_the_end, tree_says
-
-# By chance one row is rounded twice as badly as another, but not all of them together.
-ONE_ROW, ALL_ROWS = 2.5, 1.5
-
-
-def errors(logits, truth):
-    """(L,) root mean square error of each row."""
-    return np.sqrt(((logits - truth) ** 2).mean(axis=1))
-
-
-def assert_as_near(ours, theirs):
-    assert np.sqrt((ours**2).mean()) < ALL_ROWS * np.sqrt((theirs**2).mean())
-    assert ours.max() < ONE_ROW * theirs.max()
+from tests.nearness import assert_as_near, errors
 
 
 @cache
