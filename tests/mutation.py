@@ -3,12 +3,14 @@
     python -m tests.mutation                 every fault of `mutation.toml`
     python -m tests.mutation --only NAME     some of them; may be given several times
     python -m tests.mutation --list          what there is
+    python -m tests.mutation --out FILE      keep every finished row, and go on behind those kept
 
 The tree itself is never changed. The tests of all chosen faults are run without any first: a
 test that fails anyway notices nothing. Ends with 1 if a fault survives.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -99,34 +101,63 @@ def seeded(folder: Path, fault: Fault) -> tuple[int, str, str]:
         path.write_text(sound, encoding="utf-8")
 
 
+class Rows:
+    """What noticed each fault so far, kept in a file of JSON lines if there is one."""
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
+        self._found = {fault: noticed for fault, *noticed in map(json.loads, lines)}
+
+    def __getitem__(self, fault: Fault) -> tuple[str, str]:
+        """Return the test that noticed a fault, empty for none, and the seconds it took."""
+        test, seconds = self._found[self._key(fault)]
+        return test, seconds
+
+    def __contains__(self, fault: Fault) -> bool:
+        return self._key(fault) in self._found
+
+    def add(self, fault: Fault, test: str, seconds: str) -> None:
+        self._found[self._key(fault)] = [test, seconds]
+        if self._path:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([self._key(fault), test, seconds]) + "\n")
+
+    @staticmethod
+    def _key(fault: Fault) -> str:
+        """All of a fault, or a row would be believed of another text or of other tests."""
+        return json.dumps(asdict(fault))
+
+
 def row(name: str, path: str, noticed_by: str, seconds: str) -> str:
     return f"{name:44} {path:24} {seconds:>7}  {noticed_by}"
 
 
-def check(faults: list[Fault]) -> int:
+def check(faults: list[Fault], rows: Rows) -> int:
     """Seed the faults one after the other, print a table, return the exit code."""
-    survivors = []
+    left = [fault for fault in faults if fault not in rows]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_tree(folder)
-        code, test, words = run_tests(folder, sorted({test for f in faults for test in f.tests}))
+        tests = sorted({test for fault in left for test in fault.tests})
+        code, test, words = run_tests(folder, tests) if tests else (PASSED, "", "")
         if code != PASSED:
             print(f"without any fault, {test or 'pytest'} fails:\n{words}", file=sys.stderr)
             return 2
         print(row("fault", "file", "noticed by", "seconds"), flush=True)
         for fault in faults:
-            start = time.perf_counter()
-            code, test, words = seeded(folder, fault)
-            seconds = f"{time.perf_counter() - start:.1f}"
-            if code == PASSED:
-                survivors.append(fault.name)
-                test = "NOTHING"
-            elif code != FAILED:
-                print(words, file=sys.stderr)
-                return 2
-            print(row(fault.name, fault.path, test, seconds), flush=True)
-    print(f"{len(faults) - len(survivors)} of {len(faults)} faults noticed")
-    return 1 if survivors else 0
+            if fault in left:
+                start = time.perf_counter()
+                code, test, words = seeded(folder, fault)
+                if code not in (PASSED, FAILED):
+                    print(words, file=sys.stderr)
+                    return 2
+                rows.add(fault, test, f"{time.perf_counter() - start:.1f}")
+            test, seconds = rows[fault]
+            print(row(fault.name, fault.path, test or "NOTHING", seconds), flush=True)
+    noticed = sum(bool(rows[fault][0]) for fault in faults)
+    print(f"{noticed} of {len(faults)} faults noticed")
+    return 0 if noticed == len(faults) else 1
 
 
 def main(arguments: list[str]) -> int:
@@ -134,6 +165,7 @@ def main(arguments: list[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     names = [fault.name for fault in known_faults()]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="keep finished rows, and go on")
     parser.add_argument("--list", action="store_true", help="name the faults and end")
     options = parser.parse_args(arguments)
     chosen = [fault for fault in known_faults() if fault.name in (options.only or names)]
@@ -141,7 +173,7 @@ def main(arguments: list[str]) -> int:
         for fault in chosen:
             print(row(fault.name, fault.path, " ".join(fault.tests), ""))
         return 0
-    return check(chosen)
+    return check(chosen, Rows(options.out))
 
 
 if __name__ == "__main__":

@@ -201,14 +201,16 @@ def test_of_nodes_that_were_not_verified_the_children_of_those_that_were_tell_so
     seen = []
     rates._record = lambda prob, came_true: seen.append((prob, came_true))
     probs = [0.9, 0.8, 0.7, 0.6, 0.5]
-    rates.learn([5, 7, 6, 8, 9, 7], [-1, 0, 0, 1, 1, 3], probs, [7, 8], 2)
+    grown = Draft.from_lists([5, 7, 6, 8, 9, 7], [-1, 0, 0, 1, 1, 3], ["table"] * 5, None, probs)
+    rates.learn(grown, RoundOutcome([5, 7], [-1, 0], [0, 1], bonus_token=8))
     assert seen == [(0.9, True), (0.8, False), (0.7, True), (0.6, False)]
 
 
 def test_path_probabilities_that_promise_too_much_are_corrected():
-    rates = PathRates()
+    rates, grown = PathRates(), chain(0.6, 1)
     for number in range(400):
-        rates.learn([0, 1], [-1, 0], [0.6], [1 if number % 5 == 0 else 2], 1)
+        bonus = 1 if number % 5 == 0 else 2
+        rates.learn(grown, RoundOutcome([0], [-1], [0], bonus))
     assert rates.gains([0.6])[1] == pytest.approx(0.2, abs=0.08)
     assert rates.gains([0.97])[1] == pytest.approx(0.97)
 

@@ -221,6 +221,10 @@ REFUSED = [
         {"rope_scaling": {"type": "dynamic", "factor": 2}},
         "rope type 'dynamic' is not supported; supported are default, linear, llama3, yarn",
     ),
+    (
+        {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [4.0]}},
+        "rope type 'longrope' is not supported; supported are default, linear, llama3, yarn",
+    ),
     ({"rope_scaling": {"type": "linear"}}, "rope_scaling has no 'factor'"),
     ({"rope_scaling": {"type": "linear", "factor": -2}}, "rope_scaling: 'factor' is -2"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "has no 'low_freq_factor'"),

@@ -11,6 +11,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import has_default_model
+from mlxspec.models import build_model
+from tests.nearness import assert_as_near, errors
 from tests.reference import ConcatCache, path_to, tree_masks
 
 pytestmark = [
@@ -25,13 +27,17 @@ def loaded():
     return load_model()
 
 
+def mlx_lm_model(model, dtype=mx.float32):
+    args = mlx_lm.models.llama.ModelArgs.from_dict(dataclasses.asdict(model.config))
+    theirs = mlx_lm.models.llama.Model(args)
+    weights = tree_flatten(model.parameters())
+    theirs.load_weights([(name, array.astype(dtype)) for name, array in weights], strict=True)
+    return theirs
+
+
 @pytest.fixture(scope="module")
 def theirs(loaded):
-    args = mlx_lm.models.llama.ModelArgs.from_dict(dataclasses.asdict(loaded.config))
-    model = mlx_lm.models.llama.Model(args)
-    weights = tree_flatten(loaded.model.parameters())
-    model.load_weights([(name, array.astype(mx.float32)) for name, array in weights], strict=True)
-    return model
+    return mlx_lm_model(loaded.model)
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +75,17 @@ def test_a_tree_gives_each_node_the_logits_of_mlx_lm_on_its_path(loaded, theirs,
         line = tokens[:-1] + [nodes[other] for other in path_to(parents, node)]
         expected = np.array(theirs(mx.array([line]))[0, -1])
         np.testing.assert_allclose(logits[node], expected, atol=1e-4)
+
+
+def test_in_bfloat16_a_prompt_is_as_near_to_the_truth_as_in_mlx_lm(loaded, tokens):
+    model, prompt = build_model(loaded.config), mx.array([tokens])
+    weights = tree_flatten(loaded.model.parameters())
+    model.load_weights([(name, array.astype(mx.bfloat16)) for name, array in weights])
+    hidden, _ = model.hidden_states(prompt, ConcatCache(), 0, {None: "causal"})
+    ours, theirs = model.logits(hidden)[0], mlx_lm_model(model, mx.bfloat16)(prompt)[0]
+    assert ours.dtype == theirs.dtype == mx.bfloat16
+    truth = np.array(mlx_lm_model(model)(prompt)[0])
+    near, as_near = (
+        errors(np.array(logits.astype(mx.float32)), truth) for logits in (ours, theirs)
+    )
+    assert_as_near(near, as_near)

@@ -1,10 +1,11 @@
 """The list of seeded faults does not rot: every one of them can still be seeded."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from tests.mutation import ROOT, known_faults
+from tests.mutation import ROOT, Rows, known_faults
 
 FAULTS = known_faults()
 
@@ -28,3 +29,16 @@ def test_the_tests_that_have_to_notice_a_fault_are_there(fault):
 
 def test_every_fault_has_a_name_of_its_own():
     assert set(Counter(fault.name for fault in FAULTS).values()) == {1}
+
+
+def test_rows_are_kept_of_faults_that_are_still_the_same(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    first, second = FAULTS[:2]
+    Rows(path).add(first, "test_a.py::test_it", "1.5")
+    Rows(path).add(second, "", "2.0")
+    rows = Rows(path)
+    assert [fault in rows for fault in FAULTS[:3]] == [True, True, False]
+    assert rows[first] == ("test_a.py::test_it", "1.5")
+    assert rows[second] == ("", "2.0")
+    assert replace(first, new="pass") not in rows
+    assert replace(first, tests=()) not in rows

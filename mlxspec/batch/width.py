@@ -7,7 +7,6 @@ cost here.
 
 from collections.abc import Mapping, Sequence
 
-from mlxspec.backend import values
 from mlxspec.budget.acceptance import PathRates
 from mlxspec.budget.best import best_count
 from mlxspec.budget.staircase import Staircase
@@ -48,7 +47,4 @@ class WidthChoice:
         self._stairs.observe(len(outcomes) * max(len(o.tokens) for o in outcomes), ms)
         for draft, outcome in zip(grown, outcomes, strict=True):
             if draft.path_probs:
-                tokens, parents = values(draft.tree.tokens), values(draft.tree.parents)
-                emitted = [*outcome.accepted, outcome.bonus_token]
-                probs, num_verified = draft.path_probs, len(outcome.tokens)
-                self._rates.learn(tokens, parents, probs, emitted, num_verified)
+                self._rates.learn(draft, outcome)

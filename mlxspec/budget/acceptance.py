@@ -11,6 +11,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
+from mlxspec.backend import values
+from mlxspec.draft import Draft, RoundOutcome
+
 _PATH_BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95)
 _PATH_DECAY = 0.99
 _PATH_PRIOR = 3.0  # accepted nodes, as many as were expected
@@ -31,27 +34,20 @@ class PathRates:
         """Return the accepted tokens to expect of the first 0, 1, 2, ... nodes."""
         return [0.0, *accumulate(map(self._corrected, path_probs))]
 
-    def learn(
-        self,
-        tokens: Sequence[int],
-        parents: Sequence[int],
-        path_probs: Sequence[float],
-        emitted: Sequence[int],
-        num_verified: int,
-    ) -> None:
+    def learn(self, grown: Draft, outcome: RoundOutcome) -> None:
         """Learn which nodes came true: those verified and the children of these.
 
         Of nodes further down it would be seen only that they did not.
 
         Args:
-            tokens: Of the nodes, the root first.
-            parents: Of the nodes, -1 at the root.
-            path_probs: Of all nodes but the root.
-            emitted: The tokens that followed the root.
-            num_verified: Nodes verified, the first ones, the root among them.
+            grown: A draft with path probabilities, before it was cut.
+            outcome: What was said of its first nodes.
         """
+        tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
+        emitted, num_verified = [*outcome.accepted, outcome.bonus_token], len(outcome.tokens)
         depths: list[int | None] = [0]  # None off the text
-        for token, parent, prob in zip(tokens[1:], parents[1:], path_probs, strict=True):
+        nodes = zip(tokens[1:], parents[1:], grown.path_probs or (), strict=True)
+        for token, parent, prob in nodes:
             above = depths[parent] if parent < num_verified else len(emitted)
             is_open = above is not None and above >= len(emitted)
             is_on = above is not None and not is_open and emitted[above] == token

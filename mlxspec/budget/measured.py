@@ -10,7 +10,6 @@ may lose a hundredth of the time.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mlxspec.backend import values
 from mlxspec.budget.acceptance import PathRates, PlaceRates
 from mlxspec.budget.base import Measure, Spent
 from mlxspec.budget.best import best_count, loss_of
@@ -154,14 +153,12 @@ class MeasuredBudget:
     def _learn_grown(
         self, grown: Draft, outcome: RoundOutcome, spent: Spent, stairs: Staircase
     ) -> None:
-        now, emitted = self._now, [*outcome.accepted, outcome.bonus_token]
-        assert grown.path_probs is not None
+        now = self._now
         stairs.observe(spent.rows, spent.target_ms)
         now.draft_ms += _RATE * (spent.draft_ms - now.draft_ms)
-        tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
-        now.paths.learn(tokens, parents, grown.path_probs, emitted, len(outcome.tokens))
+        now.paths.learn(grown, outcome)
         ms = now.draft_ms + stairs.cost(spent.rows)
-        now.saved_ms += _RATE * (len(emitted) * stairs.cost(1) - ms - now.saved_ms)
+        now.saved_ms += _RATE * (len(outcome.path) * stairs.cost(1) - ms - now.saved_ms)
 
     def _learn_lazy(self, outcome: RoundOutcome, spent: Spent, stairs: Staircase) -> None:
         now = self._now

@@ -1,0 +1,98 @@
+"""Prompts of many lengths, what a target says to them, and batches that reply to them."""
+
+import numpy as np
+
+from mlxspec.api import HOST_DRAFTERS
+from mlxspec.events import GenerationFinished
+from mlxspec.law import Law
+from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
+from tests.tiny import emitted, make_engine, tiny_model
+from tests.truth import Target
+
+VOCAB = 24
+PROMPTS = [
+    [int(token) for token in np.random.default_rng(length).integers(0, VOCAB, length)]
+    for length in (8, 1, 19, 3, 2, 30, 11)
+]
+MODELS = {family: tiny_model(family, vocab_size=VOCAB) for family in ("llama", "qwen2")}
+MODEL = MODELS["llama"]
+TARGETS = {family: Target(model) for family, model in MODELS.items()}
+REPLIES = {
+    family: [target.greedy(prompt, 24) for prompt in PROMPTS] for family, target in TARGETS.items()
+}
+FULL = {
+    tuple(prompt): prompt + reply for prompt, reply in zip(PROMPTS, REPLIES["llama"], strict=True)
+}
+
+
+def for_each_sequence(kind, *args):
+    """The class of an adversary, made so that every sequence gets one of its own."""
+
+    class Own(kind):
+        def fresh(self):
+            return Own(*args)
+
+    return Own(*args)
+
+
+class KnowsReplies:
+    """Takes the text that its adversary knows from the prompt."""
+
+    def __init__(self):
+        super().__init__(None)
+
+    def start(self, prompt, law, key):
+        super().start(prompt, law, key)
+        self.text = FULL[tuple(prompt)]
+
+
+class Right(KnowsReplies, AlwaysRight):
+    """Right about every reply."""
+
+
+class Wrong(KnowsReplies, AlwaysWrong):
+    """Wrong about every reply."""
+
+
+DRAFTERS = {
+    **HOST_DRAFTERS,
+    "always right": lambda: for_each_sequence(Right),
+    "always wrong": lambda: for_each_sequence(Wrong),
+    "random trees": lambda: for_each_sequence(RandomTrees, VOCAB),
+    "duplicates": lambda: for_each_sequence(Duplicates, VOCAB),
+    "drawn chains": lambda: for_each_sequence(UniformChain, VOCAB),
+}
+LAWS = {
+    "temperature": Law(temperature=0.8),
+    "filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+}
+
+
+def batch(drafter="none", prompts=PROMPTS, params=None, *, kind="full", model=MODEL, **sizes):
+    engine = make_engine(model, DRAFTERS[drafter](), kind)
+    settings = {"batch_size": 4, "rows_per_round": 24, **sizes}
+    return list(engine.generate_batch(prompts, params, **settings))
+
+
+def one_by_one(drafter, prompts, params, *, kind="full", model=MODEL):
+    """(tokens, text, reason) of each prompt, replied to by an engine of its own."""
+    replies = []
+    for prompt, own in zip(prompts, params, strict=True):
+        engine = make_engine(model, DRAFTERS[drafter](), kind)
+        events = list(engine.generate(prompt, own))
+        pieces = [token.text for event in events for token in getattr(event, "emit", ())]
+        end = events[-1]
+        assert isinstance(end, GenerationFinished)
+        replies.append((tuple(emitted(events)), "".join([*pieces, end.text]), end.reason))
+    return replies
+
+
+def seen(replies):
+    assert [reply.index for reply in replies] == list(range(len(replies)))
+    assert [reply.fault for reply in replies] == [""] * len(replies)
+    return [(reply.tokens, reply.text, reply.finish_reason) for reply in replies]
+
+
+def tokens_of(replies):
+    return [list(reply.tokens) for reply in replies]

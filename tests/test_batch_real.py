@@ -1,0 +1,87 @@
+"""Batches of the default model: every reply is the one that its prompt gets alone.
+
+Rows are rounded by how many stand beside them, so two replies may part where the two best tokens
+are nearly equal; nothing else is allowed, and every such place is printed with its gap.
+"""
+
+from functools import cache
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.api import HOST_DRAFTERS
+from mlxspec.decoder import Decoder
+from mlxspec.engine import Engine
+from mlxspec.law import Law
+from mlxspec.loading import load_model
+from mlxspec.loading.default_model import has_default_model
+from mlxspec.noise import Noise
+from mlxspec.params import GenerationParams
+from tests.tiny import emitted
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_default_model(), reason="the default model was not fetched"),
+]
+PROMPTS = [
+    "The capital of France is",
+    "def fibonacci(n):",
+    "1, 2, 3, 4, 5, 6, 7,",
+    "Once upon a time, in a village by the sea, there lived a fisherman who",
+]
+NEAR_TIE = 1e-3
+TOKENS = 24
+LAWS = {"greedy": Law(), "sampled": Law(temperature=0.8)}
+loaded = cache(load_model)
+
+
+def engine(drafter):
+    return Engine(Decoder(loaded().model), HOST_DRAFTERS[drafter](), loaded().tokenizer)
+
+
+def settings(law):
+    return [
+        GenerationParams(
+            max_tokens=TOKENS, law=LAWS[law], seed=seed, exact_seed=True, ignore_eos=True
+        )
+        for seed in range(len(PROMPTS))
+    ]
+
+
+@cache
+def alone(law):
+    """What a plain engine replies to one prompt after the other."""
+    plain = engine("none")
+    pairs = zip(PROMPTS, settings(law), strict=True)
+    return [emitted(plain.generate(prompt, params)) for prompt, params in pairs]
+
+
+def gap(prefix, params):
+    """By how much the best token is better than the next, drawn with the noise of its place."""
+    decoder = Decoder(loaded().model)
+    decoder.observe(prefix)
+    scores = decoder.next_logits()
+    if not params.law.is_greedy:
+        noise = Noise.of_seed(params.seed).at(len(prefix)).gumbel(1, scores.shape[0])[0]
+        scores = scores / params.law.temperature + noise
+    second, first = np.sort(np.array(scores.astype(mx.float32)))[-2:]
+    return float(first - second)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "law"), [("none", "greedy"), ("pool", "greedy"), ("pool", "sampled")]
+)
+def test_replies_are_those_that_the_prompts_get_alone(drafter, law):
+    replies = list(engine(drafter).generate_batch(PROMPTS, settings(law), batch_size=3))
+    assert [reply.fault for reply in replies] == [""] * len(PROMPTS)
+    for index, expected in enumerate(alone(law)):
+        got = list(replies[index].tokens)
+        assert len(got) == len(expected) == TOKENS
+        if got == expected:
+            continue
+        place = next(i for i in range(TOKENS) if got[i] != expected[i])
+        prefix = loaded().tokenizer.encode(PROMPTS[index]) + expected[:place]
+        apart = gap(prefix, settings(law)[index])
+        print(f"{PROMPTS[index]!r} parts at token {place}, where the best are {apart:.1e} apart")
+        assert apart < NEAR_TIE, f"{PROMPTS[index]!r}: {expected} alone, {got} in a batch"
