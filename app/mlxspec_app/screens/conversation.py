@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from mlxspec.events import Event
 from mlxspec_app.app_choices import choices_of
@@ -23,6 +23,7 @@ from mlxspec_app.settings import Settings
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.inspector import Inspector
+from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.notice_rows import NoticeRows
 from mlxspec_app.widgets.stats_panel import StatsPanel
 from mlxspec_app.widgets.status_bar import StatusBar
@@ -55,7 +56,7 @@ class ConversationScreen(PacingScreen):
         yield self.make_lane()
         yield NoticeRows(can_adjust=hasattr(self, "action_adjust"))
         yield from self.compose_controls()
-        yield Footer(show_command_palette=False)
+        yield KeyFooter()
 
     def compose_controls(self) -> ComposeResult:
         """Yield the widgets below the draft lane."""

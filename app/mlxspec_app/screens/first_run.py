@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import ContentSwitcher, Footer, Static
+from textual.widgets import ContentSwitcher, Static
 
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.state import ChatState
+from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.legend_film import LegendFilm
 from mlxspec_app.widgets.welcome import loading_rows
 
@@ -71,7 +72,7 @@ class FirstRunScreen(SteadyModal[None]):
                 yield Static("looking …", id="model")
                 yield LegendFilm(id="colours")
         yield Static(id="loading")
-        yield Footer(show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.run_worker(self._look, thread=True, exit_on_error=False)

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from mlxspec_app.chat_entries import ChosenChat, Entry
 from mlxspec_app.chat_pages import ChatPages
@@ -22,6 +22,7 @@ from mlxspec_app.store.questions import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.widgets.chat_list import ChatList
+from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.title_field import TitleField
 
 NO_CHATS = "No chats yet: n begins one."
@@ -59,7 +60,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             yield ChatList()
             yield Static(id="nothing")
             yield TitleField()
-        yield Footer(show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         if self._pages.query:

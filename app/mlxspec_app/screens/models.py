@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
 
 from mlxspec_app.catalogue import Catalogue, DrafterRecord, ModelRecord
@@ -24,6 +24,7 @@ from mlxspec_app.session import ModelChoice
 from mlxspec_app.settings import SettingsError
 from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.choice_list import ChoiceList
+from mlxspec_app.widgets.key_footer import KeyFooter
 
 _UPDATES_PER_S = 5
 
@@ -84,7 +85,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             yield ChoiceList("models", id="models")
             yield ChoiceList("drafters", id="drafters")
         yield Static("looking at what is here …", id="facts")
-        yield Footer(show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one("#models").border_subtitle = "Enter loads"

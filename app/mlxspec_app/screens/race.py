@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.frame_rate import frames_per_s
@@ -18,6 +18,7 @@ from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.verdict import compare
+from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.race_bar import RaceBar
 from mlxspec_app.widgets.race_lane import RaceLane
 from mlxspec_app.widgets.transcript import Transcript
@@ -46,7 +47,7 @@ class RaceScreen(SteadyScreen[None]):
                 yield RaceLane(track)
         yield WhatIfPanel([(track.lane, track.replies) for track in self.race.tracks])
         yield RaceBar(self.race, self.verdict)
-        yield Footer(show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.race.go_to(0.0)

@@ -7,7 +7,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.inks import ink_named
@@ -21,6 +21,7 @@ from mlxspec_app.setting_words import meaning_of
 from mlxspec_app.settings import KEYS, Settings
 from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.ink_sample import InkSample
+from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.setting_rows import detail, setting_options, setting_row, written
 
 
@@ -63,7 +64,7 @@ class SettingsScreen(SteadyScreen[None]):
         yield InkSample(ink_named(choices.settings.ink))
         yield Static(id="settings-detail")
         yield Input(id="settings-field", compact=True)
-        yield Footer(show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(Input).display = False
