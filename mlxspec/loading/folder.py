@@ -17,6 +17,8 @@ from mlxspec.models.config import FAMILIES
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
+_SHOWN = 200  # characters of a name in a message
+_ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be no number at all
 TOKENIZER = "tokenizer.json"
 
 
@@ -60,7 +62,7 @@ def is_model_folder(folder: Path) -> bool:
     if not (folder / TOKENIZER).is_file():
         return False
     config = read_config(folder)
-    return config.get("model_type") in FAMILIES and "medusa_num_heads" not in config
+    return str(config.get("model_type")) in FAMILIES and "medusa_num_heads" not in config
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -84,17 +86,26 @@ def weight_files(folder: Path) -> list[Path]:
 def _shards(folder: Path) -> list[Path]:
     weight_map = read_json(folder / _INDEX).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else [None]
-    own = {name for name in names if isinstance(name, str) and name == Path(name).name}
-    if not own or not own.issuperset(names):
+    are_own = [isinstance(name, str) and name == Path(name).name for name in names]
+    own = {str(name) for name, is_own in zip(names, are_own, strict=True) if is_own}
+    if not own or not all(are_own):
         raise UnsupportedModelError(f"{folder / _INDEX} does not list files of its own folder")
     paths = [folder / name for name in sorted(own)]
-    missing = [path.name for path in paths if not path.is_file()]
+    missing = [path.name[:_SHOWN] for path in paths if not is_there(path)]
     if missing:
         raise UnsupportedModelError(
             f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
             "files): fetch the model again"
         )
     return paths
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file is there; one whose name is too long to exist is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -162,8 +173,8 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
             read_json(folder / name)
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
-            folder, local_files_only=True
+            folder, local_files_only=True, model_max_length=_ANY_LENGTH
         )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # the class that tokenizers raises, and what wrong types lead to
         raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
     return tokenizer
