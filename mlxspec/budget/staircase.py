@@ -6,6 +6,7 @@ that the wider one's cost can be had by padding. So a width that was never timed
 the line between its neighbours, and is padded to a timed one unless it seems clearly cheaper.
 """
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ _MAX_DEVIATIONS = 3 * 1.4826  # median absolute deviations: three standard devia
 _LEAST_DEVIATION = 0.02
 _UNTIMED = 1.05  # what an untimed width may cost more than it seems
 _SMALLEST_CONTEXT = 1024
+_MAX_WIDTH = 4096  # more rows than were ever timed; a forward is padded to a width that is cheap
 
 
 class Staircase:
@@ -146,9 +148,11 @@ class CostBook:
         for bucket, times in kept.items():
             try:
                 ms = {int(width): float(time) for width, time in times.items()}
-                self.stairs[int(bucket)] = Staircase(ms)
-            except (AttributeError, TypeError, ValueError):
+                stairs = Staircase(ms)
+            except (AttributeError, TypeError, ValueError, OverflowError):
                 continue
+            if max(ms) <= _MAX_WIDTH and max(ms.values()) < math.inf and bucket.isdecimal():
+                self.stairs[int(bucket)] = stairs
 
 
 def _is_usual(ms: float, recent: deque[float]) -> bool:
