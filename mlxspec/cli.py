@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args.debug:
             raise
-        print(f"mlxspec: {error or type(error).__name__}", file=sys.stderr)
+        from mlxspec.commands.saying import say  # only those who err wait for it
+
+        say(str(error) or type(error).__name__)
         return 2 if isinstance(error, ValueError) else 1
 
 
