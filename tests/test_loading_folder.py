@@ -210,3 +210,13 @@ def test_a_longest_text_that_is_no_number_does_not_matter(tmp_path):
     folder = save_folder(tmp_path / "m")
     save_json(folder / "tokenizer_config.json", {"eos_token": "<|end|>", "model_max_length": "a"})
     assert load_model(folder).tokenizer.encode("ab")
+
+
+@pytest.mark.parametrize("old", ['"a":0', '"id":23'])
+def test_a_token_of_an_absurd_number_is_refused_before_anyone_counts_up_to_it(tmp_path, old):
+    folder = save_folder(tmp_path / "m")
+    path = folder / "tokenizer.json"
+    text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
+    assert old in text
+    path.write_text(text.replace(old, f"{old.partition(':')[0]}:{2**32 - 1}", 1))
+    assert "a token of the number 4294967295" in refusal_of(folder)

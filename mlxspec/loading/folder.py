@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Checkpoint, Quantization
+from mlxspec.loading.tokenizer import MAX_TOKENS
 from mlxspec.models.config import FAMILIES
 
 CONFIG = "config.json"
@@ -168,9 +169,9 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
             f"{folder} has no {TOKENIZER}, the format of fast tokenizers: fetch the model again, "
             "or convert its tokenizer with transformers"
         )
-    for name in (TOKENIZER, "tokenizer_config.json"):
-        if (folder / name).is_file():
-            read_json(folder / name)
+    _check_token_numbers(folder / TOKENIZER, read_json(folder / TOKENIZER))
+    if (folder / "tokenizer_config.json").is_file():
+        read_json(folder / "tokenizer_config.json")
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
             folder, local_files_only=True, model_max_length=_ANY_LENGTH
@@ -178,3 +179,18 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     except Exception as error:  # the class that tokenizers raises, and what wrong types lead to
         raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
     return tokenizer
+
+
+def _check_token_numbers(path: Path, content: dict[str, Any]) -> None:
+    """Refuse absurd numbers, up to which tokenizers would count; other nonsense it tells itself."""
+    model, added = content.get("model"), content.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    if isinstance(added, list):
+        numbers += [token.get("id") for token in added if isinstance(token, dict)]
+    last = max((number for number in numbers if isinstance(number, int)), default=0)
+    if last >= MAX_TOKENS:
+        raise UnsupportedModelError(
+            f"{path} has a token of the number {last}; at most {MAX_TOKENS} tokens can be used: "
+            "fetch the model again"
+        )

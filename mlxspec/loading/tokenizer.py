@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading.template_guard import stopped_in_time
 
-_MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
+MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
 _FAULTS = (
     *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
     *(TypeError, ValueError),
@@ -169,9 +169,9 @@ def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
     """
     vocabulary: dict[str, int] = wrapped.get_vocab()
     last = max(vocabulary.values(), default=-1)
-    if last >= _MAX_TOKENS:
+    if last >= MAX_TOKENS:
         raise UnsupportedModelError(
-            f"the tokenizer has a token of the number {last}; at most {_MAX_TOKENS} tokens can be "
+            f"the tokenizer has a token of the number {last}; at most {MAX_TOKENS} tokens can be "
             "used: fetch the model again"
         )
     tokens = [""] * (last + 1)
