@@ -24,7 +24,7 @@ SILENCE_S = 600  # in which a worker says nothing: it hangs without using the pr
 TARGETS = {
     "gguf": "tests.fuzz_models:GgufTarget",
     "checkpoint": "tests.fuzz_models:FolderTarget",
-    "tokenizer": "tests.fuzz_models:TokenizerTarget",
+    "tokenizer": "tests.fuzz_tokenizers:TokenizerTarget",
     "head": "tests.fuzz_heads:HeadTarget",
     "own-head": "tests.fuzz_heads:OwnHeadTarget",
     "draft-model": "tests.fuzz_heads:DraftModelTarget",

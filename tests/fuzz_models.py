@@ -1,4 +1,4 @@
-"""Hostile models for `fuzz.py`: GGUF files, folders of safetensors, and tokenizers."""
+"""Hostile models for `fuzz.py`: GGUF files and folders of safetensors."""
 
 import json
 import shutil
@@ -29,13 +29,10 @@ from model_folders import random_weights, save_folder
 
 from mlxspec.decoder import Decoder
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
-from mlxspec.loading import LoadedModel, load_model, template_guard
+from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.local import describe_model
-from mlxspec.loading.profile import tokenizer_of
-from mlxspec.models import ModelConfig
 from tests.fuzz_damage import COUNTS, damaged, damaged_json, damaged_safetensors, hostile_value
-
-TEMPLATE = "{% for message in messages %}{{ message['content'] }}<|end|>{% endfor %}"
+from tests.fuzz_tokenizers import TEMPLATES
 
 
 def use(loaded: LoadedModel) -> None:
@@ -77,7 +74,7 @@ class GgufTarget:
         metadata, tensors = self._models[draw.choice(list(self._models))]
         metadata, tensors = dict(metadata), dict(tensors)
         if draw.random() < 0.3:
-            metadata["tokenizer.chat_template"] = TEMPLATE
+            metadata["tokenizer.chat_template"] = TEMPLATES[0]
         what = []
         for _ in range(draw.choice([0, 1, 1, 2])):
             change = draw.choice([_change_value, _change_tensor])
@@ -273,80 +270,3 @@ def _scaling(draw: Random) -> dict:
     for name in draw.sample([*numbers, *more], draw.randrange(6)):
         scaling[name] = draw.choice([1, 4.0, 64, hostile_value(draw)])
     return scaling
-
-
-template_guard.TIME_S = 0.5  # of the many that run on
-
-
-class TokenizerTarget:
-    """Folders whose tokenizer files are damaged; templates that mean harm among them."""
-
-    refusals = (MlxspecError,)
-
-    def __init__(self, folder: Path) -> None:
-        self._sound = save_folder(folder / "sound")
-        self._config = ModelConfig.from_dict(tiny_config())
-
-    def make(self, draw: Random, folder: Path) -> str:
-        place = folder / "model"
-        shutil.copytree(self._sound, place, ignore=shutil.ignore_patterns("*.safetensors"))
-        path = place / draw.choice(["tokenizer.json", "tokenizer.json", "tokenizer_config.json"])
-        if draw.random() < 0.25:
-            content = {"eos_token": "<|end|>", _setting(draw): hostile_value(draw)}
-            path, what = place / "tokenizer_config.json", str(content)[:60]
-            path.write_text(json.dumps(content))
-        elif draw.random() < 0.3:
-            what = draw.choice(TEMPLATES)
-            (place / "chat_template.jinja").write_text(what)
-        else:
-            what, data = damaged_json(path.read_bytes(), draw)
-            path.write_bytes(data)
-        return f"{path.name}: {what}"
-
-    def read(self, folder: Path) -> None:
-        tokenizer = tokenizer_of(folder / "model", self._config)
-        tokens = tokenizer.encode("abq a\n")
-        tokenizer.decode([*tokens, *range(tokenizer.vocab_size + 2)], keep_special=True)
-        tokenizer.decode(tokens)
-        assert tokenizer.same_as(tokenizer)
-        assert tokenizer.fingerprint
-        if tokenizer.has_chat_template:
-            tokenizer.apply_chat_template([{"role": "user", "content": "ab"}])
-
-
-TEMPLATES = (
-    TEMPLATE,
-    "",
-    "{{ messages.nothing.at.all }}",
-    "{{ ''.__class__.__mro__ }}",
-    "{{ messages.append(1) }}",
-    "{% include '/etc/passwd' %}",
-    "{% import 'os' as os %}",
-    "{{ raise_exception('no') }}",
-    "{{ 1 // 0 }}",
-    "{{ [] | first | length }}",
-    "{% if %}",
-    "{{ 'x' * (10 ** 12) }}",
-    "{{ 2 ** (2 ** 70) }}",
-    "{{ range(10 ** 15) | list }}",
-    "{{ '%*d' | format(10 ** 12, 1) }}",
-    "{{ ('{:' ~ 10 ** 12 ~ '}').format(1) }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
-    "\ufeff{{ messages }}",
-    "{{ messages | tojson(indent=10 ** 11) }}",
-    "{{ 'a' | center(10 ** 12) }}",
-    "{{ messages | map(attribute='__class__') | list }}",
-)
-_SETTINGS = (
-    "chat_template",
-    "eos_token",
-    "bos_token",
-    "additional_special_tokens",
-    "model_max_length",
-)
-_MORE = ("tokenizer_class", "added_tokens_decoder", "auto_map", "extra_special_tokens", "pad_token")
-
-
-def _setting(draw: Random) -> str:
-    return draw.choice([*_SETTINGS, *_MORE, "clean_up_tokenization_spaces", "padding_side"])
