@@ -60,6 +60,7 @@ def test_a_damaged_file_is_passed_over(folder):
     [
         {"0": {"1": 10**400}},
         {"0": {"1": float("inf")}},
+        {"0": {"1": 5.0, "4": 1e308}},  # sums of such are infinite
         {"0": {"1": 50.0, "1000000": 0.001}},  # rows would be padded to a million
         {"-4": {"1": 50.0}},
     ],

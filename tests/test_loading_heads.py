@@ -7,12 +7,15 @@ import pytest
 from huggingface_hub import snapshot_download
 from mlx.utils import tree_flatten
 
+from mlxspec.choosing.trained import head_drafters
+from mlxspec.decoder import Decoder
 from mlxspec.drafters.eagle import EagleNetwork
 from mlxspec.drafters.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa import MedusaHeads
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import head_source, load_head, sources
 from mlxspec.loading.head_file import save_head
+from mlxspec.models import build_model
 from tests.head_folders import (
     LAYER,
     TOKENS,
@@ -184,6 +187,14 @@ def test_weights_that_are_whole_numbers_are_refused(tmp_path):
     tensors["norm.weight"] = mx.ones(D, mx.int32)
     save_head(tmp_path / "x", "exit", config, tensors, {})
     assert "'norm.weight' is mlx.core.int32; it must be floating" in refusal_of(tmp_path / "x")
+
+
+def test_no_other_way_to_read_a_head_may_be_stated_as_null(tmp_path):
+    config, tensors = own_heads()["eagle3"]
+    save_head(tmp_path / "x", "eagle3", config | {"capture_alternatives": None}, tensors, {})
+    target = tiny_target()
+    head = load_head(tmp_path / "x", target)
+    assert len(head_drafters(head, Decoder(build_model(target)))) == 1
 
 
 def test_an_unknown_kind_is_refused_in_both_directions(tmp_path):

@@ -6,7 +6,6 @@ that the wider one's cost can be had by padding. So a width that was never timed
 the line between its neighbours, and is padded to a timed one unless it seems clearly cheaper.
 """
 
-import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ _MAX_DEVIATIONS = 3 * 1.4826  # median absolute deviations: three standard devia
 _LEAST_DEVIATION = 0.02
 _UNTIMED = 1.05  # what an untimed width may cost more than it seems
 _SMALLEST_CONTEXT = 1024
+_MAX_MS = 1e9  # of a forward: eleven days
 _MAX_WIDTH = 4096  # more rows than were ever timed; a forward is padded to a width that is cheap
 
 
@@ -151,7 +151,7 @@ class CostBook:
                 stairs = Staircase(ms)
             except (AttributeError, TypeError, ValueError, OverflowError):
                 continue
-            if max(ms) <= _MAX_WIDTH and max(ms.values()) < math.inf and bucket.isdecimal():
+            if max(ms) <= _MAX_WIDTH and max(ms.values()) < _MAX_MS and bucket.isdecimal():
                 self.stairs[int(bucket)] = stairs
 
 
