@@ -195,6 +195,7 @@ def test_a_config_of_more_weights_than_there_are_bits_is_refused(tmp_path, chang
     [
         ("tokenizer.json", '"a":0', '"a":[0]'),  # tokenizers says so by a bare Exception
         ("tokenizer.json", '"single_word":false', '"single_word":[]'),
+        ("tokenizer.json", '"continuing_subword_prefix":null', '"continuing_subword_prefix":"[]"'),
         ("tokenizer_config.json", "{", '{"added_tokens_decoder": [1], '),
     ],
 )

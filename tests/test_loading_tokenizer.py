@@ -106,6 +106,11 @@ def test_ids_without_a_token_add_nothing(token):
     assert Tokenizer(byte_level()).token_bytes(token) == b""
 
 
+def test_half_of_a_surrogate_pair_is_read_as_a_question_mark():
+    tokenizer = Tokenizer(byte_level())
+    assert tokenizer.encode("a\ud83db") == tokenizer.encode("a?b")
+
+
 def test_refuses_a_tokenizer_that_does_not_spell_bytes():
     backend = Backend(WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece()

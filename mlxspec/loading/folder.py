@@ -18,6 +18,7 @@ from mlxspec.models.config import FAMILIES
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
+_PANIC = "PanicException"  # of Rust: no Exception, and of a class that cannot be imported
 _SHOWN = 200  # characters of a name in a message
 _ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be no number at all
 TOKENIZER = "tokenizer.json"
@@ -176,7 +177,9 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
             folder, local_files_only=True, model_max_length=_ANY_LENGTH
         )
-    except Exception as error:  # the class that tokenizers raises, and what wrong types lead to
+    except BaseException as error:  # what tokenizers raises, and what wrong types lead to
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
     return tokenizer
 

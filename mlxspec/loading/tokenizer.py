@@ -66,7 +66,11 @@ class Tokenizer:
         return self.wrapped.chat_template is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the tokens of a text, after the start token where the model wants one."""
+        """Return the tokens of a text, after the start token where the model wants one.
+
+        Half of a surrogate pair, which no tokenizer reads, counts as a question mark.
+        """
+        text = text.encode(errors="replace").decode()
         return list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
