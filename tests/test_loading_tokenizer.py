@@ -106,11 +106,6 @@ def test_ids_without_a_token_add_nothing(token):
     assert Tokenizer(byte_level()).token_bytes(token) == b""
 
 
-def test_half_of_a_surrogate_pair_is_read_as_a_question_mark():
-    tokenizer = Tokenizer(byte_level())
-    assert tokenizer.encode("a\ud83db") == tokenizer.encode("a?b")
-
-
 def test_refuses_a_tokenizer_that_does_not_spell_bytes():
     backend = Backend(WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece()
@@ -249,6 +244,12 @@ def test_a_template_that_runs_on_is_stopped(monkeypatch):
     tracer = sys.gettrace()
     assert Tokenizer(byte_level(chat_template=TEMPLATE)).render_chat(MESSAGES)
     assert sys.gettrace() is tracer  # a debugger goes on
+
+
+def test_a_template_that_writes_half_a_character_is_refused():
+    tokenizer = Tokenizer(byte_level(chat_template="a\ud83d"))
+    with pytest.raises(UnsupportedOperationError, match="writes half a character"):
+        tokenizer.apply_chat_template(MESSAGES)
 
 
 @pytest.mark.parametrize(

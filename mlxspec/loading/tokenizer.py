@@ -66,11 +66,7 @@ class Tokenizer:
         return self.wrapped.chat_template is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the tokens of a text, after the start token where the model wants one.
-
-        Half of a surrogate pair, which no tokenizer reads, counts as a question mark.
-        """
-        text = text.encode(errors="replace").decode()
+        """Return the tokens of a text, after the start token where the model wants one."""
         return list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
@@ -140,6 +136,11 @@ class Tokenizer:
             raise UnsupportedOperationError(
                 f"the model's chat template refuses messages of the roles {roles}: {error}"
             ) from error
+        if not _is_utf8(text) and all(map(_is_utf8, messages)):
+            raise UnsupportedOperationError(
+                "the model's chat template writes half a character, which no tokenizer reads: "
+                "choose another model"
+            )
         return str(text)
 
     def same_as(self, other: "Tokenizer") -> bool:
@@ -163,6 +164,16 @@ class Tokenizer:
     @cached_property
     def _added(self) -> set[int]:
         return set(self.wrapped.added_tokens_decoder)
+
+
+def _is_utf8(value: object) -> bool:
+    """Return whether a text, or all that a message holds, can be written as UTF-8."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
