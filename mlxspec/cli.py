@@ -52,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args.debug:
             raise
-        print(f"mlxspec: {_told(error)}", file=sys.stderr)
+        from mlxspec.commands.saying import say  # only those who err wait for it
+
+        say(_told(error))
         return 2 if isinstance(error, ValueError) else 1
 
 

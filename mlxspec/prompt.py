@@ -1,6 +1,7 @@
 """What a prompt must be, checked before anything is read."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from mlxspec.errors import ContextLengthError
 
@@ -39,3 +40,18 @@ def check_prompt(
             f"{prompt} does not fit: token {bad[0]} is not in the vocabulary of 0 to "
             f"{vocab_size - 1}"
         )
+
+
+def are_texts(value: Any) -> bool:
+    """Return whether a value of JSON is a list of texts that a tokenizer can read, none empty."""
+    return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        value.encode()  # half of a surrogate pair is no character
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -67,11 +67,19 @@ def test_more_in_a_line_than_is_needed_is_passed_over(write):
         question(turns=()),
         question(turns=[" "]),
         question(turns=[3]),
+        question(turns=["half of a pair: \ud83d"]),
+        {**question(), "turns": "a text and no list"},
+        "[" * 100_000,
     ],
 )
 def test_a_line_that_is_no_question_is_named(write, line):
     with pytest.raises(ValueError, match=r"question\.jsonl, line 2"):
         read_questions(write(question(), line))
+
+
+def test_a_line_separator_inside_of_a_text_parts_no_lines(write):
+    line = json.dumps(question(turns=["one\u2028two\x85"]), ensure_ascii=False)
+    assert read_questions(write(line))[0].turns == ("one\u2028two\x85",)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

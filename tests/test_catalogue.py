@@ -24,7 +24,8 @@ from mlxspec.cli import main
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import default_model_path
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.profile import num_weights, read_profile
+from mlxspec.loading.profile import read_profile
+from mlxspec.loading.sizes import num_weights
 from mlxspec.models import ModelConfig, build_model
 
 TEMPLATE = {"chat_template": "{{ messages }}", "eos_token": "<|end|>"}

@@ -1,5 +1,6 @@
 """What forwards cost is kept from session to session, for each kind of target on its own."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -52,3 +53,20 @@ def test_a_damaged_file_is_passed_over(folder):
     assert budget().costs.at(0) is None
     measured.forget()
     assert budget().costs.at(0) is None
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {"0": {"1": 10**400}},
+        {"0": {"1": float("inf")}},
+        {"0": {"1": 5.0, "4": 1e308}},  # sums of such are infinite
+        {"0": {"1": 50.0, "1000000": 0.001}},  # rows would be padded to a million
+        {"-4": {"1": 50.0}},
+    ],
+)
+def test_figures_that_no_machine_has_are_passed_over(folder, costs):
+    end_with(budget(), {1: 50.0})
+    path = folder / "measured.json"
+    path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), costs)))
+    assert budget().costs.stairs == {}

@@ -1,6 +1,7 @@
 """The file of a table: nothing lost that should be there, nothing read that is damaged."""
 
 import json
+import zlib
 
 import numpy as np
 import pytest
@@ -160,3 +161,63 @@ def test_an_old_file_survives_a_failed_save(table_file, monkeypatch):
         save_table(table_file, TABLE, VOCAB)
     assert table_file.read_bytes() == before
     assert list(table_file.parent.iterdir()) == [table_file]
+
+
+# ---- rows that do not fit each other, under a sum that is right ---------------------------------
+
+
+def rewritten(path, arrays):
+    """Write other arrays into a table, with the sum that its description asks for."""
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata()
+        whole = {name: file.get_tensor(name) for name in file.keys()} | arrays  # noqa: SIM118
+    whole = {name: array for name, array in whole.items() if array is not None}
+    config = json.loads(metadata["config"])
+    del config["crc32"]
+    value = zlib.crc32((json.dumps(config, sort_keys=True) + metadata["card"]).encode())
+    for name, array in sorted(whole.items()):
+        value = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), value)
+        value = zlib.crc32(array.tobytes(), value)
+    save_file(whole, path, metadata | {"config": json.dumps(config | {"crc32": value})})
+
+
+def test_the_sum_of_a_rewritten_table_is_right(table_file):
+    rewritten(table_file, {"1.counts": np.array([4, 5], np.uint8)})
+    assert load_table(table_file, VOCAB)[0].get(extend(0, 9)).occurrences == 5
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"1.tokens": None},
+        {"1.tokens": np.array([1, 2, VOCAB], np.uint16)},
+        {"1.tokens": np.array([1, 2], np.uint16)},
+        {"1.tokens": np.array([1, 2, 3], np.int64)},
+        {"1.sizes": np.array([1, 1], np.uint8)},
+        {"1.sizes": np.array([[1, 2]], np.uint8)},
+        {"1.sizes": np.array([-1, 4], np.int64)},
+        {"1.contexts": np.array([[9], [8]], np.uint16)},
+        {"1.contexts": np.array([[8], [VOCAB]], np.uint16)},
+        {"1.contexts": np.array([8, 9], np.uint16)},
+        {"1.counts": np.array(1, np.uint8)},
+        {"1.roots": np.array([0.5, 0.5, 0.5])},
+        {"2.contexts": np.array([[8, 9], [9, 9]], np.uint16)},
+    ],
+    ids=str,
+)
+def test_refuses_rows_that_do_not_fit_each_other(table_file, arrays):
+    rewritten(table_file, arrays)
+    with pytest.raises(MlxspecError, match=r"rows\.safetensors is damaged: its rows of order [12]"):
+        TableDrafter.load(table_file, VOCAB)
+
+
+def test_refuses_types_of_numbers_that_numpy_does_not_have(table_file):
+    content = table_file.read_bytes()
+    for other in (b"F8_E4M3", b"BF16"):
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = content[8:end].replace(b'"U8"', b'"' + other + b'"').ljust(end)
+        if other == b"BF16":
+            header = header.replace(b'"shape": [2]', b'"shape": [1]')
+        table_file.write_bytes(len(header).to_bytes(8, "little") + header + content[end:])
+        with pytest.raises(MlxspecError, match=r"rows\.safetensors"):
+            TableDrafter.load(table_file, VOCAB)

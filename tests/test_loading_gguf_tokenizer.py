@@ -118,6 +118,7 @@ def test_the_template_of_the_file_is_used():
         ({"tokens": [1, 2]}, "tokens of another kind than a list of str"),
         ({"token_type": [1, 2]}, "24 tokens and 2 entries in tokenizer.ggml.token_type"),
         ({"merges": [1]}, "merges of another kind"),
+        ({"tokens": 7}, "tokens of another kind than a list of str"),
         ({"model": "llama"}, "24 tokens and 0 entries in tokenizer.ggml.scores"),
     ],
 )

@@ -7,12 +7,15 @@ import pytest
 from huggingface_hub import snapshot_download
 from mlx.utils import tree_flatten
 
+from mlxspec.choosing.trained import head_drafters
+from mlxspec.decoder import Decoder
 from mlxspec.drafters.eagle import EagleNetwork
 from mlxspec.drafters.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa import MedusaHeads
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import head_source, load_head, sources
 from mlxspec.loading.head_file import save_head
+from mlxspec.models import build_model
 from tests.head_folders import (
     LAYER,
     TOKENS,
@@ -137,6 +140,21 @@ def test_quantised_tensors_are_checked_and_kept(tmp_path, own_bits):
         ("medusa", {"num_heads": 3}, "lacks heads.2.blocks.0.weight"),
         ("medusa", {"num_layers": 10**12}, "num_layers"),
         ("eagle", {"num_layers": 10**12}, "num_layers"),
+        ("medusa", {"num_heads": 4, "num_layers": 4}, "'num_layers' is 4; it must be fewer"),
+        ("medusa", {"hidden_size": 10**12}, "hidden_size"),
+        ("medusa", {"hidden_size": D + 1}, f"'hidden_size' is {D + 1}; it must be {D}"),
+        ("medusa", {"hidden_size": None}, "hidden_size"),
+        ("medusa", {"accuracies": 0.5}, "'accuracies' is 0.5; it must be a list of shares"),
+        ("medusa", {"accuracies": [["a"]]}, "accuracies"),
+        ("medusa", {"accuracies": [[0.5], [2]]}, "accuracies"),
+        ("medusa", {"capture_alternatives": [[1]]}, "capture_alternatives"),
+        ("eagle3", {"target_hidden_size": [D]}, "target_hidden_size"),
+        ("eagle3", {"target_hidden_size": 0}, "target_hidden_size"),
+        ("eagle3", {"capture": [[1], 4, 8]}, "capture"),
+        ("eagle3", {"capture_alternatives": [-1]}, "capture_alternatives"),
+        ("eagle3", {"capture_alternatives": [[1, 2]]}, "capture_alternatives"),
+        ("eagle3", {"capture_alternatives": [[1, 2, 9]]}, "capture_alternatives"),
+        ("exit", {"rms_norm_eps": "a"}, "rms_norm_eps"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(tmp_path, kind, changes, expected):
@@ -169,6 +187,14 @@ def test_weights_that_are_whole_numbers_are_refused(tmp_path):
     tensors["norm.weight"] = mx.ones(D, mx.int32)
     save_head(tmp_path / "x", "exit", config, tensors, {})
     assert "'norm.weight' is mlx.core.int32; it must be floating" in refusal_of(tmp_path / "x")
+
+
+def test_no_other_way_to_read_a_head_may_be_stated_as_null(tmp_path):
+    config, tensors = own_heads()["eagle3"]
+    save_head(tmp_path / "x", "eagle3", config | {"capture_alternatives": None}, tensors, {})
+    target = tiny_target()
+    head = load_head(tmp_path / "x", target)
+    assert len(head_drafters(head, Decoder(build_model(target)))) == 1
 
 
 def test_an_unknown_kind_is_refused_in_both_directions(tmp_path):

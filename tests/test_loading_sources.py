@@ -26,7 +26,21 @@ def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
     assert find_source(str(file)).name == "some.Q4_0"
 
 
-@pytest.mark.parametrize("name", ["no/such/place", "./here", "a b", "", "org/model.gguf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("no/such/place", "./here", "a b", "", "org/model.gguf"),
+        *(
+            "../up",
+            "org/..",
+            "org/../../up",
+            "..\\..\\up",
+            "org/..\\up",
+            "C:\\up",
+            "/no/such/place",
+        ),
+    ],
+)
 def test_anything_else_is_refused_with_what_is_allowed(name):
     with pytest.raises(ModelNotFoundError, match="give a folder, a GGUF file, a hub id"):
         find_source(name)

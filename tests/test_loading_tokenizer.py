@@ -1,6 +1,8 @@
 """Tokens to bytes against the tokenizers library, prompts against their templates."""
 
 import random
+import re
+import sys
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -197,3 +199,76 @@ def test_ids_of_added_tokens_count():
     one.add_tokens(["<a>", "<b>"])
     two.add_tokens(["<b>", "<a>"])
     assert not Tokenizer(one).same_as(Tokenizer(two))
+
+
+# ---- harm --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__class__ }}",
+        "{{ messages | attr('__class__') }}",
+        "{{ messages | map(attribute='__class__') | list }}",
+        "{{ messages[0]['__class__'] }}",
+        "{{ raise_exception.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "{{ '{0.__class__}'.format(messages) }}",
+        "{% include 'tokenizer.json' %}",
+        "{% import 'os' as os %}",
+        "{% extends '/etc/passwd' %}",
+        "{{ open('/etc/passwd').read() }}",
+        "{{ messages.append('more') }}",
+        "{{ messages[0].update(content='other') }}",
+    ],
+)
+def test_a_template_reaches_neither_python_nor_files_nor_what_it_is_given(template):
+    tokenizer, messages = Tokenizer(byte_level(chat_template=template)), [dict(MESSAGES[0])]
+    try:
+        text = tokenizer.render_chat(messages)
+    except UnsupportedOperationError as error:
+        text = str(error)
+    assert not re.search("<class|root:|uid=|<module|<function", text)
+    assert messages == MESSAGES
+
+
+LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_runs_on_is_stopped(monkeypatch):
+    monkeypatch.setattr("mlxspec.loading.template_guard.TIME_S", 0.05)
+    tokenizer = Tokenizer(byte_level(chat_template=LOOPS))
+    with pytest.raises(UnsupportedOperationError, match=r"ran for more than 0\.05 seconds"):
+        tokenizer.render_chat(MESSAGES)
+    tracer = sys.gettrace()
+    assert Tokenizer(byte_level(chat_template=TEMPLATE)).render_chat(MESSAGES)
+    assert sys.gettrace() is tracer  # a debugger goes on
+
+
+def test_a_template_that_writes_half_a_character_is_refused():
+    tokenizer = Tokenizer(byte_level(chat_template="a\ud83d"))
+    with pytest.raises(UnsupportedOperationError, match="writes half a character"):
+        tokenizer.apply_chat_template(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ range(10 ** 9) | list }}",
+        "{{ 'x' * 10 ** 18 }}",
+        "{{ 'a' | center(10 ** 18) }}",
+        "{{ messages | dictsort }}",
+    ],
+)
+def test_what_python_refuses_a_template_is_said(template):
+    tokenizer = Tokenizer(byte_level(chat_template=template))
+    with pytest.raises(UnsupportedOperationError, match="refuses"):
+        tokenizer.render_chat(MESSAGES)
+
+
+def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):
+    monkeypatch.setattr("mlxspec.loading.tokenizer.MAX_TOKENS", 100)
+    with pytest.raises(UnsupportedModelError, match=r"a token of the number \d+; at most 100"):
+        Tokenizer(byte_level())

@@ -197,6 +197,11 @@ REFUSED = [
     ({"hidden_size": None}, "no 'hidden_size'"),
     ({"vocab_size": None}, "no 'vocab_size'"),
     ({"vocab_size": -64}, "'vocab_size' is -64; it must be a whole number of at least 1"),
+    ({"vocab_size": 2**31}, "'vocab_size' is 2147483648; it must be a whole number of at most"),
+    ({"num_hidden_layers": 10**10}, "'num_hidden_layers' is 10000000000; .* at most 16384"),
+    ({"num_attention_heads": 2**20, "head_dim": 2**20}, r"times head_dim \(1048576\) must be"),
+    ({"rms_norm_eps": 10**400}, "'rms_norm_eps' is 1000000.*; it must be a finite number"),
+    ({"hidden_act": "x" * 10**6}, "'hidden_act' is 'x{50,250}; it must be 'silu'"),
     ({"intermediate_size": 48.0}, "'intermediate_size' is 48.0"),
     ({"num_hidden_layers": 0}, "'num_hidden_layers' is 0"),
     ({"num_hidden_layers": True}, "'num_hidden_layers' is True"),
@@ -252,6 +257,7 @@ REFUSED_WINDOWS = [
     (MISTRAL, {"layer_types": ["chunked_attention"] * 3}, "'layer_types' is .*'full_attention'"),
     (QWEN2, {"layer_types": ["sliding_attention"] * 3}, "where layer_types asks for"),
     (QWEN2, {"layer_types": [None] * 3}, "'layer_types' is"),
+    (QWEN2, {"layer_types": [["full_attention"]] * 3}, "'layer_types' is"),
     (QWEN2, {"use_sliding_window": True, "max_window_layers": -1}, "'max_window_layers' is -1"),
 ]
 

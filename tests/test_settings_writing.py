@@ -8,6 +8,7 @@ import pytest
 from settings_files import EVERYTHING, FULL, write
 
 from mlxspec_app.setting_rules import rules
+from mlxspec_app.setting_values import value_of
 from mlxspec_app.settings import Sampling, Settings, SettingsError, change_settings, read_settings
 
 
@@ -130,3 +131,13 @@ def test_a_linked_file_stays_a_link_and_permissions_stay(path, tmp_path):
 def test_a_closed_choice_can_be_listed():
     assert rules(("mint", "day"))["theme"].choices == ("mint", "day")
     assert rules()["context_full"].choices == ("ask", "drop", "rotate", "new")
+
+
+@pytest.mark.parametrize("name", ["sampling.top_k", "keys.chat.stop"])
+def test_a_setting_that_is_spelled_in_two_ways_is_changed_for_good(path, name):
+    value = {"sampling.top_k": 3, "keys.chat.stop": "f9"}[name]
+    write(path, f'"{name}" = "spelled with its table"\n{FULL}')
+    change_settings(path, {name: value})
+    assert value_of(read_settings(path).settings, name) == value
+    change_settings(path, {name: None})
+    assert value_of(read_settings(path).settings, name) == value_of(Settings(), name)

@@ -11,6 +11,7 @@ from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_reading, open_for_writing
 from mlxspec_app.store.reader import open_reader
 from mlxspec_app.store.schema import migrate, scripts
+from mlxspec_app.store.text import chat_json, chat_markdown
 from mlxspec_app.store.words import spaced
 
 PAGE = 4096
@@ -249,3 +250,50 @@ def test_two_threads_that_open_a_new_store_at_once_both_can(path):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "DROP TABLE generation",
+        "ALTER TABLE chat RENAME COLUMN title TO name",
+        "CREATE TRIGGER more AFTER INSERT ON chat BEGIN DELETE FROM message; END",
+        # a view that never ends
+        "ALTER TABLE message RENAME TO m; CREATE VIEW message AS WITH RECURSIVE t (id) AS (SELECT 1"
+        " UNION ALL SELECT id + 1 FROM t) SELECT id, 1 AS chat, NULL AS parent, 1 AS depth, 'user' "
+        "AS role, 'finished' AS state, 'a' AS text, 1.0 AS created FROM t",
+        # a table without its checks, and a message that answers itself
+        "CREATE TABLE loose AS SELECT * FROM message; DROP TABLE message; "
+        "ALTER TABLE loose RENAME TO message; UPDATE message SET parent = id",
+    ],
+)
+def test_a_store_of_other_tables_is_set_aside_and_a_new_one_begun(path, script):
+    filled(path)
+    connection = raw(path)
+    connection.executescript(f"PRAGMA foreign_keys = OFF; {script}")
+    connection.close()
+    notices = []
+    opened = open_for_writing(path, notices.append)
+    assert len(notices) == 1
+    assert "was damaged: it was kept as" in notices[0]
+    assert opened.execute("SELECT count(*) FROM chat").fetchone() == (0,)
+    opened.close()
+
+
+def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
+    filled(path)
+    connection = raw(path)
+    connection.execute("UPDATE chat SET created = -9e18, updated = 1e300, settings = '5'")
+    connection.execute("UPDATE message SET created = 1e300")
+    connection.execute(
+        "INSERT INTO generation VALUES (2, 'm', 'd', '[1]', 'no digits', ?, NULL, '', '')",
+        ('{"a": ' + "9" * 5000 + "}",),
+    )
+    connection.close()
+    with open_reader(path) as reader:
+        chat, (_, reply, *_) = reader.chat(1), reader.messages(1)
+        assert (chat.created, chat.updated, chat.settings) == (0.0, 0.0, {})
+        assert (reply.created, reply.generation.seed) == (0.0, None)
+        assert (reply.generation.settings, reply.generation.stats) == ({}, {})
+        assert reader.recent()[0].updated == reader.search("message")[0].created == 0.0
+        assert "1970" in chat_markdown(chat, reader.path(1)) + chat_json(chat, [reply])

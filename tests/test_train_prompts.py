@@ -69,7 +69,15 @@ def test_a_jsonl_file_has_prompts_or_turns(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ['"text"', "{}", '{"prompt": 3}', '{"prompt": " "}', '{"turns": []}', '{"turns": "ab"}'],
+    [
+        '"text"',
+        "{}",
+        '{"prompt": 3}',
+        '{"prompt": " "}',
+        '{"turns": []}',
+        '{"turns": "ab"}',
+        r'{"prompt": "\ud83d"}',
+    ],
 )
 def test_a_wrong_line_is_named(tmp_path, line):
     path = write(tmp_path, "p.jsonl", f'{{"prompt": "a"}}\n{line}\n')
@@ -78,8 +86,9 @@ def test_a_wrong_line_is_named(tmp_path, line):
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path):
-    with pytest.raises(MlxspecError, match=r"line 1 of .*p\.jsonl is not JSON"):
-        read_prompts(write(tmp_path, "p.jsonl", "hello\n"))
+    for line in ("hello\n", "[" * 100_000 + "\n"):
+        with pytest.raises(MlxspecError, match=r"line 1 of .*p\.jsonl is not JSON"):
+            read_prompts(write(tmp_path, "p.jsonl", line))
 
 
 def test_an_empty_file_is_refused(tmp_path):

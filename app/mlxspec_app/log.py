@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlxspec.events import Event, GenerationFailed
+from mlxspec_app.private import make_private_file, make_private_folder
 from mlxspec_app.session import LoadFailed, SessionEvent, SessionFailed
 
 NAME = "app.log"
@@ -54,7 +55,8 @@ class AppLog:
     def _open(self) -> logging.Logger:
         from logging.handlers import RotatingFileHandler  # only those who log wait for it
 
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._path.parent)
+        make_private_file(self._path)
         handler = RotatingFileHandler(
             self._path, maxBytes=_MOST_BYTES, backupCount=1, encoding="utf-8", errors="replace"
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from mlxspec.errors import MlxspecError
 from mlxspec_app.inks import INKS
+from mlxspec_app.private import make_private_folder
 from mlxspec_app.setting_rules import KEY_LIST, ContextPolicy, Value, rules
 
 _HEADER = "# Settings of mlxspec. What is left out has its default.\n"
@@ -188,13 +189,16 @@ def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value |
 
 
 def _put(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:
-    """Set or remove an entry, where it stands if it does."""
-    if value is None and name not in _flat(document):
-        return
-    table, key = _place(document, name)
-    if value is None:
-        del table[key]
-    else:
+    """Set or remove an entry, where it stands if it does; spelled in two ways, it stands twice."""
+    while name in _flat(document):
+        table, key = _place(document, name)
+        if value is not None:
+            table[key] = value
+            if _flat(document)[name] == value:
+                return
+        del table[key]  # or what stands further down would count
+    if value is not None:
+        table, key = _place(document, name)
         table[key] = value
 
 
@@ -219,7 +223,7 @@ def _place(
 def _replace(path: Path, text: str) -> None:
     """Give the file a new content, at once or not at all."""
     place = path.resolve()  # a linked settings file stays a link
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(place.parent)
     handle, draft = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -13,6 +13,8 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
+from mlxspec.prompt import are_texts
+
 APART = "copy"
 _OWN = Path(__file__).with_name("prompts.jsonl")
 _MULTI_TURN = "multi-turn"
@@ -48,7 +50,7 @@ def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
     """
     source = _OWN if path is None else Path(path)
     try:
-        lines = source.read_text(encoding="utf-8").splitlines()
+        lines = source.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise ValueError(f"cannot read the questions {source}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -89,12 +91,12 @@ def choose_questions(
 def _question(line: str, place: str) -> Question:
     try:
         stated = json.loads(line)
-        name, turns = str(stated["category"]), tuple(stated["turns"])
-        question = Question(str(stated["question_id"]), _GROUPS.get(name, name), turns)
-    except (ValueError, KeyError, TypeError) as error:
+        name, turns = str(stated["category"]), stated["turns"]
+        number = str(stated["question_id"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{place} is not a question: it needs question_id, category and turns"
         ) from error
-    if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+    if not are_texts(turns):
         raise ValueError(f"{place}: turns must be texts, one or more")
-    return question
+    return Question(number, _GROUPS.get(name, name), tuple(turns))

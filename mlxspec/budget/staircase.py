@@ -21,6 +21,8 @@ _MAX_DEVIATIONS = 3 * 1.4826  # median absolute deviations: three standard devia
 _LEAST_DEVIATION = 0.02
 _UNTIMED = 1.05  # what an untimed width may cost more than it seems
 _SMALLEST_CONTEXT = 1024
+_MAX_MS = 1e9  # of a forward: eleven days
+_MAX_WIDTH = 4096  # more rows than were ever timed; a forward is padded to a width that is cheap
 
 
 class Staircase:
@@ -146,9 +148,11 @@ class CostBook:
         for bucket, times in kept.items():
             try:
                 ms = {int(width): float(time) for width, time in times.items()}
-                self.stairs[int(bucket)] = Staircase(ms)
-            except (AttributeError, TypeError, ValueError):
+                stairs = Staircase(ms)
+            except (AttributeError, TypeError, ValueError, OverflowError):
                 continue
+            if max(ms) <= _MAX_WIDTH and max(ms.values()) < _MAX_MS and bucket.isdecimal():
+                self.stairs[int(bucket)] = stairs
 
 
 def _is_usual(ms: float, recent: deque[float]) -> bool:

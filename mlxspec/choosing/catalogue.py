@@ -17,8 +17,9 @@ from mlxspec.loading import default_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder, read_config
 from mlxspec.loading.local import LocalModel, describe_model, list_local_models
-from mlxspec.loading.profile import num_weights, tokenizer_of
+from mlxspec.loading.profile import tokenizer_of
 from mlxspec.loading.shipped import DrafterFile, drafters_for
+from mlxspec.loading.sizes import num_weights
 from mlxspec.loading.sources import find_local
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import words_of_loaded

@@ -59,6 +59,6 @@ def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
         target: Its target.
     """
     build = BUILDERS[head.kind]
-    others = head.config.get("capture_alternatives", ())
+    others = head.config.get("capture_alternatives") or ()
     ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
     return [build(way, target) for way in (head, *ways)]

@@ -30,7 +30,8 @@ from mlxspec.bench.stages import profile_forward, profile_rounds
 from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
 from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.choosing.assembly import Site
-from mlxspec.commands.measuring import say, words_of
+from mlxspec.commands.measuring import words_of
+from mlxspec.commands.saying import say
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.options import Options

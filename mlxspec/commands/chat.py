@@ -4,7 +4,6 @@ The app is painted before MLX is imported: its engine thread does that, and load
 """
 
 import gc
-import sys
 from argparse import Namespace
 from dataclasses import asdict
 from functools import partial
@@ -15,6 +14,7 @@ from mlxspec.commands.chat_catalogue import ChatCatalogue
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.importing import IMPORTING
 from mlxspec.commands.options import generation_params, options
+from mlxspec.commands.saying import say
 from mlxspec.commands.terminal import can_draw
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
@@ -57,7 +57,7 @@ def _run_plain(args: Namespace) -> int:
     gc.enable()
     desk = find_desk(args.data_dir)
     for notice in desk.notices:
-        print(f"mlxspec: {notice}", file=sys.stderr)
+        say(notice)
     chosen = filled_in(args, desk.settings)
     params = generation_params(chosen)
     backend.check()

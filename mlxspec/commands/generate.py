@@ -10,6 +10,7 @@ from pathlib import Path
 from mlxspec.choosing.auto import Choice
 from mlxspec.commands.opening import PrefillBar, open_engine
 from mlxspec.commands.options import generation_params
+from mlxspec.commands.saying import for_output, say
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.engine import Engine
@@ -100,7 +101,7 @@ class _Printer:
                 self._add(event.emit)
             case DrafterFailed():
                 why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
-                print(f"mlxspec: {why}", file=sys.stderr)
+                say(why)
             case GenerationFinished():
                 self._finish(event)
 
@@ -111,7 +112,7 @@ class _Printer:
     def _write(self, text: str) -> None:
         self._text += text
         if not self._as_json:
-            print(text, end="", flush=True)
+            print(for_output(text), end="", flush=True)
 
     def _finish(self, event: GenerationFinished) -> None:
         self._write(event.text)
@@ -140,4 +141,4 @@ class _Printer:
                 "blas": about.blas,
             },
         }
-        print(json.dumps(document, ensure_ascii=False))
+        print(json.dumps(document, ensure_ascii=sys.stdout.isatty()))

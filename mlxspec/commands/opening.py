@@ -7,6 +7,7 @@ from tqdm import tqdm
 
 from mlxspec import api
 from mlxspec.commands.options import options
+from mlxspec.commands.saying import say as print_line
 
 
 def open_engine(
@@ -20,12 +21,8 @@ def open_engine(
         say: Told what a user should know; without it that is printed to standard error.
     """
     return api.prepare(
-        args.model or None, options(args), on_progress=on_progress, say=say or _print
+        args.model or None, options(args), on_progress=on_progress, say=say or print_line
     )
-
-
-def _print(line: str) -> None:
-    print(f"mlxspec: {line}", file=sys.stderr, flush=True)
 
 
 class PrefillBar:

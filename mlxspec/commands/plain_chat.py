@@ -13,6 +13,7 @@ from types import FrameType
 
 from mlxspec.commands.adjusting import NAMES, adjusted
 from mlxspec.commands.opening import open_engine
+from mlxspec.commands.saying import harmless, say
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
@@ -41,7 +42,8 @@ def run_plain(args: Namespace, params: GenerationParams) -> int:
     prepared = open_engine(args)
     chat = _PlainChat(Conversation(prepared.engine, args.system), params)
     choice = prepared.choice
-    print(f"{prepared.engine.name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
+    name = harmless(prepared.engine.name)
+    print(f"{name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
     with ExitStack() as stack:
         if args.trace:
             chat.trace = stack.enter_context(TraceWriter(args.trace))
@@ -93,7 +95,7 @@ class _PlainChat:
         try:
             self._params = adjusted(self._params, name, text.strip())
         except ValueError as error:
-            print(f"mlxspec: {error}", file=sys.stderr)
+            say(str(error))
 
     def _verify(self) -> None:
         with self._stoppable():
@@ -113,7 +115,7 @@ class _PlainChat:
         try:
             yield
         except (MlxspecError, ValueError) as error:
-            print(f"mlxspec: {error}", file=sys.stderr)
+            say(str(error))
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -127,10 +129,10 @@ class _PlainChat:
             case GenerationStarted():
                 self._drafter = event.drafter
             case DraftVerified() | PlainDecoded():
-                print("".join(token.text for token in event.emit), end="", flush=True)
+                print(harmless("".join(token.text for token in event.emit)), end="", flush=True)
             case DrafterFailed():
                 why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
-                print(f"mlxspec: {why}", file=sys.stderr)
+                say(why)
             case GenerationFinished():
-                print(event.text)
+                print(harmless(event.text))
                 print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)

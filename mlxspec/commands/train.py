@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from mlxspec import api, backend
 from mlxspec.choosing.assembly import parts_of
-from mlxspec.commands.measuring import say
+from mlxspec.commands.saying import say
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table_file import save_table
 from mlxspec.errors import MlxspecError

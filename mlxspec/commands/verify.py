@@ -19,7 +19,8 @@ from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.checking import report
 from mlxspec.checking.run import Plan, check
 from mlxspec.checking.verdict import verdict
-from mlxspec.commands.measuring import say, words_of
+from mlxspec.commands.measuring import words_of
+from mlxspec.commands.saying import say
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 

@@ -7,6 +7,7 @@ left out, improve on it. Every token is on its own, so nothing of an exit has to
     state entering a layer --> norm, fc --> block --> ... --> norm --> (rows of) the target's head
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -48,6 +49,8 @@ class ExitConfig:
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
                 raise ValueError(f"{name} of an exit must be a whole number, 1 or more; got {size}")
+        if not 0 < self.rms_norm_eps < math.inf:
+            raise ValueError(f"rms_norm_eps must be a positive number; got {self.rms_norm_eps}")
         check_threshold(self.threshold)
 
     @staticmethod

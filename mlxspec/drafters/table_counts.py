@@ -14,7 +14,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.drafters.table_rows import LearnedRows, Row, Rows, StoredRows
+from mlxspec.drafters.table_rows import LearnedRows, Row, Rows, StoredRows, has_begun
 
 MAX_ROWS = (20_000, 60_000, 80_000)
 """Rows to keep for contexts of one, two and three tokens: about 5 MB in a file."""
@@ -68,6 +68,7 @@ def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
     rows = {
         context: summed(row for part in (kept, new) if (row := part.get(context)) is not None)
         for context in new
+        if has_begun(context, order)  # a file knows no other contexts
     }
     if len(rows) > room:
         rows = dict(nlargest(room, rows.items(), key=lambda item: item[1].occurrences))

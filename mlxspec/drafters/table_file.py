@@ -109,7 +109,8 @@ def load_table(
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError, AttributeError) as error:
+        # the last two for types of numbers that NumPy does not have
         raise MlxspecError(f"cannot read the table {path}: {error}") from error
     config = _config(path, metadata)
     own_tokenizer = config.get("tokenizer") or tokenizer
@@ -120,6 +121,12 @@ def load_table(
         )
     if config.pop("crc32", None) != _checksum(arrays, config, metadata.get("card", "")):
         raise MlxspecError(f"the table {path} is damaged (checksum): get or make it again")
+    for order in range(1, MAX_ORDER + 1):
+        if not _are_sound(arrays, order, vocab_size):
+            raise MlxspecError(
+                f"the table {path} is damaged: its rows of order {order} do not fit each other or "
+                "the vocabulary; get or make it again"
+            )
     return [_from_arrays(arrays, order) for order in range(1, MAX_ORDER + 1)]
 
 
@@ -137,7 +144,7 @@ def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[s
         )
     try:
         config = json.loads(metadata.get("config", ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict) or config.get("layout") != _LAYOUT:
         raise MlxspecError(
@@ -179,6 +186,26 @@ def _to_arrays(rows: StoredRows, order: int, vocab_size: int) -> Arrays:
         f"{order}.tokens": rows.tokens.astype(tokens),
         f"{order}.roots": rows.roots,
     }
+
+
+def _are_sound(arrays: Arrays, order: int, vocab_size: int) -> bool:
+    """Return whether the arrays of an order are what `_to_arrays` makes of some rows."""
+    tokens, byte = np.dtype(token_type(vocab_size)), np.dtype(np.uint8)
+    types = {"contexts": tokens, "counts": byte, "sizes": byte, "tokens": tokens, "roots": byte}
+    found = {name: arrays.get(f"{order}.{name}") for name in types}
+    rows = {name: array for name, array in found.items() if array is not None}
+    if any(name not in rows or rows[name].dtype != dtype for name, dtype in types.items()):
+        return False
+    shapes = {name: array.shape for name, array in rows.items()}
+    num_rows, num_entries = rows["counts"].size, rows["tokens"].size
+    if shapes["contexts"] != (num_rows, order) or rows["sizes"].sum() != num_entries:
+        return False
+    if not shapes["counts"] == shapes["sizes"] == (num_rows,):
+        return False
+    if not shapes["tokens"] == shapes["roots"] == (num_entries,):
+        return False
+    is_known = all((rows[name] < vocab_size).all() for name in ("contexts", "tokens"))
+    return is_known and bool((np.diff(pack(rows["contexts"])) > 0).all())
 
 
 def _from_arrays(arrays: Arrays, order: int) -> StoredRows:

@@ -40,6 +40,11 @@ def shorten(context: int, order: int) -> int:
     return context & _MASKS[order]
 
 
+def has_begun(context: int, order: int) -> bool:
+    """Return whether the text had begun `order` tokens before the end of a context."""
+    return context > _MASKS[order - 1]
+
+
 def pack(contexts: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return (n,) contexts of (n, order) tokens; -1 where the text has not begun."""
     packed = np.zeros(len(contexts), np.int64)

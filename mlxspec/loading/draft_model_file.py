@@ -11,6 +11,7 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.head_file import read_safetensors
 from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.loading.sizes import check_size
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import load_weights
 from mlxspec.models import ModelConfig, build_model
@@ -38,6 +39,7 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
         )
     config = ModelConfig.from_dict(file.config)
     tensors, _ = read_safetensors(Path(path))
+    check_size(config, tensors)
     model = build_model(config)
     weights = load_weights(model, tensors, file.config.get("quantization"))
     return LoadedModel(model, config, tokenizer, Path(path).stem, weights)

@@ -13,10 +13,14 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Checkpoint, Quantization
+from mlxspec.loading.tokenizer import MAX_TOKENS
 from mlxspec.models.config import FAMILIES
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
+_PANIC = "PanicException"  # of Rust: no Exception, and of a class that cannot be imported
+_SHOWN = 200  # characters of a name in a message
+_ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be no number at all
 TOKENIZER = "tokenizer.json"
 
 
@@ -60,7 +64,7 @@ def is_model_folder(folder: Path) -> bool:
     if not (folder / TOKENIZER).is_file():
         return False
     config = read_config(folder)
-    return config.get("model_type") in FAMILIES and "medusa_num_heads" not in config
+    return str(config.get("model_type")) in FAMILIES and "medusa_num_heads" not in config
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -84,17 +88,26 @@ def weight_files(folder: Path) -> list[Path]:
 def _shards(folder: Path) -> list[Path]:
     weight_map = read_json(folder / _INDEX).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else [None]
-    own = {name for name in names if isinstance(name, str) and name == Path(name).name}
-    if not own or not own.issuperset(names):
+    are_own = [isinstance(name, str) and name == Path(name).name for name in names]
+    own = {str(name) for name, is_own in zip(names, are_own, strict=True) if is_own}
+    if not own or not all(are_own):
         raise UnsupportedModelError(f"{folder / _INDEX} does not list files of its own folder")
     paths = [folder / name for name in sorted(own)]
-    missing = [path.name for path in paths if not path.is_file()]
+    missing = [path.name[:_SHOWN] for path in paths if not is_there(path)]
     if missing:
         raise UnsupportedModelError(
             f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
             "files): fetch the model again"
         )
     return paths
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file is there; one whose name is too long to exist is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -157,13 +170,30 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
             f"{folder} has no {TOKENIZER}, the format of fast tokenizers: fetch the model again, "
             "or convert its tokenizer with transformers"
         )
-    for name in (TOKENIZER, "tokenizer_config.json"):
-        if (folder / name).is_file():
-            read_json(folder / name)
+    _check_token_numbers(folder / TOKENIZER, read_json(folder / TOKENIZER))
+    if (folder / "tokenizer_config.json").is_file():
+        read_json(folder / "tokenizer_config.json")
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
-            folder, local_files_only=True
+            folder, local_files_only=True, model_max_length=_ANY_LENGTH
         )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except BaseException as error:  # what tokenizers raises, and what wrong types lead to
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
     return tokenizer
+
+
+def _check_token_numbers(path: Path, content: dict[str, Any]) -> None:
+    """Refuse absurd numbers, up to which tokenizers would count; other nonsense it tells itself."""
+    model, added = content.get("model"), content.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    if isinstance(added, list):
+        numbers += [token.get("id") for token in added if isinstance(token, dict)]
+    last = max((number for number in numbers if isinstance(number, int)), default=0)
+    if last >= MAX_TOKENS:
+        raise UnsupportedModelError(
+            f"{path} has a token of the number {last}; at most {MAX_TOKENS} tokens can be used: "
+            "fetch the model again"
+        )

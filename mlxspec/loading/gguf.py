@@ -82,8 +82,8 @@ def _quantization(tensors: dict[str, mx.array]) -> dict[str, Any] | None:
     """Return the settings of MLX's quantised triples, by module where the widths are mixed."""
     bits: dict[str, int] = {}
     for name, scales in tensors.items():
-        if name.endswith(".scales"):
-            path = name.removesuffix(".scales")
+        path = name.removesuffix(".scales")
+        if path != name and f"{path}.weight" in tensors:
             columns = scales.shape[-1] * GROUP_SIZE
             bits[path] = tensors[f"{path}.weight"].shape[-1] * 32 // columns
     if not bits:

@@ -61,7 +61,9 @@ _SPLITTERS = {
 def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
     """Return the tokens that end a text or a turn: those stated, and those known by their text."""
     found = [metadata.get(_PREFIX + key) for key in ("eos_token_id", "eot_token_id")]
-    tokens, types = metadata.get(_PREFIX + "tokens", []), metadata.get(_PREFIX + "token_type", [])
+    tokens, types = (metadata.get(_PREFIX + key) for key in ("tokens", "token_type"))
+    if not isinstance(tokens, list) or not isinstance(types, list):
+        tokens, types = [], []  # refused where the tokenizer is built
     for index, (token, kind) in enumerate(zip(tokens, types, strict=False)):
         if kind == _CONTROL and token in _END_TOKENS:
             found.append(index)
@@ -88,6 +90,9 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
     """
     check_tokenizer_kind(path, metadata)
     splitter = str(metadata.get(_PREFIX + "pre"))
+    template = metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str | None):
+        raise UnsupportedModelError(f"{path} has a chat template that is no text: fetch it again")
     vocabulary = _Vocabulary(path, metadata)
     if metadata.get(_PREFIX + "model") == "llama":
         backend, starts = _sentencepiece(vocabulary, metadata), True
@@ -104,7 +109,7 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
         bos_token=start,
         eos_token=vocabulary.token("eos_token_id"),
         pad_token=vocabulary.token("padding_token_id"),
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=template,
         clean_up_tokenization_spaces=False,
     )
 

@@ -13,6 +13,7 @@ import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.head_config import check_config
 from mlxspec.loading.head_vocabulary import token_ids
 from mlxspec.loading.heads_eagle3 import are_layers
 from mlxspec.models import ModelConfig
@@ -69,6 +70,7 @@ def check_head(
             kept[name] = token_ids(array, what, target.vocab_size)
         elif name not in quantised and not mx.issubdtype(array.dtype, mx.floating):
             raise UnsupportedModelError(f"{what} is {array.dtype}; it must be floating-point")
+    check_config(head, target, fields)
     unknown = tuple(origins.get(name, name) for name in head.tensors if name not in kept)
     return HeadCheckpoint(
         head.kind, head.config, kept, head.name, head.card, head.unknown + unknown
@@ -108,7 +110,10 @@ def _medusa(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig
     rows = _listed(tensors, "token_map") or target.vocab_size
     has_outputs = any(name.endswith(".out.weight") for name in tensors)
     num_layers = _count(fields, "num_layers", tensors, r"heads\.0\.blocks\.(\d+)\.")
-    for head in range(_count(fields, "num_heads", tensors, r"heads\.(\d+)\.")):
+    num_heads = _count(fields, "num_heads", tensors, r"heads\.(\d+)\.")
+    if num_heads * num_layers > len(tensors):
+        raise fields.refusal("num_layers", f"fewer: {num_heads} heads have {len(tensors)} tensors")
+    for head in range(num_heads):
         for layer in range(num_layers):
             wanted.add(f"heads.{head}.blocks.{layer}.weight", (D, D))
             wanted.add(f"heads.{head}.blocks.{layer}.bias", (D,), required=False)

@@ -16,7 +16,7 @@ import mlx.core as mx
 from huggingface_hub import snapshot_download
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.loading.folder import CONFIG, read_config, weight_files
+from mlxspec.loading.folder import CONFIG, is_there, read_config, weight_files
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.loading.head_file import parse_head, read_safetensors
 from mlxspec.loading.pickled import read_pickled
@@ -127,7 +127,7 @@ def _weight_paths(folder: Path) -> list[Path]:
     if any(folder.glob("*.safetensors*")):
         return weight_files(folder)
     names = _indexed(folder) if (folder / _INDEX).is_file() else _loose(folder)
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in names if not is_there(folder / name)]
     if missing:
         raise UnsupportedModelError(
             f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(names)} weight "

@@ -12,6 +12,8 @@ output is read (SGLang, SpecForge). A flat config can mean either, so its other 
 returned as an alternative; only acceptance on real text can decide.
 """
 
+from typing import Any
+
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.loading.head_layer import IS_SPECULATORS, layer_fields, named_target, read_layer
@@ -115,9 +117,9 @@ def _captured(
     return {"capture": possible[0], "capture_alternatives": possible[1:]}
 
 
-def are_layers(capture: list[int], num_layers: int) -> bool:
+def are_layers(capture: list[Any], num_layers: int) -> bool:
     """Return whether states enter these layers; the number of layers means the last output."""
-    return all(0 <= layer <= num_layers for layer in capture)
+    return all(type(layer) is int and 0 <= layer <= num_layers for layer in capture)
 
 
 def _flags(fields: Fields, extra: Fields, renamed: Renamed) -> dict[str, bool]:

@@ -22,6 +22,7 @@ from mlxspec.loading.folder import (
 from mlxspec.loading.gguf_config import gguf_config
 from mlxspec.loading.gguf_header import TENSOR_TYPES, read_header
 from mlxspec.loading.gguf_tokenizer import check_tokenizer_kind, tokenizer_from_gguf
+from mlxspec.loading.sizes import num_weights
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import ModelConfig
 
@@ -81,18 +82,6 @@ def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
     if path.is_dir():
         return Tokenizer(read_tokenizer(path), config.eos_token_ids)
     return Tokenizer(tokenizer_from_gguf(path, read_header(path).metadata), config.eos_token_ids)
-
-
-def num_weights(config: ModelConfig) -> int:
-    """Return how many numbers a model of this shape is made of."""
-    width, inner = config.hidden_size, config.intermediate_size
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    layer = 2 * width * (queries + keys) + 3 * width * inner + 2 * width
-    layer += (queries + 2 * keys) * config.attention_bias + width * config.output_bias
-    layer += (2 * inner + width) * config.mlp_bias
-    tables = config.vocab_size * width * (1 if config.tie_word_embeddings else 2)
-    return config.num_hidden_layers * layer + tables + width
 
 
 def _of_folder(folder: Path) -> ModelProfile:

@@ -16,6 +16,14 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.loading.template_guard import stopped_in_time
+
+MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
+_FAULTS = (
+    *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""What the program that a chat template is may meet."""
 
 _SPACE_MARK = "\u2581"
 
@@ -36,9 +44,10 @@ class Tokenizer:
             eos_token_ids: What the model's configuration says; its own end token is added.
 
         Raises:
-            UnsupportedModelError: Its tokens do not stand for bytes.
+            UnsupportedModelError: Its tokens do not stand for bytes, or have absurd numbers.
         """
         self.wrapped = wrapped
+        self._tokens = _tokens_of(wrapped)
         own = wrapped.eos_token_id
         self.eos_token_ids = tuple(sorted({*eos_token_ids, *([] if own is None else [own])}))
         self._is_byte_level = _is_byte_level(wrapped)
@@ -127,16 +136,22 @@ class Tokenizer:
                 "continue, or choose an instruction-tuned model"
             )
         try:
-            text = self.wrapped.apply_chat_template(
-                [dict(message) for message in messages],
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-            )
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            roles = ", ".join(message.get("role", "?") for message in messages)
+            with stopped_in_time():
+                text = self.wrapped.apply_chat_template(
+                    [dict(message) for message in messages],
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                )
+        except _FAULTS as error:
+            roles = ", ".join(dict.fromkeys(message.get("role", "?") for message in messages))
             raise UnsupportedOperationError(
                 f"the model's chat template refuses messages of the roles {roles}: {error}"
             ) from error
+        if not _is_utf8(text) and all(map(_is_utf8, messages)):
+            raise UnsupportedOperationError(
+                "the model's chat template writes half a character, which no tokenizer reads: "
+                "choose another model"
+            )
         return str(text)
 
     def same_as(self, other: "Tokenizer") -> bool:
@@ -158,16 +173,37 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(self._tokens).encode()).hexdigest()
 
     @cached_property
-    def _tokens(self) -> list[str]:
-        vocabulary: dict[str, int] = self.wrapped.get_vocab()
-        tokens = [""] * (max(vocabulary.values(), default=-1) + 1)
-        for text, token in vocabulary.items():
-            tokens[token] = text
-        return tokens
-
-    @cached_property
     def _added(self) -> set[int]:
         return set(self.wrapped.added_tokens_decoder)
+
+
+def _is_utf8(value: object) -> bool:
+    """Return whether a text, or all that a message holds, can be written as UTF-8."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
+    """Return the text of every token, "" for numbers that have none.
+
+    Raises:
+        UnsupportedModelError: The numbers go on further than those of any model.
+    """
+    vocabulary: dict[str, int] = wrapped.get_vocab()
+    last = max(vocabulary.values(), default=-1)
+    if last >= MAX_TOKENS:
+        raise UnsupportedModelError(
+            f"the tokenizer has a token of the number {last}; at most {MAX_TOKENS} tokens can be "
+            "used: fetch the model again"
+        )
+    tokens = [""] * (last + 1)
+    for text, token in vocabulary.items():
+        tokens[token] = text
+    return tokens
 
 
 def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:

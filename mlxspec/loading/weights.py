@@ -64,8 +64,9 @@ def _is_ignored(name: str, tied: bool) -> bool:
 
 
 def _triples(tensors: Mapping[str, mx.array]) -> list[str]:
-    """Return the module paths that are quantised."""
-    return [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]
+    """Return the module paths that are quantised; scales without a weight are named later."""
+    paths = [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]
+    return [path for path in paths if f"{path}.weight" in tensors]
 
 
 def _settings(quantization: Quantization | None, path: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.models.family import Family
-from mlxspec.models.fields import Fields
+from mlxspec.models.family import Family, read_num_layers
+from mlxspec.models.fields import MAX_INTEGER, Fields
 from mlxspec.models.llama import read_llama, read_mistral
 from mlxspec.models.qwen2 import read_qwen2
 from mlxspec.models.scaling import ROPE_TYPES, read_rope_scaling, read_rope_theta
@@ -75,6 +75,11 @@ class ModelConfig:
                 f"num_key_value_heads ({self.num_key_value_heads}) must divide "
                 f"num_attention_heads ({self.num_attention_heads})"
             )
+        if self.num_attention_heads * self.head_dim > MAX_INTEGER:
+            raise UnsupportedModelError(
+                f"num_attention_heads ({self.num_attention_heads}) times head_dim "
+                f"({self.head_dim}) must be at most {MAX_INTEGER}"
+            )
         if self.head_dim % 2:
             raise UnsupportedModelError(f"head_dim ({self.head_dim}) must be even to be rotated")
         if len(self.layer_windows) != self.num_hidden_layers:
@@ -110,7 +115,7 @@ class ModelConfig:
             vocab_size=fields.integer("vocab_size"),
             hidden_size=fields.integer("hidden_size"),
             intermediate_size=fields.integer("intermediate_size"),
-            num_hidden_layers=fields.integer("num_hidden_layers"),
+            num_hidden_layers=read_num_layers(fields),
             num_attention_heads=fields.integer("num_attention_heads"),
             num_key_value_heads=family.num_key_value_heads,
             head_dim=_head_dim(fields),

@@ -27,6 +27,15 @@ class Family:
     layer_windows: tuple[int | None, ...]
 
 
+MAX_LAYERS = 2**14
+"""More than any model has; a file that states more would have its layers counted for minutes."""
+
+
+def read_num_layers(fields: Fields) -> int:
+    """Return the number of layers."""
+    return fields.integer("num_hidden_layers", maximum=MAX_LAYERS)
+
+
 def read_key_value_heads(fields: Fields, default: int) -> int:
     """Return the number of key/value heads: `default` if missing, all heads if null."""
     if "num_key_value_heads" in fields:
@@ -42,10 +51,10 @@ def read_layer_windows(fields: Fields, window: int | None) -> tuple[int | None, 
             window where the config gives none.
     """
     allowed = {"full_attention": None, "attention": None, "sliding_attention": window}
-    layer_types, num_layers = fields.get("layer_types"), fields.integer("num_hidden_layers")
+    layer_types, num_layers = fields.get("layer_types"), read_num_layers(fields)
     if not isinstance(layer_types, list) or len(layer_types) != num_layers:
         raise fields.refusal("layer_types", f"a list of {num_layers} strings, one per layer")
-    if any(kind not in allowed for kind in layer_types):
+    if any(not isinstance(kind, str) or kind not in allowed for kind in layer_types):
         raise fields.refusal("layer_types", "'full_attention' or 'sliding_attention' per layer")
     if window is None and "sliding_attention" in layer_types:
         raise fields.refusal("sliding_window", "given where layer_types asks for sliding_attention")

@@ -6,10 +6,16 @@ type or range raises before any weight is read.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
+
+MAX_INTEGER = 2**31 - 1
+"""The largest size of an axis, in MLX."""
+
+_SHOWN = 200  # characters of a value in a message
 
 
 class Fields:
@@ -27,8 +33,15 @@ class Fields:
         """Return the raw value, None where it is missing."""
         return self._values.get(key)
 
-    def integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
-        """Return a whole number of at least `minimum`.
+    def integer(
+        self,
+        key: str,
+        default: int | None = None,
+        *,
+        minimum: int = 1,
+        maximum: int = MAX_INTEGER,
+    ) -> int:
+        """Return a whole number from `minimum` to `maximum`.
 
         Raises:
             UnsupportedModelError: The key is missing and has no default, or its value is no such
@@ -37,6 +50,8 @@ class Fields:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise self.refusal(key, f"a whole number of at least {minimum}")
+        if value > maximum:
+            raise self.refusal(key, f"a whole number of at most {maximum}")
         return value
 
     def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
@@ -49,7 +64,7 @@ class Fields:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refusal(key, "a number")
-        if not math.isfinite(value) or value <= above:
+        if not above < value < math.inf or value > sys.float_info.max:
             raise self.refusal(key, f"a finite number greater than {above:g}")
         return float(value)
 
@@ -89,7 +104,7 @@ class Fields:
     def refusal(self, key: str, allowed: str) -> UnsupportedModelError:
         """Return the error that says what `key` holds and what it may hold."""
         return UnsupportedModelError(
-            f"{self._place}: '{key}' is {self._values.get(key)!r}; it must be {allowed}"
+            f"{self._place}: '{key}' is {self._values.get(key)!r:.{_SHOWN}}; it must be {allowed}"
         )
 
     def _value(self, key: str, default: Any) -> Any:

@@ -5,7 +5,12 @@ Llama 1 to 3.x, TinyLlama and SmolLM2 say "llama" in their config, Mistral 7B an
 https://arxiv.org/abs/2310.06825).
 """
 
-from mlxspec.models.family import Family, read_key_value_heads, read_layer_windows
+from mlxspec.models.family import (
+    Family,
+    read_key_value_heads,
+    read_layer_windows,
+    read_num_layers,
+)
 from mlxspec.models.fields import Fields
 
 
@@ -15,7 +20,7 @@ def read_llama(fields: Fields) -> Family:
     Raises:
         UnsupportedModelError: A value is wrong, or layers with a sliding window are asked for.
     """
-    num_layers = fields.integer("num_hidden_layers")
+    num_layers = read_num_layers(fields)
     if fields.get("layer_types") is not None and any(read_layer_windows(fields, window=1)):
         # Hugging Face ignores such an entry and MLX-LM honours it: whom to equal is undecidable.
         raise fields.refusal("layer_types", "'full_attention' throughout in a llama checkpoint")
@@ -37,7 +42,7 @@ def read_mistral(fields: Fields) -> Family:
     Raises:
         UnsupportedModelError: A value is wrong.
     """
-    num_layers = fields.integer("num_hidden_layers")
+    num_layers = read_num_layers(fields)
     is_lifted = "sliding_window" in fields and fields.get("sliding_window") is None
     window = None if is_lifted else fields.integer("sliding_window", 4096)
     windows: tuple[int | None, ...] = (window,) * num_layers

@@ -5,7 +5,12 @@ A published config nearly always names a `sliding_window` that it then does not 
 (Yang et al. 2024, https://arxiv.org/abs/2407.10671).
 """
 
-from mlxspec.models.family import Family, read_key_value_heads, read_layer_windows
+from mlxspec.models.family import (
+    Family,
+    read_key_value_heads,
+    read_layer_windows,
+    read_num_layers,
+)
 from mlxspec.models.fields import Fields
 
 
@@ -29,7 +34,7 @@ def _layer_windows(fields: Fields) -> tuple[int | None, ...]:
     window = _window(fields)
     if fields.get("layer_types") is not None:
         return read_layer_windows(fields, window)
-    num_layers = fields.integer("num_hidden_layers")
+    num_layers = read_num_layers(fields)
     if window is None:
         return (None,) * num_layers
     first = fields.integer("max_window_layers", 28, minimum=0)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
+from mlxspec.prompt import are_texts
 
 _PROBES = ("x", "y")
 
@@ -76,12 +77,11 @@ def read_prompts(path: str | Path) -> list[list[str]]:
 def _turns(line: str, place: str) -> list[str]:
     try:
         content = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MlxspecError(f"{place} is not JSON ({error})") from error
     fields = content if isinstance(content, dict) else {}
     turns: list[str] = fields.get("turns", [fields.get("prompt")])
-    is_list = isinstance(turns, list) and len(turns) > 0
-    if not is_list or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+    if not are_texts(turns):
         raise MlxspecError(
             f'{place} must be an object with "prompt", a text, or "turns", a list of texts; '
             f"got {line[:60]}"

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlxspec_app.private import make_private_file, make_private_folder, private_opener
 from mlxspec_app.store.errors import DamagedStoreError, StoreError, explain
-from mlxspec_app.store.schema import migrate, scripts, version_of
+from mlxspec_app.store.schema import is_ours, migrate, scripts, version_of
 from mlxspec_app.store.words import spaced
 
 BUSY_S = 3.0  # how long one process waits for another to finish writing
@@ -64,15 +65,15 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
+    make_private_folder(path.parent)
+    with open(path.with_suffix(".lock"), "w", opener=private_opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system however the process ends
         yield
 
 
 def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
-        path.touch(mode=0o600)  # what is said in a chat is nobody else's business
+        make_private_file(path)  # what is said in a chat is nobody else's business
     connection = None
     try:
         connection = _connect(path, "rw")
@@ -81,6 +82,8 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")  # WAL stays whole; no wait per round
         migrate(connection)
+        if not is_ours(connection):
+            raise DamagedStoreError("the store of chats has other tables than it was made with")
     except BaseException as error:
         if connection is not None:
             connection.close()

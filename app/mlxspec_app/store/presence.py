@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mlxspec_app.private import private_opener
+
 
 @contextmanager
 def present(path: Path) -> Iterator[bool]:
@@ -20,7 +22,7 @@ def present(path: Path) -> Iterator[bool]:
         Whether no other process had it open when this one came.
     """
     is_alone = False
-    with path.with_suffix(".open").open("a") as file:
+    with open(path.with_suffix(".open"), "a", opener=private_opener) as file:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_alone = True

@@ -3,13 +3,13 @@
 A reader may have a connection of its own, and then sees what the writer has committed.
 """
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from mlxspec_app.store.columns import json_object, seed_of, time_of
 from mlxspec_app.store.errors import GoneError, explain
 from mlxspec_app.store.opening import open_for_reading
 from mlxspec_app.store.records import (
@@ -92,7 +92,7 @@ class Reader:
         """Return the chats, those first that were last changed, deleted ones left out."""
         rows = self._rows(_SUMMARIES, (limit, offset))
         return [
-            ChatSummary(chat, title, updated, count, _one_line(text or ""))
+            ChatSummary(chat, title, time_of(updated), count, _one_line(text or ""))
             for chat, title, updated, count, text in rows
         ]
 
@@ -114,7 +114,8 @@ class Reader:
         if not rows:
             raise GoneError(f"chat {chat} is not in the store any more")
         number, title, created, updated, system, settings, leaf = rows[0]
-        return Chat(number, title, created, updated, system, json.loads(settings), leaf)
+        times = time_of(created), time_of(updated)
+        return Chat(number, title, *times, system, json_object(settings), leaf)
 
     def message(self, message: int) -> StoredMessage:
         """Return one message.
@@ -175,7 +176,7 @@ class Reader:
             return []
         values = (MARK_START, MARK_END, SNIPPET_WORDS, expression, limit)
         return [
-            SearchHit(chat, title, message, role, created, snippet_parts(marked))
+            SearchHit(chat, title, message, role, time_of(created), snippet_parts(marked))
             for chat, title, message, role, created, marked in self._rows(_SEARCH, values)
         ]
 
@@ -210,7 +211,7 @@ def _message(row: Sequence[Any]) -> StoredMessage:
         role,
         state,
         text,
-        created,
+        time_of(created),
         sibling,
         num_siblings,
         generation,
@@ -219,9 +220,15 @@ def _message(row: Sequence[Any]) -> StoredMessage:
 
 def _generation(row: Sequence[Any]) -> Generation:
     target, drafter, settings, seed, stats, reason, error, trace = row
-    number = int(seed) if seed is not None else None
     return Generation(
-        target, drafter, json.loads(settings), number, json.loads(stats), reason, error, trace
+        target,
+        drafter,
+        json_object(settings),
+        seed_of(seed),
+        json_object(stats),
+        reason,
+        error,
+        trace,
     )
 
 

@@ -64,6 +64,34 @@ def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
                 connection.execute("ROLLBACK")
 
 
+def is_ours(connection: sqlite3.Connection) -> bool:
+    """Return whether tables, triggers and indices are those that the scripts make, and no others.
+
+    A view in place of a table may never end, and a table without its checks may hold anything.
+    """
+    return _made_things(connection) == _made_by_scripts()
+
+
+@cache
+def _made_by_scripts() -> list[tuple[str, ...]]:
+    fresh = sqlite3.connect(":memory:")
+    try:
+        fresh.create_function("spaced", 1, str)
+        migrate(fresh)
+        return _made_things(fresh)
+    finally:
+        fresh.close()
+
+
+def _made_things(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """Return what was made by a script; SQLite makes the tables behind a search by itself."""
+    return connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql NOT NULL AND "
+        "tbl_name NOT LIKE 'search\\_%' ESCAPE '\\' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+        "ORDER BY name"
+    ).fetchall()
+
+
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return value

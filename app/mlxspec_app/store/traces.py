@@ -8,6 +8,7 @@ from pathlib import Path
 from mlxspec.errors import TraceError
 from mlxspec.events import Event
 from mlxspec.trace import TraceWriter
+from mlxspec_app.private import make_private_file, make_private_folder
 
 
 class TraceKeeper:
@@ -44,7 +45,8 @@ class TraceKeeper:
         """Append an event, if a trace was begun."""
         try:
             if self._name and self._file is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                make_private_folder(self._folder)
+                make_private_file(self._folder / self._name)
                 self._file = TraceWriter(self._folder / self._name)
             for each in (*self._before, event):
                 if self._file is not None:

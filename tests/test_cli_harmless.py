@@ -1,0 +1,72 @@
+"""Escape sequences of a model, or of the file that it came in, do not reach a terminal."""
+
+import re
+import sys
+
+import pytest
+from gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
+
+from mlxspec.cli import main
+from mlxspec.commands.generate import _Printer
+from mlxspec.commands.plain_chat import _PlainChat
+from mlxspec.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
+from mlxspec.params import GenerationParams
+
+PIECES = (
+    *("a\x1b", "]52;c;cm0gLXJm\x07b"),  # puts a command into the clipboard
+    *("\x1b[2J", "\x9b31m", "\x1b]0;title\x1b\\", "\x1bP+q\x90", "\r", "\x08\x7f"),
+    *("\u202e", "\u2066", "\u200f", "c\td\n"),
+)
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def reply():
+    yield GenerationStarted("m", "none")
+    for number, piece in enumerate(PIECES[:-1], 1):
+        yield PlainDecoded(number, 0.1, (EmittedToken(number, piece, "plain"),), 1.0, number)
+    yield GenerationFinished(1.0, "stop", PIECES[-1], {})
+
+
+class Harmful:
+    """A conversation with a model that means harm."""
+
+    def reply(self, text, params, should_stop):
+        return reply()
+
+
+def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys):
+    monkeypatch.setattr("mlxspec.commands.plain_chat.summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("builtins.input", lambda _: "hello")
+    assert _PlainChat(Harmful(), GenerationParams()).turn()
+    printed = capsys.readouterr().out
+    assert not _CONTROLS.search(printed)
+    assert printed.startswith("a\u241b]52;c;cm0gLXJm\u2407b")
+    assert printed.endswith("c\td\n\n")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_gets_a_harmless_text_and_a_file_the_very_text(
+    monkeypatch, capsys, is_terminal, as_json
+):
+    monkeypatch.setattr("mlxspec.commands.generate.summary_line", lambda *_, **__: "")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    choice = type("Choice", (), {"drafter": "none", "speeds": {}, "as_dict": lambda self: {}})()
+    printer = _Printer(choice, as_json=as_json)
+    for event in reply():
+        printer.show(event)
+    printed = capsys.readouterr().out
+    if is_terminal:
+        assert not _CONTROLS.search(printed)
+    elif not as_json:
+        assert printed == "".join(PIECES) + "\n"
+
+
+def test_an_error_that_quotes_a_file_is_harmless(tmp_path, capsys):
+    tensors = {"\x1b]52;c;cm0gLXJm\x07": Stored((32,), Q5_K, b"")}
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes(tiny_metadata(tiny_config()), tensors))
+    assert main(["generate", "--model", str(path), "--prompt", "a"]) == 1
+    said = capsys.readouterr().err
+    assert "holds \u241b]52" in said
+    assert not _CONTROLS.search(said)
