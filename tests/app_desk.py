@@ -63,6 +63,14 @@ async def rest(driver):
         await driver.settle()  # what was answered may ask for more
 
 
+async def appears(driver, text):
+    """Wait until a text is shown: a notice comes when the app gets to it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while text not in driver.shown:
+        assert time.monotonic() < deadline, driver.shown
+        await driver.settle()
+
+
 async def press(driver, *keys):
     """Press keys one by one, and wait after each."""
     for key in keys:

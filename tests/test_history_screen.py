@@ -1,7 +1,7 @@
 """The list of chats: finding, opening, renaming, deleting and copying them."""
 
 import pytest
-from app_desk import chat_list, enter, fill, kept_chat, press, rest, type_in
+from app_desk import appears, chat_list, enter, fill, kept_chat, press, rest, type_in
 from app_driver import texts
 
 from mlxspec_app.screens.history import HistoryScreen
@@ -157,7 +157,7 @@ async def test_an_error_leaves_the_list_as_it_was(tmp_path):
 
         driver.app.screen._change(refuse)
         await rest(driver)
-        assert "the disk is gone" in driver.shown
+        await appears(driver, "the disk is gone")
         assert titles(driver) == ["One"]
 
 

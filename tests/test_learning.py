@@ -6,6 +6,7 @@ import pytest
 
 from mlxspec import cli
 from mlxspec.api import Options, prepare
+from mlxspec.budget import FixedBudget
 from mlxspec.choosing import auto
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import options
@@ -35,6 +36,7 @@ def home(tmp_path, monkeypatch):
 def reply(engine):
     """Tokens of a reply, and how many forwards they took."""
     params = GenerationParams(max_tokens=40, ignore_eos=True)
+    engine.budget = FixedBudget()  # or a clock would say how much is drafted
     events = list(engine.generate(PROMPT, params))
     return emitted(events), events[-1].stats["target_forwards"]
 

@@ -139,7 +139,8 @@ def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
     argv = [sys.executable, "-c", LIMITED, "0", SLOW_CHAT, str(tmp_path), "inf"]
     terminal = Terminal(argv)
     try:
-        terminal.wait_for("this chat is not kept")
+        noticed = b"this chat is not kept"  # for seconds, which may be over by now
+        terminal.wait_until(lambda: noticed in terminal.written, "it does not say so")
         terminal.press("hello\r")
         terminal.wait_for("tok/s")
         terminal.press("/theme\r")
