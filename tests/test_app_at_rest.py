@@ -1,18 +1,36 @@
 """A screen that draws no frames, because nothing is being written."""
 
+import threading
 import time
 
 from app_driver import chat
 
+from mlxspec_app.desk import find_desk
+from mlxspec_app.store import thread
+from mlxspec_app.store.errors import StoreError
+
 PATIENCE_S = 10
 
 
-async def test_what_is_told_at_rest_is_shown():
-    async with chat() as driver:
-        await driver.settle()
-        await driver.pilot.pause(0.3)  # frames have stopped by now
-        driver.session.tell("the disk is full")
-        deadline = time.monotonic() + PATIENCE_S
-        while "! the disk is full" not in driver.shown:
-            assert time.monotonic() < deadline, driver.shown
-            await driver.pilot.pause(0.02)
+async def test_what_the_store_says_then_is_shown(tmp_path, monkeypatch):
+    is_at_rest = threading.Event()
+
+    def refuse(*_):
+        is_at_rest.wait(PATIENCE_S)
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(thread, "open_for_writing", refuse)
+    desk = find_desk(tmp_path)
+    desk.keeps_chats = True
+    try:
+        async with chat(desk=desk) as driver:
+            await driver.pilot.pause(0.3)  # frames have stopped by now
+            assert "the disk is full" not in driver.shown
+            is_at_rest.set()
+            deadline = time.monotonic() + PATIENCE_S
+            while "! the disk is full; this chat is not kept" not in driver.shown:
+                assert time.monotonic() < deadline, driver.shown
+                await driver.pilot.pause(0.02)
+    finally:
+        is_at_rest.set()
+        desk.close()

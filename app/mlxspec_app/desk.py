@@ -58,11 +58,20 @@ class Desk:
     def __post_init__(self) -> None:
         self.log = AppLog(self.places.logs)
 
-    def keep_chats_of(self, session: Session) -> None:
-        """Open the store; what goes wrong there is told by the session, while there is one."""
+    def keep_chats_of(self, session: Session, wake: Callable[[], None] = lambda: None) -> None:
+        """Open the store; what goes wrong there is told by the session, while there is one.
+
+        Args:
+            session: The session.
+            wake: Called in the thread of the store when the session has something to tell.
+        """
         from mlxspec_app.store.thread import StoreThread  # and SQLite, after the first frame
 
-        self._tell = session.tell
+        def tell(text: str) -> None:
+            session.tell(text)
+            wake()
+
+        self._tell = tell
         self.store = StoreThread(
             self.places.store, lambda text: self._tell(text), self.places.traces
         )

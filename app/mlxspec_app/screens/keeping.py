@@ -76,7 +76,7 @@ class KeepingScreen(RoomScreen):
 
     def begin(self) -> None:
         if self.desk is not None and self.desk.keeps_chats and self.desk.store is None:
-            self.desk.keep_chats_of(self.session)
+            self.desk.keep_chats_of(self.session, lambda: self.call_later(self.wake))
         if self._continues and self.store is not None:
             self._begin_with_last()
         else:

@@ -56,13 +56,13 @@ class PacingScreen(ViewingScreen):
         self.set_interval(1 / (PANELS_PER_S if moves else PANELS_PER_S_AT_REST), self._panels_time)
 
     def rest(self) -> None:
-        """Draw no frames until `wake`: before an order hardly anything will happen."""
+        """Draw no frames until `wake`: nothing will happen before an order."""
         if self._frames is not None:
             self._frames.pause()
             self.frame_clock.pause()
 
     def wake(self) -> None:
-        """Look for news again: an order was given."""
+        """Look for news again: an order was given, or something is to be told."""
         if self._frames is not None:
             self._frames.resume()
 
@@ -83,5 +83,4 @@ class PacingScreen(ViewingScreen):
         if self.is_at_work:
             self._are_panels_due = True
         else:
-            self.tick()  # at rest a notice may come, of the store of chats for one
             self.update_panels()
