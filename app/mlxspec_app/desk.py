@@ -58,7 +58,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.log = AppLog(self.places.logs)
 
-    def keep_chats_of(self, session: Session, wake: Callable[[], None] = lambda: None) -> None:
+    def keep_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
         """Open the store; what goes wrong there is told by the session, while there is one.
 
         Args:
