@@ -89,6 +89,8 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             self._show(None)
 
     def _show(self, pointed: int | None) -> None:
+        if not self.query("#nothing"):  # the list was left while its chats were read
+            return
         entries = self._pages.entries
         self.query_one(ChatList).show(entries, pointed)
         nothing = "No chat holds these words." if self._pages.query else NO_CHATS
