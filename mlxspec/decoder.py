@@ -215,9 +215,7 @@ class Decoder:
         return self.logits(mx.concatenate([first, states.final]))
 
     def next_logits(self) -> mx.array:
-        """Return (V,) logits of the token after the history, which stays as it is.
-
-        A staged tree is forgotten where the last state has to be computed again.
+        """Return (V,) logits of the token after the history, by `last_hidden_state`.
 
         Raises:
             ValueError: The history is empty.

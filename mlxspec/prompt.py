@@ -47,11 +47,14 @@ def are_texts(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
 
 
-def _is_text(value: Any) -> bool:
-    if not isinstance(value, str) or not value.strip():
-        return False
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be written as UTF-8: half of a surrogate pair is no character."""
     try:
-        value.encode()  # half of a surrogate pair is no character
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and is_utf8(value)

@@ -87,11 +87,7 @@ class GgufTarget:
         return ", ".join(what)
 
     def read(self, folder: Path) -> None:
-        path = folder / "m.gguf"
-        profile = describe_model(path, str(path), "m").profile
-        if profile is not None:
-            profile.memory_bytes(1000)
-        use(load_model(path))
+        _look_and_load(folder / "m.gguf")
 
 
 _OTHER_KEYS = (
@@ -219,11 +215,14 @@ class FolderTarget:
         return f"{kind}, {path.name}: {what}"
 
     def read(self, folder: Path) -> None:
-        place = folder / "model"
-        profile = describe_model(place, str(place), "model").profile
-        if profile is not None:
-            profile.memory_bytes(1000)
-        use(load_model(place))
+        _look_and_load(folder / "model")
+
+
+def _look_and_load(place: Path) -> None:
+    profile = describe_model(place, str(place), "m").profile
+    if profile is not None:
+        profile.memory_bytes(1000)
+    use(load_model(place))
 
 
 def _quantised(config: dict) -> dict[str, mx.array]:

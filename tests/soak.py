@@ -271,6 +271,7 @@ class Soaker:
     async def _until(self, condition) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while True:
+            assert self._driver.app.is_running, "the app has ended"
             met = condition()
             if await met if asyncio.iscoroutine(met) else met:
                 return

@@ -10,32 +10,23 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.hidden import HiddenStates
 from mlxspec.tree import DraftTree
+from tests.decoded_text import Reader
 from tests.tiny import make_cache, tiny_model
 
 CACHES = ("full", "rotating", "int8")
 TREE = DraftTree.from_lists([9, 2, 4, 8, 1], [-1, 0, 0, 2, 3])
 
 
-class Notebook:
+class Notebook(Reader):
     """Keeps everything it is told."""
 
     capture = (0, 1, 2)
     name = "notebook"
 
-    def __init__(self):
-        self.tokens, self.rows = [], []
-
-    @property
-    def num_read(self):
-        return len(self.tokens)
-
     def read(self, tokens, states):
         self.tokens += tokens
         parts = [states.final, *(states.entering[layer] for layer in self.capture)]
         self.rows += list(np.concatenate([np.array(part) for part in parts], axis=1))
-
-    def forget(self, length):
-        del self.tokens[length:], self.rows[length:]
 
 
 def anew(model, kind, tokens):

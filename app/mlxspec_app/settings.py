@@ -4,9 +4,6 @@ A value that cannot be used costs that one setting, which keeps its default, and
 what was got and what is allowed. What this version does not know is left in the file as it is.
 """
 
-import os
-import shutil
-import tempfile
 import tomllib
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
@@ -17,6 +14,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec_app.inks import INKS
 from mlxspec_app.private import make_private_folder
 from mlxspec_app.setting_rules import KEY_LIST, ContextPolicy, Value, rules
+from mlxspec_app.whole_file import replace_file
 
 _HEADER = "# Settings of mlxspec. What is left out has its default.\n"
 KEYS = "keys"
@@ -143,7 +141,8 @@ def change_settings(
         document = tomlkit.parse(source)
         for name, value in checked.items():
             _put(document, name, value)
-        _replace(path, tomlkit.dumps(document))
+        make_private_folder(path.resolve().parent)
+        replace_file(path, tomlkit.dumps(document).encode())
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror or error}") from error
     except (TOMLKitError, ValueError, RecursionError) as error:
@@ -218,21 +217,3 @@ def _place(
     if isinstance(table.get(head), MutableMapping):
         return _place(table[head], rest, is_root=False)
     return table, name
-
-
-def _replace(path: Path, text: str) -> None:
-    """Give the file a new content, at once or not at all."""
-    place = path.resolve()  # a linked settings file stays a link
-    make_private_folder(place.parent)
-    handle, draft = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if place.exists():
-            shutil.copymode(place, draft)
-        os.replace(draft, place)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading.template_guard import stopped_in_time
+from mlxspec.prompt import is_utf8
 
 MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
 _FAULTS = (
@@ -147,7 +148,7 @@ class Tokenizer:
             raise UnsupportedOperationError(
                 f"the model's chat template refuses messages of the roles {roles}: {error}"
             ) from error
-        if not _is_utf8(text) and all(map(_is_utf8, messages)):
+        if not is_utf8(str(text)) and all(map(_is_sound, messages)):
             raise UnsupportedOperationError(
                 "the model's chat template writes half a character, which no tokenizer reads: "
                 "choose another model"
@@ -177,14 +178,8 @@ class Tokenizer:
         return set(self.wrapped.added_tokens_decoder)
 
 
-def _is_utf8(value: object) -> bool:
-    """Return whether a text, or all that a message holds, can be written as UTF-8."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _is_sound(message: Mapping[str, str]) -> bool:
+    return is_utf8(json.dumps(dict(message), ensure_ascii=False))
 
 
 def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:

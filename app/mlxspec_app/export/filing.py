@@ -4,9 +4,6 @@ A file that is there stays, unless the order ends in `--force`, as on the comman
 goes wrong, what stands under the name is whole: the file before, or the new one.
 """
 
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -16,6 +13,7 @@ from pathlib import Path
 from mlxspec.events import Event
 from mlxspec_app.export.formats import FORMATS, Format
 from mlxspec_app.export.recording import Recording
+from mlxspec_app.whole_file import replace_file
 
 FORCE = "--force"
 DEFAULT_STEM = "chat"
@@ -85,7 +83,7 @@ def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
         if not replaces or not path.exists():
             _create(path, data)
         elif path.is_file():
-            _replace(path.resolve(), data)  # a link stays a link
+            replace_file(path, data)
         else:
             path.write_bytes(data)  # a pipe or a device, /dev/stdout for one
     except OSError as error:
@@ -100,18 +98,6 @@ def _create(path: Path, data: bytes) -> None:
         except OSError:
             path.unlink()
             raise
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        shutil.copymode(path, draft)
-        os.replace(draft, path)
-    except OSError:
-        Path(draft).unlink(missing_ok=True)
-        raise
 
 
 def free_path(folder: Path, suffix: str) -> Path:

@@ -89,19 +89,18 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             self._show(None)
 
     def _show(self, pointed: int | None) -> None:
-        if not self.query("#nothing"):  # the list was left while its chats were read
-            return
         entries = self._pages.entries
-        self.query_one(ChatList).show(entries, pointed)
+        for chats in self.query(ChatList):  # gone where the screen is left while the store reads
+            chats.show(entries, pointed)
         nothing = "No chat holds these words." if self._pages.query else NO_CHATS
         self._say_instead("" if entries else nothing)
         self.refresh_bindings()
 
     def _say_instead(self, text: str) -> None:
         """Say something where the list is empty, or "" where it is not."""
-        note = self.query_one("#nothing", Static)
-        note.display = bool(text)
-        note.update(Content(safe_line(text)))
+        for note in self.query("#nothing").results(Static):  # gone where the screen is left
+            note.display = bool(text)
+            note.update(Content(safe_line(text)))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
