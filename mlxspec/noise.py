@@ -1,8 +1,8 @@
 """Chance that belongs to a place in the text: a function of the seed and the position alone.
 
-The token at position t is the largest of log p + G_t, with one Gumbel noise G_t for all tokens of
-the vocabulary. G_t does not know how the text came to be: what is drafted, how much and by whom
-decides how many positions a round covers, not what is said there. So every draft that is verified
+The token at position t is a function of its law p and of Gumbel noise G_t (`draws.draw`). G_t does
+not know how the text came to be: what is drafted, how much and by whom decides how many positions
+a round covers, not what is said there. So every draft that is verified
 by the match rule gives the text of plain sampling with the same seed (Daliri et al. 2024,
 https://arxiv.org/abs/2408.07978). Nodes of one depth share their noise: only one of them is on
 the path, so only one draw from it counts.
@@ -15,7 +15,7 @@ from typing import Literal
 
 import mlx.core as mx
 
-from mlxspec.draws import gumbel_of
+from mlxspec.draws import gumbel
 
 Stream = Literal["tokens", "verdict", "draft"]
 _STREAMS: dict[Stream, int] = {"tokens": 0, "verdict": 1, "draft": 2}
@@ -47,19 +47,16 @@ class Noise:
         """Return a (2,) uint32 random key of this position and no other, nor of another stream."""
         return self._keys(1, stream)[0]
 
-    def gumbel(self, count: int, width: int) -> mx.array:
-        """Return the noise that the next tokens are drawn with.
-
-        Args:
-            count: How many positions.
-            width: Size of the vocabulary.
+    def gumbel(self, count: int, vocab_size: int) -> mx.array:
+        """Return the noise that the tokens at the next `count` positions are drawn with.
 
         Returns:
-            (count, width) float32: each row depends on the key and its position alone.
+            (count, num_noises(vocab_size)) float32: each row depends on the key and its position
+            alone.
         """
         # A call per row: with one key for all, a row would depend on how many there are.
         keys = self._keys(count, "tokens")
-        return gumbel_of(mx.stack([mx.random.uniform(shape=(width,), key=key) for key in keys]))
+        return mx.concatenate([gumbel(1, vocab_size, key) for key in keys])
 
     def _keys(self, count: int, stream: Stream) -> mx.array:
         positions = mx.arange(self.position, self.position + count, dtype=mx.uint32)

@@ -8,11 +8,13 @@ Penalties depend on what stands before a token. In a tree that is a different te
 so the counts are taken along each node's own path.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import mlx.core as mx
 
+from mlxspec.draws import draw, draw_several
 from mlxspec.exponential import log_sum_exp, softmax
 from mlxspec.law import Law
 from mlxspec.tree import DraftTree
@@ -46,29 +48,29 @@ class NodeLaws:
         """Return (n,) int32: one draw per node.
 
         Args:
-            noise: (n, V) float32 of the Gumbel law; not looked at where the law is greedy.
+            noise: As `draws.draw` takes it; not looked at where the law is greedy.
         """
-        return mx.argmax(self._scores(noise), axis=-1).astype(mx.int32)
+        return self.best() if self.law.is_greedy else draw(self.probs, noise)
 
-    def draw_several(self, noise: mx.array, count: int) -> mx.array:
-        """Return (n, count) int32: draws without replacement per node, in their order.
+    def draw_several(self, noises: Sequence[mx.array]) -> mx.array:
+        """Return (n, k) int32: draws without replacement per node, by as many noises.
 
         Where a law has fewer tokens, others without mass stand for those that are missing.
         """
-        return top_tokens(self._scores(noise), count)[0]
+        if self.law.is_greedy:
+            return top_tokens(self.adjusted, len(noises))[0]
+        return draw_several(self.probs, noises)
 
     def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
         """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.
 
         A greedy law would give only ones and zeros; temperature 1 is shown instead.
         """
-        if self.law.has_filters and not self.law.is_greedy:
+        if not self.law.is_greedy:
             return self.probs[nodes, tokens]
-        temperature = self.law.temperature or 1.0
-        if temperature == 1.0 and self.adjusted is self.logits:
+        if self.adjusted is self.logits:
             return mx.exp(self.logits[nodes, tokens] - self._log_total[nodes])
-        scaled = self.adjusted / temperature
-        return mx.exp(scaled[nodes, tokens] - log_sum_exp(scaled)[nodes])
+        return mx.exp(self.adjusted[nodes, tokens] - log_sum_exp(self.adjusted)[nodes])
 
     def top_tokens(self, k: int) -> tuple[mx.array, mx.array]:
         """Return the target's k most probable tokens after each node, whatever the law.
@@ -78,15 +80,6 @@ class NodeLaws:
         """
         tokens, logits = top_tokens(self.logits, k)
         return tokens, mx.exp(logits - self._log_total[:, None])
-
-    def _scores(self, noise: mx.array) -> mx.array:
-        """Return (n, V) float32: the largest of a row is a draw, the next ones further draws."""
-        law = self.law
-        if law.is_greedy:
-            return self.adjusted
-        if law.has_filters:
-            return mx.log(self.probs) + noise
-        return self.adjusted / law.temperature + noise
 
     @cached_property
     def _log_total(self) -> mx.array:

@@ -73,7 +73,7 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
         last, bonus_probs = chain_rule(tree.tokens[1:], laws.probs, q, uniforms)
     return VerifyResult(
         accepted=tree.ancestors[last],
-        bonus_token=draw(bonus_probs[None], gumbel((1, bonus_probs.shape[0]), bonus_key))[0],
+        bonus_token=draw(bonus_probs[None], gumbel(1, bonus_probs.shape[0], bonus_key))[0],
         from_residual=last < q.shape[0],  # nodes with children come first
     )
 

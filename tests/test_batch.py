@@ -7,7 +7,6 @@ hand, and both with an engine that replies to one prompt after the other.
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pytest
 
 from mlxspec.noise import Noise
@@ -25,6 +24,7 @@ from tests.batches import (
     seen,
     tokens_of,
 )
+from tests.draws_by_hand import draw_by_hand
 from tests.tiny import tiny_model
 from tests.truth import Target
 
@@ -91,10 +91,9 @@ def test_sampled_replies_are_draws_by_hand():
     for seed, reply in enumerate(batch("random trees", params=params)):
         text = list(PROMPTS[seed])
         for token in reply.tokens:
-            with np.errstate(divide="ignore"):
-                scores = np.log(target.law(tuple(text), law, len(PROMPTS[seed])))
+            probs = target.law(tuple(text), law, len(PROMPTS[seed]))
             noise = Noise.of_seed(seed).at(len(text)).gumbel(1, VOCAB)[0]
-            assert token == (scores + np.array(noise)).argmax()
+            assert token == draw_by_hand(probs, noise)[0]
             text.append(token)
 
 

@@ -18,6 +18,7 @@ from mlxspec.loading import load_model
 from mlxspec.loading.default_model import has_default_model
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
+from tests.draws_by_hand import draw_by_hand
 from tests.tiny import emitted
 
 pytestmark = [
@@ -61,12 +62,12 @@ def gap(prefix, params):
     """By how much the best token is better than the next, drawn with the noise of its place."""
     decoder = Decoder(loaded().model)
     decoder.observe(prefix)
-    scores = decoder.next_logits()
-    if not params.law.is_greedy:
-        noise = Noise.of_seed(params.seed).at(len(prefix)).gumbel(1, scores.shape[0])[0]
-        scores = scores / params.law.temperature + noise
-    second, first = np.sort(np.array(scores.astype(mx.float32)))[-2:]
-    return float(first - second)
+    logits = np.array(decoder.next_logits().astype(mx.float32), np.float64)
+    if params.law.is_greedy:
+        second, first = np.sort(logits)[-2:]
+        return float(first - second)
+    noise = Noise.of_seed(params.seed).at(len(prefix)).gumbel(1, len(logits))[0]
+    return draw_by_hand(np.exp((logits - logits.max()) / params.law.temperature), noise)[1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mlxspec.draft import Draft
+from mlxspec.draws import BLOCK
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws
@@ -53,7 +54,8 @@ def test_neighbours_are_independent():
     """Seeds and positions that follow each other, and the two words of a key exchanged."""
     near = [Noise.of_seed(5).at(9), Noise.of_seed(5).at(10), Noise.of_seed(6).at(9)]
     near += [Noise(noise.key[::-1], 9) for noise in near[:1]]
-    draws = np.stack([rows(noise, width=100_000)[0] for noise in near])
+    vocab_size = BLOCK * (100_000 - BLOCK)  # a draw from it takes 100,000 numbers
+    draws = np.stack([rows(noise, width=vocab_size)[0] for noise in near])
     below = np.exp(-np.exp(-draws))  # uniform
     correlation = np.corrcoef(below) - np.eye(len(near))
     assert np.abs(correlation).max() < 5 / np.sqrt(100_000)

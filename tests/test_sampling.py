@@ -8,10 +8,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.draws import draw, gumbel
+from mlxspec.draws import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.law import Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
 from mlxspec.tree import DraftTree
+from tests.draws_by_hand import draw_by_hand
 
 GOLDENS = json.loads((Path(__file__).parent / "goldens" / "sampling.json").read_text())
 
@@ -80,7 +81,7 @@ def test_penalties_and_bias_count_at_temperature_0():
 def test_the_smallest_temperature_takes_the_most_probable_token(law):
     laws = NodeLaws(law, mx.array([[200.0, 300.0, -400.0]]))
     assert laws.probs.tolist() == [[0, 1, 0]]
-    assert laws.draw(gumbel((1, 3), mx.random.key(0))).item() == 1
+    assert laws.draw(gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
 def test_top_k_keeps_the_tokens_tied_with_the_last():
@@ -177,15 +178,20 @@ def test_adding_tokens_leaves_the_counts_before_as_they_were():
 # ---- draws ---------------------------------------------------------------------------------
 
 
+def several(n_rows, width, count, seed=9):
+    """Noise for so many draws per row."""
+    return mx.split(gumbel(count * n_rows, width, mx.random.key(seed)), count)
+
+
 def test_a_token_without_mass_is_never_drawn():
     probs = mx.broadcast_to(mx.array([0.0, 1e-6, 0.0, 1 - 1e-6, 0.0]), (20_000, 5))
-    drawn = draw(probs, gumbel(probs.shape, mx.random.key(0)))
+    drawn = draw(probs, gumbel(*probs.shape, mx.random.key(0)))
     assert set(np.array(drawn).tolist()) <= {1, 3}
 
 
 def test_filtered_tokens_are_never_drawn():
     logits = mx.broadcast_to(mx.array([1.0, 0.9, 0.8, 0.7]), (2000, 4))
-    noise = gumbel(logits.shape, mx.random.key(1))
+    noise = gumbel(*logits.shape, mx.random.key(1))
     drawn = NodeLaws(Law(temperature=2.0, top_k=2), logits).draw(noise)
     assert set(np.array(drawn).tolist()) == {0, 1}
 
@@ -195,7 +201,7 @@ def test_draws_follow_the_law(law):
     logits = np.array([2.0, 1.0, 0.0, -1.0, 1.5])
     expected = np.exp(logits / 1.5) / np.exp(logits / 1.5).sum()
     laws = NodeLaws(law, mx.broadcast_to(mx.array(logits), (40_000, 5)))
-    drawn = laws.draw(gumbel((40_000, 5), mx.random.key(2)))
+    drawn = laws.draw(gumbel(40_000, 5, mx.random.key(2)))
     shares = np.bincount(np.array(drawn), minlength=5) / 40_000
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
 
@@ -203,21 +209,21 @@ def test_draws_follow_the_law(law):
 def test_further_draws_follow_the_law_without_replacement():
     p = np.array([0.5, 0.3, 0.15, 0.05])
     laws = NodeLaws(Law(temperature=1.0), mx.broadcast_to(mx.log(mx.array(p)), (40_000, 4)))
-    pairs = np.array(laws.draw_several(gumbel((40_000, 4), mx.random.key(9)), 2))
+    pairs = np.array(laws.draw_several(several(40_000, 4, 2)))
     shares = np.bincount(pairs @ [4, 1], minlength=16).reshape(4, 4) / 40_000
     expected = np.outer(p / (1 - p), p) * (1 - np.eye(4))
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
 
 
 def test_noise_follows_the_gumbel_law():
-    noise = np.sort(np.array(gumbel((100_000,), mx.random.key(7))))
+    noise = np.sort(np.array(gumbel_of(mx.random.uniform(shape=(100_000,), key=mx.random.key(7)))))
     below = np.exp(-np.exp(-noise))  # the share that should lie below each value
     assert np.abs(below - np.arange(100_000) / 100_000).max() < 1.95 / np.sqrt(100_000)
 
 
 def test_noise_is_fine_enough_for_tokens_below_one_in_ten_million():
     """Of 2**24 values the largest should lie about log(2**24) = 16.6; there mx.random ends."""
-    noise = gumbel((1 << 24,), mx.random.key(8))
+    noise = gumbel_of(mx.random.uniform(shape=(1 << 24,), key=mx.random.key(8)))
     counts = [(noise > edge).sum().item() for edge in (15.0, 16.0, 16.7)]
     for count, edge in zip(counts, (15.0, 16.0, 16.7), strict=True):
         expected = (1 << 24) * np.exp(-edge)
@@ -229,30 +235,54 @@ def test_noise_is_fine_enough_for_tokens_below_one_in_ten_million():
 @pytest.mark.parametrize("uniform", [0.0, 2.0**-32, 1 - 2.0**-24])
 def test_no_uniform_draws_a_token_without_mass(uniform, monkeypatch):
     monkeypatch.setattr(mx.random, "uniform", lambda shape, key: mx.full(shape, uniform))
-    assert draw(mx.array([[0.0, 1.0, 0.0]]), gumbel((1, 3), mx.random.key(0))).item() == 1
+    assert draw(mx.array([[0.0, 1.0, 0.0]]), gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
-LAWS = [Law(temperature=0.7), Law(temperature=0.7, top_p=0.9), Law()]
+LAWS = [Law(temperature=0.7), Law(temperature=0.7, top_p=0.9)]
+WIDTHS = (50, BLOCK, BLOCK + 1, 3 * BLOCK - 7)
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("n_rows", [1, 3])
-def test_a_draw_is_the_largest_of_law_and_noise_and_further_draws_the_next(law, n_rows):
-    laws = NodeLaws(law, mx.random.normal((n_rows, 50), key=mx.random.key(0)) * 3)
-    for key in mx.random.split(mx.random.key(6), 20):
-        noise = gumbel((n_rows, 50), key)
-        with np.errstate(divide="ignore"):
-            noisy = np.log(np.array(laws.probs)) + np.array(noise)
-        if law.is_greedy:
-            noisy = np.array(laws.logits)
-        expected = (-noisy).argsort(axis=1)[:, :3]
-        np.testing.assert_array_equal(laws.draw(noise), expected[:, 0])
-        np.testing.assert_array_equal(laws.draw_several(noise, 3), expected)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(law, width):
+    laws = NodeLaws(law, mx.random.normal((3, width), key=mx.random.key(0)) * 2)
+    for key in mx.random.split(mx.random.key(6), 40):
+        noises = mx.split(gumbel(6, width, key), 2)
+        drawn = np.array(laws.draw_several(noises))
+        np.testing.assert_array_equal(laws.draw(noises[0]), drawn[:, 0])
+        for row, tokens in enumerate(drawn):
+            probs = np.array(laws.probs[row])
+            for token, noise in zip(tokens, noises, strict=True):
+                assert token == draw_by_hand(probs, noise[row])[0]
+                probs[token] = 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_greedy_law_draws_the_best(width):
+    laws = NodeLaws(Law(), mx.random.normal((3, width), key=mx.random.key(0)))
+    expected = (-np.array(laws.logits)).argsort(axis=1)[:, :2]
+    np.testing.assert_array_equal(laws.draw(several(3, width, 1)[0]), expected[:, 0])
+    np.testing.assert_array_equal(laws.draw_several(several(3, width, 2)), expected)
+
+
+@pytest.mark.parametrize("width", [BLOCK + 1, 3 * BLOCK - 7])
+def test_draws_by_blocks_follow_the_law(width):
+    """The most probable tokens each for themselves, two of each block, and the rest together."""
+    logits = mx.random.normal((width,), key=mx.random.key(1))
+    watched = [0, 5, BLOCK - 1, BLOCK, width - 2, width - 1]
+    logits = logits.at[mx.array(watched)].add(4.0)
+    p = np.exp(np.array(logits, np.float64))
+    p /= p.sum()
+    laws = NodeLaws(Law(temperature=1.0), mx.broadcast_to(logits, (40_000, width)))
+    counts = np.bincount(laws.draw(gumbel(40_000, width, mx.random.key(3))), minlength=width)
+    found = np.append(counts[watched], counts.sum() - counts[watched].sum())
+    expected = 40_000 * np.append(p[watched], 1 - p[watched].sum())
+    assert ((found - expected) ** 2 / expected).sum() < 30  # of 5 or 6 degrees of freedom
 
 
 def test_where_a_law_has_too_few_tokens_others_follow_them():
     laws = NodeLaws(Law(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 0.0, 2.0]]))
-    drawn = laws.draw_several(gumbel((1, 4), mx.random.key(0)), 4)[0].tolist()
+    drawn = laws.draw_several(several(1, 4, 4))[0].tolist()
     assert set(drawn[:2]) == {1, 3}
     assert set(drawn[2:]) == {0, 2}
 

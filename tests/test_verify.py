@@ -190,7 +190,7 @@ def one_round(key, law, draft_logits, chain_rule, target=TARGET):
     tokens, laws = [mx.zeros(1, mx.int32)], []
     for draft_key in draft_keys:
         laws.append(mx.softmax(mx.array(draft_logits)[tokens[-1]], axis=-1))
-        tokens.append(draw(laws[-1], gumbel((1, laws[-1].shape[1]), draft_key)))
+        tokens.append(draw(laws[-1], gumbel(1, laws[-1].shape[1], draft_key)))
     tree = DraftTree.chain(mx.concatenate(tokens))
     draft = Draft(tree, sampled_from=mx.concatenate(laws))
     laws = NodeLaws(law, mx.array(target)[tree.tokens])
@@ -204,7 +204,7 @@ def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
     behind = [verdict.bonus_token]
     for plain_key in plain_keys:
         laws = NodeLaws(law, mx.array(target)[behind[-1][None]])
-        behind.append(laws.draw(gumbel(laws.logits.shape, plain_key))[0])
+        behind.append(laws.draw(gumbel(*laws.logits.shape, plain_key))[0])
     place, num_accepted = mx.arange(3), verdict.accepted.sum() - 1
     accepted = mx.pad(drafted, (0, 1))
     behind = mx.stack(behind)[mx.maximum(place - num_accepted, 0)]

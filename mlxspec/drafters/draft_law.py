@@ -77,11 +77,11 @@ class DraftLaw:
             count: Of children per node.
         """
         if self._shared is not None:  # nodes of a depth share it, as in the target's draws
-            noise = self._shared.at(self._position + depth - 1).gumbel(1, self._width)
+            noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
         else:
             self._key, key = mx.random.split(self._key)
-            noise = gumbel((laws.logits.shape[0], self._width), key)
-        return laws.draw(noise) if count == 1 else laws.draw_several(noise, count).reshape(-1)
+            noises = list(mx.split(gumbel(count * laws.logits.shape[0], self._width, key), count))
+        return laws.draw(noises[0]) if count == 1 else laws.draw_several(noises).reshape(-1)
 
     def count(self, emitted: Sequence[int]) -> None:
         """Take note of tokens that the reply went on with."""

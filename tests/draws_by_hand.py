@@ -1,0 +1,26 @@
+"""A draw in NumPy: the block of the vocabulary first, then the token, each by its own noise."""
+
+import numpy as np
+
+BLOCK = 128
+
+
+def draw_by_hand(probs, noise):
+    """Return the token that the noise draws from (V,) probabilities, and how sure that is.
+
+    The second is by how much the best of the closer stage is better than its next.
+    """
+    probs, noise = np.asarray(probs, np.float64), np.asarray(noise, np.float64)
+    if len(probs) <= BLOCK:
+        return largest(probs, noise)
+    blocks = [probs[start : start + BLOCK] for start in range(0, len(probs), BLOCK)]
+    block, gap = largest([part.sum() for part in blocks], noise[BLOCK:])
+    inside, gap_inside = largest(blocks[block], noise[: len(blocks[block])])
+    return block * BLOCK + inside, min(gap, gap_inside)
+
+
+def largest(probs, noise):
+    with np.errstate(divide="ignore"):
+        scores = np.log(probs) + noise
+    second, first = np.sort(scores)[-2:]
+    return int(scores.argmax()), float(first - second)
