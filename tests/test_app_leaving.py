@@ -11,6 +11,9 @@ from mlxspec_app import app as apps
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.session import SessionFailed
 from mlxspec_app.state import fold
+from mlxspec_app.store.records import Version
+from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.transcript import Transcript
 
 
 def test_says_who_said_what():
@@ -47,6 +50,16 @@ async def test_the_screen_of_the_chat_is_the_one_whose_text_is_left(monkeypatch,
     out, err = capsys.readouterr()
     assert (left, err) == (0, "")
     assert out.startswith("you> hello\n\nassistant> ")
+
+
+async def test_what_is_sent_while_the_app_ends_is_no_error():
+    async with chat() as driver:
+        screen = driver.screen
+        driver.app.exit()
+        screen.post_message(Prompt.Submitted("hello"))
+        screen.query_one(Transcript).show_versions({0: Version(0, 2)})
+    assert driver.app.return_code == 0
+    assert "hello" in as_plain_text(screen.state.messages)
 
 
 def test_a_model_that_could_not_be_loaded_is_told_once_more_and_fails(monkeypatch, capsys):

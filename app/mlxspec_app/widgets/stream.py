@@ -17,7 +17,7 @@ from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult, WidgetPlacement
 from textual.scrollbar import ScrollBar
 from textual.selection import Selection
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,16 @@ class Stream(VerticalScroll, can_focus=False):
     def on_mount(self) -> None:
         self.watch(self, "show_vertical_scrollbar", self._anchor_when_full)
         self.watch(self.screen, "selections", self._place_all_while_selecting)
+
+    def mount(
+        self,
+        *widgets: Widget,
+        before: int | str | Widget | None = None,
+        after: int | str | Widget | None = None,
+    ) -> AwaitMount:
+        if not self.is_attached:  # the app ends, and messages that were on their way still arrive
+            return AwaitMount(self, [])
+        return super().mount(*widgets, before=before, after=after)
 
     def follow(self) -> None:
         """Go to the end and stay there."""
