@@ -61,8 +61,9 @@ def test_what_was_typed_finds_files(folder, start, names):
     assert matching_files(start, folder) == names
 
 
-def test_a_folder_that_is_not_there_holds_nothing(folder):
-    assert matching_files("nowhere/x", folder) == []
+@pytest.mark.parametrize("start", ["nowhere/x", "~nobody-of-that-name/x"])
+def test_a_folder_that_is_not_there_holds_nothing(folder, start):
+    assert matching_files(start, folder) == []
 
 
 @pytest.mark.parametrize(

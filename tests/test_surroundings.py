@@ -4,8 +4,10 @@ Every program here runs for real, in a process of its own.
 """
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,36 @@ def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
     assert b"Traceback" not in terminal.written
     assert b"assistant> Speculative decoding" in terminal.written
     assert (tmp_path / "settings.toml").read_text() == "frame_rate = 30\n"
+
+
+def test_a_disk_that_fills_during_a_chat_keeps_what_was_written_before(tmp_path):
+    """The files may grow to what the store has at first and a message or two more."""
+    terminal = Terminal([sys.executable, "-c", LIMITED, "200000", SLOW_CHAT, str(tmp_path), "inf"])
+    try:
+        terminal.wait_for("Message")
+        for said in ("first", "second", "third", "fourth"):
+            terminal.press(f"{said} " + "word " * 100)
+            terminal.wait_for(said)
+            terminal.press("\r")
+            terminal.wait_for("Message")
+        terminal.press(CTRL_C)
+        assert terminal.wait_for_end() == 0
+    finally:
+        terminal.close()
+    assert b"Traceback" not in terminal.written
+    assert b"could not be written to the store of chats: it is lost" in terminal.written
+    assert b"you> fourth" in terminal.written
+    with closing(sqlite3.connect(tmp_path / "chats.sqlite3")) as chats:
+        assert chats.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert chats.execute("SELECT text FROM message").fetchone()[0].startswith("first")
+
+
+def test_the_home_of_nobody_is_a_name_as_any_other(run):
+    for place in ("--model", "--drafter"):
+        done = run("chat", "--plain", place, "~nobody-of-that-name/x", said=b"hi\n")
+        assert done.returncode == 1
+        assert b"'~nobody-of-that-name/x'" in done.stderr
+        assert b"Traceback" not in done.stderr
 
 
 # ---- terminals and clocks -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ looks like a path; `@anna` stays what it is.
 
 import os
 import re
+from os.path import expanduser
 from pathlib import Path
 
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
@@ -55,7 +56,7 @@ def matching_files(start: str, folder: Path) -> list[str]:
 
 
 def _path(name: str, folder: Path) -> Path:
-    return folder / Path(name).expanduser()
+    return folder / Path(expanduser(name))
 
 
 def _block(name: str, folder: Path) -> str:

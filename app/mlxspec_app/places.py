@@ -7,6 +7,7 @@ Each lies where the platform puts its kind. One folder for all of them can be na
 import os
 from dataclasses import dataclass
 from os import PathLike
+from os.path import expanduser
 from pathlib import Path
 
 from platformdirs import user_config_path, user_data_path, user_log_path
@@ -39,7 +40,7 @@ def find_places(data_dir: str | PathLike[str] | None = None) -> Places:
     """
     chosen = os.fspath(data_dir) if data_dir else os.environ.get("MLXSPEC_HOME")
     if chosen:
-        folder = Path(chosen).expanduser().absolute()
+        folder = Path(expanduser(chosen)).absolute()
         return _places(data=folder, config=folder, logs=folder / "logs")
     name = "mlxspec"
     return _places(

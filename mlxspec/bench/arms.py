@@ -7,6 +7,7 @@ seen a reply once would only have to recite it.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
@@ -95,4 +96,4 @@ def _drafter_of(name: str) -> str:
     """Return what `--drafter` calls an arm."""
     if name == PLAIN:
         return "none"
-    return name if Path(name).expanduser().exists() else name.replace("+", ",")
+    return name if Path(expanduser(name)).exists() else name.replace("+", ",")

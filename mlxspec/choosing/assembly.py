@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
+from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.cache import Cache
@@ -108,7 +109,7 @@ class Site:
 
 def parts_of(drafter: str) -> list[str]:
     """Return the drafters that a list names; a path may hold commas."""
-    if Path(drafter).expanduser().exists():
+    if Path(expanduser(drafter)).exists():
         return [drafter]
     return [part.strip() for part in drafter.split(",")]
 
@@ -117,7 +118,7 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
     """Raise ValueError for what cannot be a drafter, before anything is loaded."""
     parts = parts_of(drafter)
     for part in parts:
-        is_place = Path(part).expanduser().exists() or part.count("/") == 1
+        is_place = Path(expanduser(part)).exists() or part.count("/") == 1
         if part not in WORDS and not (part and is_place):
             raise ValueError(
                 f"drafter {part!r} is not known; choose from {', '.join(WORDS)}, or give a file, a "
@@ -133,7 +134,7 @@ def table_memory(drafter: str, site: Site, folder: str | PathLike[str]) -> Table
     """Return what the table of a drafter learned in earlier runs; None where it has no table."""
     if not set(parts_of(drafter)) & set(_READS_TABLE):
         return None
-    path = Path(folder).expanduser() / f"{site.fingerprint}.safetensors"
+    path = Path(expanduser(folder)) / f"{site.fingerprint}.safetensors"
     tokenizer = site.loaded.tokenizer.fingerprint
     return TableMemory(path, site.target.vocab_size, tokenizer=tokenizer, say=site.say)
 

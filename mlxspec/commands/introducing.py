@@ -1,5 +1,6 @@
 """What the app tells a newcomer: facts about this machine and the model that will answer."""
 
+from os.path import expanduser
 from pathlib import Path
 
 from mlxspec import backend
@@ -34,7 +35,7 @@ def introduce(model: str) -> Introduction:
 
 def _size_gb(model: str) -> float | None:
     """Return the size of a model on this disk in GB, or None where it is not here."""
-    path = Path(model).expanduser()
+    path = Path(expanduser(model))
     if model and path.exists():
         files = [path] if path.is_file() else path.glob("*.safetensors")
         return sum(file.stat().st_size for file in files) / backend.GB

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import expanduser
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -39,7 +40,7 @@ DOWNLOAD_BYTES = _WHEEL_BYTES
 def cache_folder() -> Path:
     """Return the folder for downloads: `MLXSPEC_HOME`, or the user's cache folder."""
     chosen = os.environ.get("MLXSPEC_HOME")
-    return Path(chosen).expanduser() if chosen else user_cache_path("mlxspec")
+    return Path(expanduser(chosen)) if chosen else user_cache_path("mlxspec")
 
 
 def default_model_path() -> Path:

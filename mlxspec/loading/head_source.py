@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from os import PathLike, fspath
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None 
         UnsupportedModelError: It is on the hub, without files that could be a head.
     """
     text = fspath(source)
-    path = Path(text).expanduser()
+    path = Path(expanduser(text))
     if text and path.exists():
         return Source(path, path.resolve().name if path.is_dir() else path.stem)
     if not _HUB_ID.fullmatch(text):

@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def find_source(
     if text == "default":
         path = fetch_default_model(on_progress)
         return Source(path, DEFAULT_MODEL, default_model.SHA256)
-    path = Path(text).expanduser()
+    path = Path(expanduser(text))
     if text and path.is_dir():
         return Source(path, path.resolve().name)
     if path.is_file():
@@ -80,7 +81,7 @@ def find_local(source: str) -> Source | None:
         here = default_model.has_default_model()
         return Source(path, DEFAULT_MODEL, default_model.SHA256) if here else None
     try:
-        if not _HUB_ID.fullmatch(source) or Path(source).expanduser().exists():
+        if not _HUB_ID.fullmatch(source) or Path(expanduser(source)).exists():
             return find_source(source)
         folder = cached_folder(source)
     except (ModelNotFoundError, ValueError):  # nothing there, or no name for the hub

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def _material(
 
 
 def _read_start(recipe: Recipe, loaded: LoadedModel) -> _Start:
-    path = Path(recipe.start).expanduser()
+    path = Path(expanduser(recipe.start))
     file = read_drafter_file(path)
     tensors = read_safetensors(path)[0] if file else {}
     names = [name for name in ("target_ids", "token_map") if name in tensors]
@@ -157,7 +158,7 @@ def target_of(loaded: LoadedModel) -> dict[str, str]:
 def card_of(loaded: LoadedModel, recipe: Recipe, progress: Progress) -> dict[str, Any]:
     """Return what should be known of a drafter that was just trained; it names no folder."""
     facts = backend.facts()
-    begun_with = read_drafter_file(Path(recipe.start).expanduser()) if recipe.start else None
+    begun_with = read_drafter_file(Path(expanduser(recipe.start))) if recipe.start else None
     return {
         "target": target_of(loaded),
         "recipe": recipe.as_dict() | {"start": Path(recipe.start).name},
