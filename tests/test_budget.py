@@ -152,6 +152,17 @@ def test_a_lasting_change_is_followed_and_one_odd_round_is_not():
     assert stairs.ms[4] == pytest.approx(30.0, rel=0.02)
 
 
+def test_a_computer_that_falls_asleep_in_its_first_rounds_changes_little():
+    stairs = Staircase({1: 10.0, 4: 20.0})
+    for width in (1, 3, 4):
+        stairs.observe(width, 3_600_000.0)
+    assert all(stairs.ms[width] < 4 * 20.0 for width in (1, 3, 4))
+    for _ in range(200):
+        for width, ms in ((1, 10.0), (4, 20.0)):
+            stairs.observe(width, ms)
+    assert stairs.ms[3] < 2 * stairs.ms[4]
+
+
 def test_a_width_that_real_rounds_have_is_known_from_then_on():
     stairs = Staircase({1: 10.0, 8: 80.0})
     stairs.observe(4, 40.0)
@@ -315,6 +326,19 @@ def test_a_drafter_that_gets_better_is_found_out(world):
     budget = budget_of(EDGE)
     play(budget, EDGE, 0.02, **WORLDS[world])
     assert speed_up(budget, EDGE, 0.95, **WORLDS[world]) > 2
+
+
+@pytest.mark.parametrize("world", ["lazy", "host"])
+def test_a_program_that_was_stopped_in_a_round_drafts_as_before(world):
+    before, budget = (budget_of(EDGE) for _ in range(2))
+    play(before, EDGE, 0.7, **WORLDS[world])
+    play(budget, EDGE, 0.7, **WORLDS[world])
+    asked = budget.ask(15)
+    if "claimed" in WORLDS[world]:
+        budget.cut(chain(WORLDS[world]["claimed"], asked))
+    budget.learn(outcome(0, 1), Spent(asked, 2, 3_600_000.0, 3_600_000.0))
+    worlds = {"rounds": 100, **WORLDS[world]}
+    assert speed_up(budget, EDGE, 0.7, **worlds) > 0.95 * speed_up(before, EDGE, 0.7, **worlds)
 
 
 def test_a_cost_that_was_measured_too_high_is_found_out():

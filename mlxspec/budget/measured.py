@@ -20,6 +20,7 @@ from mlxspec.draft import Draft, RoundOutcome
 _PROBED = 0.01  # of the time may be lost with probes
 _MAX_SAVED_UP = 8.0  # plain rounds that the allowance for probes may grow to
 _RATE = 0.1
+_STOPPED = 50.0  # times what a forward costs
 _FIRST_ASKED = 4  # nodes, until it is known what they cost
 
 
@@ -69,6 +70,7 @@ class MeasuredBudget:
         self._stairs: Staircase | None = None
         self._context = 0
         self._allowance_ms = 0.0
+        self._was_stopped = False
         self._grown: Draft | None = None  # before it was cut
 
     def begin(
@@ -129,7 +131,11 @@ class MeasuredBudget:
         self._grown = None
         if stairs is None:
             return
-        if not spent.asked:
+        is_stopped = spent.draft_ms + spent.target_ms > _STOPPED * stairs.cost(spent.rows)
+        is_odd, self._was_stopped = is_stopped and not self._was_stopped, is_stopped
+        if is_odd:
+            pass  # the program stood still in this round; two in a row are believed
+        elif not spent.asked:
             stairs.observe(spent.rows, spent.target_ms)
         elif grown is not None and grown.path_probs is not None:
             self._learn_grown(grown, outcome, spent, stairs)

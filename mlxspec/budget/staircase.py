@@ -14,6 +14,7 @@ from typing import Any
 
 _RATE = 0.2  # of one round's time in the mean
 _SHARED = 0.5  # of a change, in logarithms: other programs slow down all widths alike
+_MOST_OFF = 4.0  # times what was known: more is believed of no round, a computer may fall asleep
 _WINDOW = 9
 _LATEST = 64  # rounds after which a time is no longer sure
 _ENOUGH = 5  # times from which an outlier can be told
@@ -98,7 +99,7 @@ class Staircase:
         if not is_usual:
             return
         known = self.raw(width)
-        change = 1.0 + _RATE * (ms - known) / known
+        change = 1.0 + _RATE * (min(ms / known, _MOST_OFF) - 1.0)
         if width not in self.ms:
             self.ms = dict(sorted({**self.ms, width: known}.items()))
         for other in self.ms:
