@@ -2,7 +2,8 @@
 
 Jinja's sandbox keeps it from files and from Python's own machinery, but not from loops inside of
 loops. So the thread that renders it looks at its own clock between the lines of the template; the
-clock is the processor's, as a machine that is busy or asleep is no fault of the template.
+clock is the processor's, as a machine that is busy or asleep is no fault of the template. Powers
+are refused: one of them, written in a single line, can run for longer than anybody lives.
 """
 
 import sys
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from jinja2 import Environment
+
 TIME_S = 10.0
 """Seconds of processor; real templates take thousandths."""
 
@@ -20,7 +23,13 @@ _LINES = 64  # between two looks at the clock
 
 
 class TemplateStoppedError(RuntimeError):
-    """A template ran for longer than any has to."""
+    """A template ran for longer than any has to, or would."""
+
+
+def refuse_powers(template: str) -> None:
+    """Raise TemplateStoppedError where a template raises a number to a power."""
+    if any(token[1:] == ("operator", "**") for token in Environment().lex(template)):
+        raise TemplateStoppedError("it takes powers (**), which may never end and no chat needs")
 
 
 @contextmanager

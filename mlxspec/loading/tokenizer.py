@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.loading.template_guard import stopped_in_time
+from mlxspec.loading.template_guard import refuse_powers, stopped_in_time
 from mlxspec.prompt import is_utf8
 
 MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
@@ -136,7 +136,10 @@ class Tokenizer:
                 "the model has no chat template, so it cannot chat: give it plain text to "
                 "continue, or choose an instruction-tuned model"
             )
+        named = self.wrapped.chat_template
         try:
+            for template in named.values() if isinstance(named, dict) else [named]:
+                refuse_powers(template)
             with stopped_in_time():
                 text = self.wrapped.apply_chat_template(
                     [dict(message) for message in messages],
