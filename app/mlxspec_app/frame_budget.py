@@ -33,11 +33,17 @@ class FrameBudget:
         self._drawn_at = clock()
         self._spent_then = spent()
         self._cost_s = 0.0
+        self._is_first = False
         self._charted_at = -_CHARTS_EVERY_S
 
     def limit(self, *, is_shared: bool) -> None:
-        """Keep to the share from now on where the processor is shared, or to none."""
+        """Keep to the share from now on where the processor is shared, or to none.
+
+        What frames cost is found out anew, from the one after the next on: a new message is laid
+        out first, and that would delay the first words of the reply.
+        """
         self._share = SHARE_BESIDE_A_MODEL if is_shared else 1.0
+        self._cost_s, self._is_first = 0.0, True
 
     def allows_frame(self) -> bool:
         """Return whether a frame may come now; if so, what it costs counts from here on."""
@@ -45,7 +51,9 @@ class FrameBudget:
         if now - self._drawn_at < min(_LONGEST_GAP_S, self._cost_s / self._share):
             return False
         spent = self._spent()
-        self._cost_s += _RATE * (spent - self._spent_then - self._cost_s)
+        if not self._is_first:
+            self._cost_s += _RATE * (spent - self._spent_then - self._cost_s)
+        self._is_first = False
         self._drawn_at, self._spent_then = now, spent
         return True
 

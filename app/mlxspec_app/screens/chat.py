@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.errors import TraceError
-from mlxspec.events import Event, GenerationStarted
+from mlxspec.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.demo import read_demo
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
@@ -74,6 +74,8 @@ class ChatScreen(ChoosingScreen, DeskScreen):
         super().take_in(event)
         if isinstance(event, GenerationStarted):
             self.frame_budget.limit(is_shared=bool(event.blas))
+        elif isinstance(event, GenerationFinished | GenerationFailed):
+            self.frame_budget.limit(is_shared=False)
 
     def on_phase_changed(self) -> None:
         super().on_phase_changed()
