@@ -7,6 +7,7 @@ macOS it raises the size of Metal's command buffers, which small models fill wit
 Nothing here imports MLX at import time, so a recorded reply can be shown without it.
 """
 
+import ctypes
 import importlib.util
 import os
 import platform
@@ -220,6 +221,17 @@ def peak_memory_gb(*, reset: bool = False) -> float:
     if reset:
         mx.reset_peak_memory()
     return peak
+
+
+def give_back_memory() -> None:
+    """Return what was freed to the system: MLX keeps buffers for later, and glibc pages."""
+    import mlx.core as mx
+
+    mx.clear_cache()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+        if trim is not None:
+            trim(0)
 
 
 @contextmanager

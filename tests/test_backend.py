@@ -1,5 +1,6 @@
 """Which BLAS MLX reaches, told by the dynamic linker; and what the process is set up with."""
 
+import ctypes
 import os
 import platform
 import subprocess
@@ -196,6 +197,29 @@ def test_every_wait_for_the_device_is_counted():
     backend.sync(array)
     backend.sync(array, array + 1)
     assert backend.host_syncs() - before == 2
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc trims")
+def test_memory_that_was_freed_goes_back_to_the_system():
+    program = """
+import os, mlxspec
+import mlx.core as mx
+from mlxspec.backend import give_back_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+arrays, between = [mx.zeros(25_000) + 1 for _ in range(1000)], []
+for array in arrays:  # in pieces that lie between others which stay
+    mx.eval(array)
+    between.append(bytes(5000))
+del array, arrays
+before = resident()
+give_back_memory()
+print(before - resident())
+"""
+    assert float(printed(program)) > 60
 
 
 def test_peak_memory_is_measured_from_the_last_reset():

@@ -3,7 +3,7 @@
 import pytest
 from app_driver import ScriptedSession, running
 
-from mlxspec.events import GenerationStarted, TurnStarted
+from mlxspec.events import GenerationFailed, GenerationStarted, TurnStarted
 from mlxspec_app.frame_budget import SHARE_BESIDE_A_MODEL, FrameBudget
 from mlxspec_app.session import SessionReady
 
@@ -54,6 +54,12 @@ def test_however_dear_frames_are_some_come(machine, budget):
     assert 18 <= machine.draw(budget, 10.0, cost_s=0.4) <= 21
 
 
+def test_what_was_drawn_before_a_reply_does_not_delay_its_first_words(machine, budget):
+    machine.draw(budget, 1.0, cost_s=0.4)
+    budget.limit(is_shared=True)
+    assert machine.draw(budget, 2 * FRAME_S, cost_s=0.002) == 2
+
+
 def test_the_limit_ends_with_its_reason(machine, budget):
     budget.limit(is_shared=True)
     machine.draw(budget, 1.0, cost_s=0.01)
@@ -71,6 +77,9 @@ async def test_a_model_on_the_processor_limits_the_frames_of_its_chat(blas, is_s
         session.news += [TurnStarted("user", "hi"), GenerationStarted("t", "d", blas=blas)]
         await driver.settle()
         assert asked == [{"is_shared": is_shared}]
+        session.news.append(GenerationFailed(0.0, "no room"))
+        await driver.settle()
+        assert asked[1:] == [{"is_shared": False}]
 
 
 def test_charts_come_once_a_second_beside_a_model_and_always_else(machine, budget):
