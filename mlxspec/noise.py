@@ -1,11 +1,11 @@
 """Chance that belongs to a place in the text: a function of the seed and the position alone.
 
 The token at position t is a function of its law p and of Gumbel noise G_t (`draws.draw`). G_t does
-not know how the text came to be: what is drafted, how much and by whom decides how many positions
-a round covers, not what is said there. So every draft that is verified
-by the match rule gives the text of plain sampling with the same seed (Daliri et al. 2024,
-https://arxiv.org/abs/2408.07978). Nodes of one depth share their noise: only one of them is on
-the path, so only one draw from it counts.
+not know how the text came to be: what is drafted, how much and by whom decides how many positions a
+round covers, not what is said there. So every draft that is verified by the match rule gives the
+text of plain sampling with the same seed (Daliri et al. 2024, https://arxiv.org/abs/2408.07978).
+Nodes of one depth share their noise: only one of them is on the path, so only one draw from it
+counts.
 
 Whatever else is left to chance has streams of its own, independent of those noises.
 """

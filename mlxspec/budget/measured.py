@@ -131,16 +131,8 @@ class MeasuredBudget:
         self._grown = None
         if stairs is None:
             return
-        is_stopped = spent.draft_ms + spent.target_ms > _STOPPED * stairs.cost(spent.rows)
-        is_odd, self._was_stopped = is_stopped and not self._was_stopped, is_stopped
-        if is_odd:
-            pass  # the program stood still in this round; two in a row are believed
-        elif not spent.asked:
-            stairs.observe(spent.rows, spent.target_ms)
-        elif grown is not None and grown.path_probs is not None:
-            self._learn_grown(grown, outcome, spent, stairs)
-        else:
-            self._learn_lazy(outcome, spent, stairs)
+        if self._is_believed(spent, stairs):
+            self._take_in(grown, outcome, spent, stairs)
         earned = _PROBED * (spent.draft_ms + spent.target_ms)
         self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * stairs.cost(1))
         self._context += len(outcome.path)
@@ -155,6 +147,23 @@ class MeasuredBudget:
             return False
         self._allowance_ms -= max(loss_ms, 0.0)
         return True
+
+    def _is_believed(self, spent: Spent, stairs: Staircase) -> bool:
+        """Return False for a round in which the program stood still; two in a row are believed."""
+        was_stopped = self._was_stopped
+        ms = spent.draft_ms + spent.target_ms
+        self._was_stopped = ms > _STOPPED * stairs.cost(spent.rows)
+        return was_stopped or not self._was_stopped
+
+    def _take_in(
+        self, grown: Draft | None, outcome: RoundOutcome, spent: Spent, stairs: Staircase
+    ) -> None:
+        if not spent.asked:
+            stairs.observe(spent.rows, spent.target_ms)
+        elif grown is not None and grown.path_probs is not None:
+            self._learn_grown(grown, outcome, spent, stairs)
+        else:
+            self._learn_lazy(outcome, spent, stairs)
 
     def _learn_grown(
         self, grown: Draft, outcome: RoundOutcome, spent: Spent, stairs: Staircase

@@ -76,7 +76,8 @@ class DraftLaw:
             depth: Of the children, from 1.
             count: Of children per node.
         """
-        if self._shared is not None:  # nodes of a depth share it, as in the target's draws
+        if self._shared is not None:  # nodes of a depth share it, as in the target's draws, and
+            # siblings do: each is what would be drawn if those before it could not be
             noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
         else:
             self._key, key = mx.random.split(self._key)
