@@ -161,14 +161,16 @@ async def test_an_error_leaves_the_list_as_it_was(tmp_path):
         assert titles(driver) == ["One"]
 
 
-@pytest.mark.parametrize("gone", ["ChatList", "#nothing"])
-async def test_a_list_that_is_left_while_its_chats_are_read_says_nothing(tmp_path, gone):
+async def test_what_was_read_for_a_list_that_was_left_is_shown_nowhere(tmp_path):
     fill(tmp_path, "One")
-    async with chat_list(tmp_path) as driver:
-        await driver.app.screen.query(gone).remove()
-        driver.app.screen._load()
+    async with kept_chat(tmp_path) as driver:
+        await driver.press("ctrl+l")
         await rest(driver)
-        assert driver.app.is_running
+        screen = driver.app.screen
+        await screen.dismiss(None)
+        screen._show(None)
+        screen._say_instead("The chats cannot be shown")
+        assert driver.app.screen is not screen
 
 
 async def test_words_that_were_just_typed_are_looked_for_before_one_is_opened(tmp_path):
