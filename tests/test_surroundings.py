@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,6 +54,19 @@ def run(tmp_path):
         )
 
     return run_one
+
+
+@contextmanager
+def chat_at_terminal(*argv, **size):
+    """A chat of the app, which ends well when the block is over."""
+    terminal = Terminal([sys.executable, *argv], **size)
+    try:
+        yield terminal
+        terminal.press(CTRL_C)
+        assert terminal.wait_for_end() == 0
+    finally:
+        terminal.close()
+    assert b"Traceback" not in terminal.written
 
 
 def plain(model, *more):
@@ -138,39 +151,28 @@ def test_without_a_home_the_default_model_says_where_it_would_be_kept(run, tmp_p
 
 def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
     (tmp_path / "settings.toml").write_text("frame_rate = 30\n")
-    argv = [sys.executable, "-c", LIMITED, "0", SLOW_CHAT, str(tmp_path), "inf"]
-    terminal = Terminal(argv)
-    try:
+    limited = ("-c", LIMITED, "0", SLOW_CHAT, str(tmp_path), "inf")
+    with chat_at_terminal(*limited) as terminal:
         noticed = b"this chat is not kept"  # for seconds, which may be over by now
         terminal.wait_until(lambda: noticed in terminal.written, "it does not say so")
         terminal.press("hello\r")
         terminal.wait_for("tok/s")
         terminal.press("/theme\r")
         terminal.wait_for("cannot be written")
-        terminal.press(CTRL_C)
-        assert terminal.wait_for_end() == 0
-    finally:
-        terminal.close()
-    assert b"Traceback" not in terminal.written
     assert b"assistant> Speculative decoding" in terminal.written
     assert (tmp_path / "settings.toml").read_text() == "frame_rate = 30\n"
 
 
 def test_a_disk_that_fills_during_a_chat_keeps_what_was_written_before(tmp_path):
     """The files may grow to what the store has at first and a message or two more."""
-    terminal = Terminal([sys.executable, "-c", LIMITED, "200000", SLOW_CHAT, str(tmp_path), "inf"])
-    try:
+    limited = ("-c", LIMITED, "200000", SLOW_CHAT, str(tmp_path), "inf")
+    with chat_at_terminal(*limited) as terminal:
         terminal.wait_for("Message")
         for said in ("first", "second", "third", "fourth"):
             terminal.press(f"{said} " + "word " * 100)
             terminal.wait_for(said)
             terminal.press("\r")
             terminal.wait_for("Message")
-        terminal.press(CTRL_C)
-        assert terminal.wait_for_end() == 0
-    finally:
-        terminal.close()
-    assert b"Traceback" not in terminal.written
     assert b"could not be written to the store of chats: it is lost" in terminal.written
     assert b"you> fourth" in terminal.written
     with closing(sqlite3.connect(tmp_path / "chats.sqlite3")) as chats:
@@ -190,17 +192,11 @@ def test_the_home_of_nobody_is_a_name_as_any_other(run):
 
 
 def test_a_terminal_of_twenty_columns_and_five_rows_holds_a_chat(tmp_path):
-    terminal = Terminal([sys.executable, SLOW_CHAT, str(tmp_path), "inf"], columns=20, rows=5)
-    try:
+    with chat_at_terminal(SLOW_CHAT, str(tmp_path), "inf", columns=20, rows=5) as terminal:
         terminal.wait_until(lambda: b"keys" in terminal.written, "it does not say what it needs")
         terminal.wait_for("Message")
         terminal.press("hello\r")
         terminal.wait_for("tok/s")
-        terminal.press(CTRL_C)
-        assert terminal.wait_for_end() == 0
-    finally:
-        terminal.close()
-    assert b"Traceback" not in terminal.written
     assert b"assistant> Speculative decoding" in terminal.written
 
 
