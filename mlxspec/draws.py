@@ -47,7 +47,9 @@ def draw(probs: mx.array, noise: mx.array) -> mx.array:
     n, width = probs.shape
     if width <= BLOCK:
         return _largest(probs, noise)
-    blocks = mx.pad(probs, [(0, 0), (0, -width % BLOCK)]).reshape(n, -1, BLOCK)
+    missing = -width % BLOCK  # most vocabularies lack none, and a pad would copy them
+    whole = mx.pad(probs, [(0, 0), (0, missing)]) if missing else probs
+    blocks = whole.reshape(n, -1, BLOCK)
     block = _largest(blocks.sum(axis=-1), noise[:, BLOCK:])
     inside = mx.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
     return block * BLOCK + _largest(inside, noise[:, :BLOCK])

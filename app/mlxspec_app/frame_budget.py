@@ -31,9 +31,8 @@ class FrameBudget:
         self._clock, self._spent = clock, spent
         self._share = 1.0
         self._drawn_at = clock()
-        self._spent_then = spent()
+        self._spent_then: float | None = spent()  # None where the next frame's cost does not count
         self._cost_s = 0.0
-        self._is_first = False
         self._charted_at = -_CHARTS_EVERY_S
 
     def limit(self, *, is_shared: bool) -> None:
@@ -43,7 +42,7 @@ class FrameBudget:
         out first, and that would delay the first words of the reply.
         """
         self._share = SHARE_BESIDE_A_MODEL if is_shared else 1.0
-        self._cost_s, self._is_first = 0.0, True
+        self._cost_s, self._spent_then = 0.0, None
 
     def allows_frame(self) -> bool:
         """Return whether a frame may come now; if so, what it costs counts from here on."""
@@ -51,9 +50,8 @@ class FrameBudget:
         if now - self._drawn_at < min(_LONGEST_GAP_S, self._cost_s / self._share):
             return False
         spent = self._spent()
-        if not self._is_first:
+        if self._spent_then is not None:
             self._cost_s += _RATE * (spent - self._spent_then - self._cost_s)
-        self._is_first = False
         self._drawn_at, self._spent_then = now, spent
         return True
 

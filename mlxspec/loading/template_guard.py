@@ -8,8 +8,9 @@ are refused: one of them, written in a single line, can run for longer than anyb
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -26,10 +27,16 @@ class TemplateStoppedError(RuntimeError):
     """A template ran for longer than any has to, or would."""
 
 
-def refuse_powers(template: str) -> None:
-    """Raise TemplateStoppedError where a template raises a number to a power."""
-    if any(token[1:] == ("operator", "**") for token in Environment().lex(template)):
+def refuse_powers(template: str | Mapping[str, str]) -> None:
+    """Raise TemplateStoppedError where a template, or one of several, takes a power."""
+    templates = [template] if isinstance(template, str) else template.values()
+    if any(map(_takes_powers, templates)):
         raise TemplateStoppedError("it takes powers (**), which may never end and no chat needs")
+
+
+@cache  # every turn asks the same
+def _takes_powers(template: str) -> bool:
+    return any(token[1:] == ("operator", "**") for token in Environment().lex(template))
 
 
 @contextmanager

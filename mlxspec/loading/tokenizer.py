@@ -136,10 +136,8 @@ class Tokenizer:
                 "the model has no chat template, so it cannot chat: give it plain text to "
                 "continue, or choose an instruction-tuned model"
             )
-        named = self.wrapped.chat_template
         try:
-            for template in named.values() if isinstance(named, dict) else [named]:
-                refuse_powers(template)
+            refuse_powers(self.wrapped.chat_template)
             with stopped_in_time():
                 text = self.wrapped.apply_chat_template(
                     [dict(message) for message in messages],
