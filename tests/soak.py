@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
@@ -28,23 +27,16 @@ from mlxspec.commands import chat
 from mlxspec.commands.chat_catalogue import ChatCatalogue
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params
-from mlxspec.events import (
-    DraftVerified,
-    GenerationFailed,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-)
 from mlxspec_app.app import open_desk
 from mlxspec_app.pauses import collect_rarely
 from mlxspec_app.screens.chat import ChatScreen
 from tests.chat_folders import save_chat_folder
-from tests.soak_figures import PROBE, in_use, read_lines, summary
+from tests.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
+from tests.soak_times import Heart, Times
 
 from app_driver import running  # isort: skip - after tests.chat_folders, see there
 
 PATIENCE_S = 3600.0  # processes are stopped for minutes where machines are shared
-BEAT_S, STOPPED_S = 0.2, 5.0  # a beat that comes so late was held up from outside
 PROBES_EVERY = 6
 DEFAULT = "default"
 PROBE_PROMPT = "Tell me a short story about a lighthouse keeper."
@@ -100,73 +92,20 @@ _COMMANDS = {
 }
 
 
-@dataclass
-class Times:
-    """When what happened in a turn, by the wall's clock and by the processor's."""
-
-    begun: tuple[float, float] = field(default_factory=lambda: _now())
-    first: tuple[float, float] | None = None
-    ended: tuple[float, float] | None = None
-    tokens: int = 0
-    first_tokens: int = 0
-    drafter: str = ""
-    outcome: str = ""
-
-    def take_in(self, event) -> None:
-        match event:
-            case GenerationStarted():
-                self.drafter = event.drafter
-            case DraftVerified() | PlainDecoded():
-                if self.first is None:
-                    self.first, self.first_tokens = _now(), len(event.emit)
-                self.tokens += len(event.emit)
-            case GenerationFinished():
-                self.ended, self.outcome = _now(), event.reason
-            case GenerationFailed():
-                self.ended, self.outcome = _now(), f"failed: {event.message}"
-
-    def figures(self) -> dict:
-        line = {"tokens": self.tokens, "drafter": self.drafter, "outcome": self.outcome}
-        line |= dict.fromkeys(("first_ms", "first_cpu_ms", "ms_per_token", "cpu_ms_per_token"))
-        if self.first is not None:
-            line["first_ms"], line["first_cpu_ms"] = _between(self.begun, self.first)
-            more = self.tokens - self.first_tokens
-            if self.ended is not None and more > 0:
-                wall, cpu = _between(self.first, self.ended)
-                line["ms_per_token"], line["cpu_ms_per_token"] = wall / more, cpu / more
-        return line
-
-
-class Heart:
-    """Counts the time in which this process was not stopped by others."""
-
-    def __init__(self) -> None:
-        self.hours = 0.0
-        self._last = time.monotonic()
-
-    async def beat(self) -> None:
-        while True:
-            now = time.monotonic()
-            self.hours += (now - self._last if now - self._last < STOPPED_S else BEAT_S) / 3600
-            self._last = now
-            await asyncio.sleep(BEAT_S)
-
-
 class Soaker:
     """A user of the app who never tires."""
 
     def __init__(self, driver, draw: random.Random, models: tuple[str, str], folder: Path) -> None:
         self._driver, self._draw, self._models, self._folder = driver, draw, models, folder
         self.times = Times()
-        drain = driver.session.drain
+        interpreter = driver.session._interpreter
+        publish = interpreter._publish
 
-        def watched():
-            news = drain()
-            for event in news:
-                self.times.take_in(event)
-            return news
+        def watched(event):
+            self.times.take_in(event)
+            publish(event)
 
-        driver.session.drain = watched
+        interpreter._publish = watched
 
     async def turn(self, number: int) -> dict:
         """Do something, wait for what comes of it, and return the line that tells it."""
@@ -178,6 +117,8 @@ class Soaker:
         await self._idle()
         model = self._driver.session._loaded
         name = "" if model is None else Path(model.model).name or DEFAULT
+        if is_probe:
+            give_up_cached()
         return {"turn": number, "action": action, "model": name} | self.times.figures() | in_use()
 
     async def _probe(self) -> None:
@@ -305,15 +246,6 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
         beating.cancel()
         session.close()
         desk.close()
-
-
-def _now() -> tuple[float, float]:
-    return time.perf_counter(), time.process_time()
-
-
-def _between(start: tuple[float, float], end: tuple[float, float]) -> tuple[float, float]:
-    """Return milliseconds of the wall and of the processor."""
-    return 1e3 * (end[0] - start[0]), 1e3 * (end[1] - start[1])
 
 
 def main(argv: list[str] | None = None) -> int:

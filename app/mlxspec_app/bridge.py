@@ -227,8 +227,6 @@ class EngineSession:
         _free_unused()
         self._interpreter.take(self._open_conversation(choice, show))
         self._loaded = choice
-        gc.collect()
-        gc.freeze()  # what the model holds need not be walked by every later collection
         self._events.append(SessionReady())
 
     def _publish(self, event: Event | SessionEvent) -> None:
@@ -261,7 +259,6 @@ def _stopped(choice: ModelChoice) -> str:
 
 def _free_unused() -> None:
     """Give back what MLX keeps of a model that is gone."""
-    gc.unfreeze()
     gc.collect()
     mlx = sys.modules.get("mlx.core")
     if mlx is not None:

@@ -187,6 +187,4 @@ class KeepingScreen(RoomScreen):
             self.query_one(Transcript).follow()
         else:
             self.query_one(Transcript).show_message(goal)
-        gc.unfreeze()  # the conversation before is gone
-        gc.collect()
-        gc.freeze()  # what was said need not be walked by every later collection
+        gc.collect()  # the conversation before is gone
