@@ -80,8 +80,7 @@ class BenchScreen(ChatScreen):
         super().tick()
         super().update_panels()
         await self._painted()
-        gc.collect()
-        gc.freeze()
+        gc.collect()  # as the app does behind a chat that was opened
         if self._case.measures == "cost":
             await self._measure_cost()
         else:
