@@ -34,7 +34,24 @@ _LEARN_HELP = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     mend_streams()
-    args = _parser().parse_args(argv)
+    try:
+        return _run(_parsed(argv))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from flushing into it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    try:
+        return _parser().parse_args(argv)
+    finally:
+        sys.stdout.flush()  # `--help` exits from here
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
             backend.check()
@@ -43,12 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Imported late, for the same reason.
         code: int = import_module(f"mlxspec.commands.{args.command}").run(args)
         return code
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
-        # The reader has gone; keep the interpreter from flushing into it once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args.debug:
             raise
