@@ -9,7 +9,8 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from mlxspec import __version__, backend
@@ -34,41 +35,46 @@ _LEARN_HELP = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     mend_streams()
+    args = None
     try:
-        return _run(_parsed(argv))
+        with _flushed_output():
+            args = _parser().parse_args(argv)
+            return _run(args)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader has gone; keep the interpreter from flushing into it once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-
-
-def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    try:
-        return _parser().parse_args(argv)
-    finally:
-        sys.stdout.flush()  # `--help` exits from here
-
-
-def _run(args: argparse.Namespace) -> int:
-    try:
-        if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
-            backend.check()
-        if args.command in _DRAWN:
-            gc.disable()  # what is imported stays: walking it costs a tenth of the start
-        # Imported late, for the same reason.
-        code: int = import_module(f"mlxspec.commands.{args.command}").run(args)
-        return code
-    except BrokenPipeError:
-        raise
+        return 0  # the reader has gone
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
-        if args.debug:
+        if args is not None and args.debug:
             raise
         from mlxspec.commands.saying import say  # only those who err wait for it
 
         say(_told(error))
         return 2 if isinstance(error, ValueError) else 1
+
+
+@contextmanager
+def _flushed_output() -> Iterator[None]:
+    """Write what was printed while a failure can still be told; `--help` exits from the block."""
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # Keep the interpreter from flushing into it once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
+        backend.check()
+    if args.command in _DRAWN:
+        gc.disable()  # what is imported stays: walking it costs a tenth of the start
+    # Imported late, for the same reason.
+    code: int = import_module(f"mlxspec.commands.{args.command}").run(args)
+    return code
 
 
 def _told(error: Exception) -> str:

@@ -104,8 +104,11 @@ def test_in_a_locale_of_ascii_a_chat_goes_on_whatever_is_said(run, model):
 
 
 @HAS_FULL
-def test_an_output_that_takes_nothing_is_one_sentence(run):
-    done = run("models", streams=">/dev/full")
+@pytest.mark.parametrize(
+    ("command", "is_unbuffered"), [("models", "1"), ("models", ""), ("--help", "")]
+)
+def test_an_output_that_takes_nothing_is_one_sentence(run, command, is_unbuffered):
+    done = run(command, streams=">/dev/full", PYTHONUNBUFFERED=is_unbuffered)
     assert done.returncode == 1
     told = "the output cannot be written: No space left on device; make room, or write elsewhere"
     assert done.stderr.decode().splitlines() == [f"mlxspec: {told}"]
