@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from mlxspec.blas import STOCK_BLAS, choose_blas, loaded_blas
+from mlxspec.blas import STOCK_BLAS, blas_threads, choose_blas, loaded_blas
 from mlxspec.errors import MlxspecError
 
 GB = 1e9
 _METAL_DEFAULTS = {"MLX_MAX_OPS_PER_BUFFER": "500", "MLX_MAX_MB_PER_BUFFER": "500"}
+_MOST_LANES = 2
 _SMALL_MAC_GB = 18.0
 _SMALL_MAC_SLACK_GB = 3.0
 
@@ -173,6 +174,20 @@ def lacks_accelerate() -> bool:
     Then exponentials are computed one by one, and products go through a BLAS for all purposes.
     """
     return is_cpu() and sys.platform != "darwin"
+
+
+def num_lanes() -> int:
+    """Return how many lanes (see `lanes.py`) suit this machine; 0 for none.
+
+    Two where there are two cores and a BLAS that cannot or need not use both; one where OpenBLAS
+    was told to use one. More cores are left to the BLAS: what lanes give there was not measured.
+    """
+    if not lacks_accelerate():
+        return 0
+    if loaded_blas() == STOCK_BLAS:
+        return min(_cores(), _MOST_LANES)
+    threads = blas_threads()
+    return threads if threads <= _MOST_LANES else 0
 
 
 def memory_gb() -> float:

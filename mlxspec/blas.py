@@ -99,3 +99,18 @@ def _openblas_words(path: Path) -> str:
     get_config.restype = ctypes.c_char_p
     words = get_config().decode(errors="replace").split()
     return f"{' '.join(words[:2])} ({path.name})"
+
+
+def blas_threads() -> int:
+    """Return how many threads OpenBLAS gives to a product; 0 where MLX calls another BLAS."""
+    process = ctypes.CDLL(None)
+    if not hasattr(process, "openblas_get_num_threads"):
+        return 0
+    return int(process.openblas_get_num_threads())
+
+
+def set_blas_threads(count: int) -> None:
+    """Let OpenBLAS give so many threads to a product; nothing happens to another BLAS."""
+    process = ctypes.CDLL(None)
+    if hasattr(process, "openblas_set_num_threads"):
+        process.openblas_set_num_threads(count)

@@ -15,7 +15,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"errors"},
     {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
     {"backend", "stats", "trace", "params"},
-    {"rows", "tree", "draws", "traversal", "exponential"},
+    {"rows", "tree", "draws", "traversal", "exponential", "lanes"},
     {"cache", "branching", "sampling", "hidden", "noise"},
     {"draft"},
     {"masks", "verify"},

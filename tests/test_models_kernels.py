@@ -1,4 +1,4 @@
-"""SiLU, attention and tall products against MLX's own."""
+"""SiLU and attention against MLX's own."""
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -40,13 +40,6 @@ def test_attention_is_that_of_mlx(mask, dtype):
     np.testing.assert_allclose(
         got.astype(mx.float32), expected.astype(mx.float32), rtol=tolerance, atol=tolerance
     )
-
-
-@pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("height", [700, 768, 769, 2000])
-def test_a_tall_product_is_the_product(height):
-    x, weight = normal(3, 8), normal(height, 8, seed=1)
-    np.testing.assert_allclose(kernels.tall_product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.usefixtures("slow")

@@ -39,7 +39,7 @@ def test_yarn_sharpens_attention_as_hugging_face_does(name):
 def test_each_node_is_rotated_by_its_own_position():
     positions = [7, 8, 8, 9, 9, 4100]
     x = mx.random.normal((1, 6, 3, 8), key=mx.random.key(0))
-    rotated = np.array(Rope(8, 10000.0, None)(x, mx.array(positions, mx.int32)))
+    rotated = np.array(Rope(8, 10000.0, None)(x.swapaxes(1, 2), mx.array(positions, mx.int32)))
     for head in range(3):
         expected = rotated_by_hand(np.array(x[0, :, head]), positions, 10000.0)
         np.testing.assert_allclose(rotated[0, head], expected, atol=1e-3)
@@ -48,14 +48,14 @@ def test_each_node_is_rotated_by_its_own_position():
 
 def test_a_contiguous_run_starts_at_its_offset():
     x = mx.random.normal((1, 5, 2, 8), key=mx.random.key(1))
-    rotated = np.array(Rope(8, 500.0, None)(x, 11))
+    rotated = np.array(Rope(8, 500.0, None)(x.swapaxes(1, 2), 11))
     expected = rotated_by_hand(np.array(x[0, :, 1]), range(11, 16), 500.0)
     np.testing.assert_allclose(rotated[0, 1], expected, atol=1e-5)
 
 
 def test_every_sequence_of_a_batch_gets_the_same_positions():
     x = mx.random.normal((3, 4, 2, 8), key=mx.random.key(2))
-    rotated = np.array(Rope(8, 10000.0, None)(x, mx.array([5, 6, 6, 7], mx.int32)))
+    rotated = np.array(Rope(8, 10000.0, None)(x.swapaxes(1, 2), mx.array([5, 6, 6, 7], mx.int32)))
     for row in range(3):
         expected = rotated_by_hand(np.array(x[row, :, 0]), [5, 6, 6, 7], 10000.0)
         np.testing.assert_allclose(rotated[row, 0], expected, atol=1e-5)
@@ -69,7 +69,7 @@ def test_prepared_angles_turn_each_row_by_its_position(positions, monkeypatch):
     line = isinstance(positions, int)
     angles = rope.prepared(positions if line else mx.array(positions, mx.int32), 5)
     assert angles.cosines.shape[0] == 5
-    rotated = np.array(rope(x, angles))
+    rotated = np.array(rope(x.swapaxes(1, 2), angles))
     rows = range(11, 16) if line else positions
     for batch, head in np.ndindex(2, 3):
         expected = rotated_by_hand(np.array(x[batch, :, head]), rows, 500.0)
@@ -87,7 +87,7 @@ def test_bfloat16_rows_are_turned_by_float32_angles(positions):
     rope = Rope(64, 10000.0, None)
     expected = rotated_by_hand(np.array(x[0, :, 0].astype(mx.float32)), [4097], 10000.0)
     for placed in (positions, rope.prepared(positions, 1)):
-        rotated = rope(x, placed)
+        rotated = rope(x.swapaxes(1, 2), placed)
         assert rotated.dtype == mx.bfloat16
         got = np.array(rotated[0, 0].astype(mx.float32))
         np.testing.assert_allclose(got, expected, atol=0.04)

@@ -30,6 +30,7 @@ from mlxspec.choosing.assembly import Site, build_drafter
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.events import DraftVerified, PlainDecoded
+from mlxspec.lanes import left_to_blas
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
@@ -112,6 +113,7 @@ def mlx_lm_arm(site: Site) -> Write:
     batch_generate = import_module("mlx_lm.generate").batch_generate
     model, tokenizer = mlx_lm_model(site.loaded.model), mlx_lm_tokenizer(site)
 
+    @left_to_blas()
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
         count = max(len(prompts), 1)
         answer = batch_generate(

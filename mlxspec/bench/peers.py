@@ -19,6 +19,7 @@ from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.choosing.assembly import Site, build_drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.errors import MlxspecError
+from mlxspec.lanes import left_to_blas
 from mlxspec.loading import Tokenizer
 from mlxspec.models import Model
 
@@ -68,6 +69,7 @@ class MlxLmArm:
     def begin(self) -> None:
         """Forget nothing: it keeps nothing."""
 
+    @left_to_blas()
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
         mx.random.seed(task.seed)
         sampler = self._sampling.make_sampler(temp=task.temperature)
@@ -119,6 +121,7 @@ class DsparkArm:
     def begin(self) -> None:
         """Forget nothing: it keeps nothing."""
 
+    @left_to_blas()
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
         rows: list[int] = []
 

@@ -24,6 +24,7 @@ from mlxspec.loading.weights import load_weights
 from mlxspec.masks import Masks
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
+from mlxspec.models.products import Linear
 from mlxspec.models.rope import Rope
 
 
@@ -60,7 +61,7 @@ class EagleNetwork(nn.Module):
         layer = _layer_config(config, optional)
         D, eps = layer.hidden_size, layer.rms_norm_eps
         rope = Rope(layer.head_dim, layer.rope_theta, layer.rope_scaling)
-        self.fc = nn.Linear(2 * D, D, bias="fc.bias" in optional)
+        self.fc = Linear(2 * D, D, bias="fc.bias" in optional)
         self.layers = [DecoderLayer(layer, rope, i) for i in range(layer.num_hidden_layers)]
         if "layers.0.input_layernorm.weight" not in optional:
             self.layers[0]["input_layernorm"] = nn.Identity()
@@ -70,9 +71,7 @@ class EagleNetwork(nn.Module):
         if "embed_tokens.weight" in optional:
             self.embed_tokens = nn.Embedding(layer.vocab_size, D)
         if "lm_head.weight" in optional:
-            self.lm_head = nn.Linear(
-                D, config.get("draft_vocab_size", layer.vocab_size), bias=False
-            )
+            self.lm_head = Linear(D, config.get("draft_vocab_size", layer.vocab_size), bias=False)
 
     @staticmethod
     def from_checkpoint(

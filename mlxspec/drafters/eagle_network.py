@@ -21,6 +21,7 @@ from mlxspec.loading.weights import load_weights
 from mlxspec.masks import Masks
 from mlxspec.models import ModelConfig
 from mlxspec.models.layers import MLP, Attention, StagingCache
+from mlxspec.models.products import Linear
 from mlxspec.models.rope import Rope
 
 LAYER_FIELDS = (
@@ -49,7 +50,7 @@ class Eagle3Layer(nn.Module):
         self.self_attn = Attention(config, rope, layer=0)
         for name in ("q_proj", "k_proj", "v_proj"):
             size = self.self_attn[name].weight.shape[0]
-            self.self_attn[name] = nn.Linear(2 * D, size, bias=config.attention_bias)
+            self.self_attn[name] = Linear(2 * D, size, bias=config.attention_bias)
         self.mlp = MLP(config)
         self.input_layernorm = nn.RMSNorm(D, eps=eps)
         self.hidden_norm = nn.RMSNorm(D, eps=eps)
@@ -116,7 +117,7 @@ class Eagle3Network(nn.Module):
         layer = _layer_config(config)
         D, eps = layer.hidden_size, layer.rms_norm_eps
         fused = config["target_hidden_size"] * len(self.capture)
-        self.fc = nn.Linear(fused, D, bias=bool(config.get("fc_bias", False)))
+        self.fc = Linear(fused, D, bias=bool(config.get("fc_bias", False)))
         self.layer = Eagle3Layer(layer, norm_before_residual=self._flags["norm_before_residual"])
         self.norm = nn.RMSNorm(D, eps=eps)
         if self._flags["norm_before_fc"]:
@@ -127,7 +128,7 @@ class Eagle3Network(nn.Module):
         if has_embedding:
             self.embed_tokens = nn.Embedding(config["vocab_size"], D)
         if has_head:
-            self.lm_head = nn.Linear(D, config["draft_vocab_size"], bias=False)
+            self.lm_head = Linear(D, config["draft_vocab_size"], bias=False)
 
     @staticmethod
     def from_checkpoint(

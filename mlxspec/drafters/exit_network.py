@@ -18,6 +18,7 @@ from mlx import nn
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.weights import load_weights
 from mlxspec.models.kernels import silu
+from mlxspec.models.products import Linear
 from mlxspec.options import check_threshold
 
 DEFAULT_THRESHOLD = 0.6
@@ -74,9 +75,9 @@ class ExitBlock(nn.Module):
         super().__init__()
         D, inner = config.hidden_size, config.intermediate_size
         self.norm = nn.RMSNorm(D, eps=config.rms_norm_eps)
-        self.gate_proj = nn.Linear(D, inner, bias=False)
-        self.up_proj = nn.Linear(D, inner, bias=False)
-        self.down_proj = nn.Linear(inner, D, bias=False)
+        self.gate_proj = Linear(D, inner, bias=False)
+        self.up_proj = Linear(D, inner, bias=False)
+        self.down_proj = Linear(inner, D, bias=False)
 
     def __call__(self, x: mx.array) -> mx.array:
         normed = self.norm(x)
@@ -98,7 +99,7 @@ class ExitHead(nn.Module):
         self.config = config
         self._target_ids = target_ids  # underlined: it is no parameter
         self.input_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.fc = nn.Linear(config.hidden_size, config.hidden_size)
+        self.fc = Linear(config.hidden_size, config.hidden_size)
         self.blocks = [ExitBlock(config) for _ in range(config.num_blocks)]
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 

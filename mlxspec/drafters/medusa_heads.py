@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.weights import load_weights
 from mlxspec.models.kernels import silu
+from mlxspec.models.products import Linear
 
 
 class MedusaHead(nn.Module):
@@ -23,9 +24,9 @@ class MedusaHead(nn.Module):
 
     def __init__(self, hidden_size: int, num_blocks: int, num_outputs: int | None, bias: bool):
         super().__init__()
-        self.blocks = [nn.Linear(hidden_size, hidden_size, bias) for _ in range(num_blocks)]
+        self.blocks = [Linear(hidden_size, hidden_size, bias) for _ in range(num_blocks)]
         if num_outputs is not None:
-            self.out = nn.Linear(hidden_size, num_outputs, bias=False)
+            self.out = Linear(hidden_size, num_outputs, bias=False)
 
     def __call__(self, hidden: mx.array) -> mx.array:
         """Return what the output layer reads, (..., D) as `hidden`."""

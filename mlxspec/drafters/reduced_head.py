@@ -9,6 +9,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.models import Model
+from mlxspec.models.products import Linear
 
 
 def head_rows(model: Model, target_ids: mx.array) -> nn.Module:
@@ -26,7 +27,7 @@ def head_rows(model: Model, target_ids: mx.array) -> nn.Module:
         )
         names = ("weight", "scales", "biases")
     else:
-        rows, names = nn.Linear(model.config.hidden_size, num_rows, bias=False), ("weight",)
+        rows, names = Linear(model.config.hidden_size, num_rows, bias=False), ("weight",)
     for name in names:
         if name in head:
             rows[name] = head[name][target_ids]

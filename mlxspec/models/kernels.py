@@ -1,21 +1,23 @@
-"""SiLU, attention and the product with a head, put together another way where MLX is slow at them.
+"""SiLU and attention, put together another way where MLX is slow at them.
 
-That is on a CPU without Apple's libraries, for the reasons in `exponential` and in `tall_product`;
-elsewhere MLX's fused kernels serve.
+That is on a CPU without Apple's libraries, for the reasons in `exponential`; elsewhere MLX's
+fused kernels serve.
 """
+
+import math
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec import backend
 from mlxspec.exponential import exp, is_slow
+from mlxspec.lanes import together
 
-_BLOCK = 768  # rows of a matrix
+_WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
 
 
 def silu(x: mx.array) -> mx.array:
     """Return x * sigmoid(x), of any shape."""
-    result: mx.array = x / (1.0 + exp(-x)) if is_slow(x) else nn.silu(x)
+    result: mx.array = x / (1.0 + mx.power(1 / math.e, x)) if is_slow(x) else nn.silu(x)
     return result
 
 
@@ -40,10 +42,30 @@ def attend(
     Returns:
         (B, H, L, D).
     """
-    B, H, L, D = queries.shape
+    _, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
     if not is_slow(queries):
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
+    if Hkv == 1 or (L + 2) * S * H * D < _WORTH_SHARING:  # 2: keys and values have to be read
+        return _attend(queries, keys, values, scale, mask)
+    first = (Hkv + 1) // 2
+    n = first * H // Hkv
+    halves = together(
+        lambda: _attend(queries[:, :n], keys[:, :first], values[:, :first], scale, mask),
+        lambda: _attend(queries[:, n:], keys[:, first:], values[:, first:], scale, mask),
+    )
+    return mx.concatenate(list(halves), axis=1)
+
+
+def _attend(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    scale: float,
+    mask: mx.array | str | None,
+) -> mx.array:
+    B, H, L, D = queries.shape
+    Hkv, S = keys.shape[1:3]
     grouped = (queries * scale).reshape(B, Hkv, -1, D)  # heads of one group share a product
     scores = (grouped @ keys.swapaxes(-1, -2)).reshape(B, Hkv, H // Hkv, L, S)
     if isinstance(mask, str):
@@ -56,17 +78,3 @@ def attend(
     total = weights.sum(axis=-1, keepdims=True)
     output = weights.reshape(B, Hkv, -1, S) @ values
     return (output.reshape(B, Hkv, H // Hkv, L, D) / total).reshape(B, H, L, D)
-
-
-def tall_product(x: mx.array, weight: mx.array) -> mx.array:
-    """Return the (..., V) products of (..., D) rows and a (V, D) matrix of many rows.
-
-    OpenBLAS packs a matrix into its own order before it multiplies, which for a head is more work
-    than the product; blocks that stay in a core's cache are packed faster or, for a row or two,
-    not at all: on one core a head takes half the time, on two a fifth less.
-    """
-    V = weight.shape[0]
-    if not backend.lacks_accelerate() or V <= _BLOCK:
-        return x @ weight.T
-    blocks = [x @ weight[start : start + _BLOCK].T for start in range(0, V, _BLOCK)]
-    return mx.concatenate(blocks, axis=-1)

@@ -10,9 +10,11 @@ from typing import Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlxspec.lanes import shared, together
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
-from mlxspec.models.kernels import attend, silu
+from mlxspec.models.kernels import attend
+from mlxspec.models.products import Linear, gated, heads
 from mlxspec.models.rope import Positions, Rope
 
 
@@ -44,10 +46,10 @@ class Attention(nn.Module):
         self.rope = rope
         D, bias = config.hidden_size, config.attention_bias
         q_size, kv_size = self.n_heads * config.head_dim, self.n_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(D, q_size, bias=bias)
-        self.k_proj = nn.Linear(D, kv_size, bias=bias)
-        self.v_proj = nn.Linear(D, kv_size, bias=bias)
-        self.o_proj = nn.Linear(q_size, D, bias=config.output_bias)
+        self.q_proj = Linear(D, q_size, bias=bias)
+        self.k_proj = Linear(D, kv_size, bias=bias)
+        self.v_proj = Linear(D, kv_size, bias=bias)
+        self.o_proj = Linear(q_size, D, bias=config.output_bias)
 
     def __call__(
         self,
@@ -57,10 +59,13 @@ class Attention(nn.Module):
         mask: mx.array | str | None,
     ) -> mx.array:
         B, L, _ = x.shape
-        projected = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        queries, keys, values = (part.reshape(B, L, -1, self.head_dim) for part in projected)
-        values = values.transpose(0, 2, 1, 3)
-        queries, keys = self.rope(queries, positions), self.rope(keys, positions)
+        queries, (keys, values) = together(
+            lambda: self.rope(heads(self.q_proj, x, self.head_dim), positions),
+            lambda: (
+                self.rope(heads(self.k_proj, x, self.head_dim), positions),
+                heads(self.v_proj, x, self.head_dim),
+            ),
+        )
         keys, values = cache.stage(self.layer, keys, values)
         output = attend(queries, keys, values, scale=self.scale, mask=mask)
         return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
@@ -72,12 +77,13 @@ class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         D, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_proj = nn.Linear(D, inner, bias=bias)
-        self.up_proj = nn.Linear(D, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, D, bias=bias)
+        self.gate_proj = Linear(D, inner, bias=bias)
+        self.up_proj = Linear(D, inner, bias=bias)
+        self.down_proj = Linear(inner, D, bias=bias)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
+        inner = shared(lambda part: gated(self.gate_proj, self.up_proj, x, part))
+        return self.down_proj(inner)
 
 
 class DecoderLayer(nn.Module):

@@ -12,7 +12,6 @@ for few rows: the last of a prompt, the nodes of a tree.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,8 +19,8 @@ from mlx.utils import tree_map
 
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
-from mlxspec.models.kernels import tall_product
 from mlxspec.models.layers import DecoderLayer, StagingCache
+from mlxspec.models.products import Linear, shared_product
 from mlxspec.models.rope import Rope
 
 
@@ -51,7 +50,7 @@ class Model(nn.Module):
         self.config = config
         self.model = Backbone(config)
         if not config.tie_word_embeddings:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
 
     @property
     def layers(self) -> list[DecoderLayer]:
@@ -148,7 +147,4 @@ class Model(nn.Module):
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
         is_tied = self.config.tie_word_embeddings
-        rows = self.model.embed_tokens if is_tied else self.lm_head
-        if isinstance(rows, nn.Linear | nn.Embedding):  # not a quantised one
-            return tall_product(hidden, rows.weight)
-        return cast(mx.array, rows.as_linear(hidden) if is_tied else rows(hidden))
+        return shared_product(self.model.embed_tokens if is_tied else self.lm_head, hidden)

@@ -82,8 +82,8 @@ class Angles:
     """The turns of L rows, computed once for all layers of a forward.
 
     Attributes:
-        cosines: (L, 1, head_dim) float32, both halves alike; (B, L, 1, head_dim) where each
-            sequence of a batch has positions of its own.
+        cosines: (L, head_dim) float32, both halves alike; (B, 1, L, head_dim) where each sequence
+            of a batch has positions of its own.
         sines: The same shape, the first half negated.
     """
 
@@ -91,7 +91,7 @@ class Angles:
     sines: mx.array
 
     def turn(self, x: mx.array) -> mx.array:
-        """Return (B, L, H, D) rows, each turned by its angles; the dtype is kept."""
+        """Return (B, H, L, D) rows, each turned by its angles; the dtype is kept."""
         crossed = mx.roll(x, x.shape[-1] // 2, -1)
         return (x * self.cosines + crossed * self.sines).astype(x.dtype)
 
@@ -128,7 +128,9 @@ class Rope:
             return positions
         if isinstance(positions, int):
             positions = mx.arange(positions, positions + num_rows)
-        turns = (positions.astype(mx.float32)[..., None] * self._frequencies)[..., None, :]
+        turns = positions.astype(mx.float32)[..., None] * self._frequencies
+        if positions.ndim == 2:
+            turns = turns[:, None]
         half = self._head_dim // 2
         cosines, sines = mx.cos(turns)[..., :half], mx.sin(turns)[..., :half]
         return Angles(
@@ -136,24 +138,24 @@ class Rope:
         )
 
     def __call__(self, x: mx.array, positions: Positions) -> mx.array:
-        """Rotate each row by its position and bring the heads to the front.
+        """Rotate each row by its position.
 
         Args:
-            x: (B, L, H, D).
+            x: (B, H, L, D).
             positions: Of the L rows.
 
         Returns:
             (B, H, L, D), the dtype kept.
         """
         if isinstance(positions, Angles):
-            return positions.turn(x).transpose(0, 2, 1, 3)
+            return positions.turn(x)
         if isinstance(positions, int):
-            return self._rotate(x.transpose(0, 2, 1, 3), positions)
-        B, L, H, D = x.shape
-        # Offsets vary over the batch axis only, so rows move there; for B = 1 nothing is copied.
+            return self._rotate(x, positions)
+        B, H, L, D = x.shape
+        # Offsets vary over the batch axis only, so rows move there.
         offsets = mx.broadcast_to(positions, (B, L)).reshape(-1)
-        rows = self._rotate(x.reshape(B * L, H, 1, D), offsets)
-        return rows.reshape(B, L, H, D).transpose(0, 2, 1, 3)
+        rows = self._rotate(x.swapaxes(1, 2).reshape(B * L, H, 1, D), offsets)
+        return rows.reshape(B, L, H, D).swapaxes(1, 2)
 
     def _rotate(self, x: mx.array, offset: int | mx.array) -> mx.array:
         return mx.fast.rope(

@@ -166,8 +166,8 @@ def row_dtype(model: Model) -> mx.Dtype:
 
 def _rotated(attention: Attention, x: mx.array, heads: int, positions: mx.array) -> mx.array:
     """Return (B, heads, 1, D) rows, each rotated by the position of its own slot."""
-    rows = attention.rope(x.reshape(1, x.shape[0], heads, -1), positions)  # (1, heads, B, D)
-    return rows.transpose(2, 1, 0, 3)
+    rows = x.reshape(1, x.shape[0], heads, -1).swapaxes(1, 2)  # (1, heads, B, D)
+    return attention.rope(rows, positions).transpose(2, 1, 0, 3)
 
 
 def _attend(queries: mx.array, keys: mx.array, values: mx.array, mask: mx.array) -> mx.array:

@@ -20,6 +20,7 @@ from mlx import nn
 from mlx.utils import tree_map, tree_unflatten
 
 from mlxspec.errors import MlxspecError
+from mlxspec.lanes import left_to_blas
 from mlxspec.loading.head_file import read_safetensors, write_safetensors
 from mlxspec.train.arrays import flat
 from mlxspec.train.corpus import GREEDY
@@ -76,6 +77,7 @@ Report = Callable[[Progress], None]
 _LOSS_MEMORY = 0.95
 
 
+@left_to_blas()
 def train(
     objective: Objective,
     features: Path,

@@ -1,0 +1,106 @@
+"""Lanes: the cores of a small CPU share every product of a forward, as two devices would.
+
+MLX computes one operation after the other; on a CPU only the BLAS below it knows of a second core,
+and for the few rows of a draft it takes as long to share the work as to do it. So the work is
+shared here: a matrix is cut by its rows, each part runs in a stream of its own with one BLAS
+thread, and the results lie side by side (column parallelism: Megatron-LM, Shoeybi et al. 2019,
+https://arxiv.org/abs/1909.08053). No sum is cut, so a cut product is the product.
+
+    lane 0   q ........ | attention | o, upper rows | gate, up, upper rows | down, upper rows
+    lane 1   k, v       |           | o, lower rows | gate, up, lower rows | down, lower rows
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.blas import blas_threads, set_blas_threads
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+class Part(NamedTuple):
+    """One of so many parts of a matrix, cut by its rows."""
+
+    lane: int
+    of: int
+
+    def rows(self, height: int) -> slice:
+        """Return which rows of a matrix of so many are in this part."""
+        return slice(self.lane * height // self.of, (self.lane + 1) * height // self.of)
+
+
+WHOLE = Part(0, 1)
+
+
+class _Lanes:
+    """The lanes of this process: how many, and the streams of all but the first."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_open = False
+        self.blas_threads = 1  # that the BLAS would use without lanes
+        self.others: list[mx.ThreadLocalStream] = []
+
+    def open(self) -> None:
+        self.is_open, self.count = True, backend.num_lanes()
+        self.blas_threads = blas_threads()
+        if self.count:
+            set_blas_threads(1)
+        self.others = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
+
+
+_lanes = _Lanes()
+
+
+def count() -> int:
+    """Return how many lanes there are; 0 where products are best left to MLX and its BLAS."""
+    if not _lanes.is_open:
+        _lanes.open()
+    return _lanes.count
+
+
+@contextmanager
+def left_to_blas() -> Iterator[None]:
+    """Compute as if there were no lanes, with all the threads that the BLAS would have.
+
+    For loops that are not ours, and for gradients, which views of weights would lose.
+    """
+    before = count()
+    _lanes.count = 0
+    if before:
+        set_blas_threads(_lanes.blas_threads)
+    try:
+        yield
+    finally:
+        _lanes.count = before
+        if before:
+            set_blas_threads(1)
+
+
+def shared(run: Callable[[Part], mx.array]) -> mx.array:
+    """Return (..., n) results, every lane having computed its part of the last axis.
+
+    Args:
+        run: Computes one part, which is the whole where there is one lane or none.
+    """
+    if count() < 2:
+        return run(WHOLE)
+    parts = [run(Part(0, count()))]
+    for index, stream in enumerate(_lanes.others, 1):
+        with mx.stream(stream):
+            parts.append(run(Part(index, count())))
+    return mx.concatenate(parts, axis=-1)
+
+
+def together(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+    """Run two computations in two lanes, where there are two."""
+    if count() < 2:
+        return first(), second()
+    with mx.stream(_lanes.others[0]):
+        beside = second()
+    return first(), beside

@@ -1,0 +1,146 @@
+"""Products in pieces and in lanes against the plain product."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+from mlxspec import backend, lanes
+from mlxspec.models.products import Linear, gated, heads, product, shared_product, tall_product
+
+D = 576
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["no lane", "one lane", "two lanes"])
+def count(request, monkeypatch):
+    """As many lanes, on any machine."""
+    monkeypatch.setattr(backend, "num_lanes", lambda: request.param)
+    monkeypatch.setattr(lanes, "_lanes", lanes._Lanes())
+    monkeypatch.setattr(lanes, "set_blas_threads", lambda threads: None)
+    return request.param
+
+
+def normal(*shape, seed=0):
+    return mx.random.normal(shape, key=mx.random.key(seed))
+
+
+def linear(height, *, bias=False, width=D):
+    layer = Linear(width, height, bias=bias)
+    layer.weight = normal(height, width, seed=height)
+    if bias:
+        layer.bias = normal(height, seed=1)
+    return layer
+
+
+def by_hand(layer, x):
+    result = np.array(x, np.float64) @ np.array(layer.weight, np.float64).T
+    return result + np.array(layer.bias) if "bias" in layer else result
+
+
+def assert_close(got, expected):
+    np.testing.assert_allclose(np.array(got), expected, rtol=1e-4, atol=3e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("height", [1, 7, 48, 192, 576, 1000])
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (8,), (1, 1), (1, 8), (1, 40), (1, 200), (3, 5), (2, 1, 3)]
+)
+def test_a_product_is_the_product(count, shape, height, bias):
+    layer, x = linear(height, bias=bias), normal(*shape, D, seed=3)
+    assert_close(layer(x), by_hand(layer, x))
+    assert layer(x).shape == (*shape, height)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 54, 55, 120])
+def test_rows_are_multiplied_alike_however_many_there_are(count, num_rows):
+    layer, x = linear(192), normal(1, num_rows, D)
+    assert_close(layer(x), by_hand(layer, x))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 40), (1, 200), (3, 5)])
+def test_an_embedding_is_a_head(count, shape):
+    head, x = nn.Embedding(1500, D), normal(*shape, D)
+    assert_close(shared_product(head, x), by_hand(head, x))
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Embedding])
+def test_quantised_layers_are_multiplied_too(count, kind):
+    plain = kind(64, 128) if kind is nn.Linear else kind(128, 64)
+    layer, x = plain.to_quantized(group_size=32, bits=8), normal(2, 3, 64)
+    expected = layer(x) if kind is nn.Linear else layer.as_linear(x)
+    np.testing.assert_allclose(shared_product(layer, x), expected, atol=1e-5)
+    if kind is nn.Linear:
+        inner = lanes.shared(lambda part: gated(layer, layer, x, part))
+        np.testing.assert_allclose(inner, nn.silu(expected) * expected, atol=1e-4)
+        np.testing.assert_allclose(
+            heads(layer, x, 32), expected.reshape(2, 3, 4, 32).swapaxes(1, 2), atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 27), (1, 40), (1, 200), (3, 5)])
+@pytest.mark.parametrize("head_dim", [16, 64, 96])
+def test_heads_come_in_front(count, head_dim, shape, bias):
+    layer, x = linear(6 * head_dim, bias=bias), normal(*shape, D)
+    expected = by_hand(layer, x).reshape(*shape, 6, head_dim).swapaxes(1, 2)
+    assert_close(heads(layer, x, head_dim), expected)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 70), (3, 5)])
+def test_a_gate_and_what_it_lets_through(count, shape, bias):
+    gate, up, x = linear(320, bias=bias), linear(320, bias=bias), normal(*shape, D) * 0.1
+    up.weight = normal(320, D, seed=9)
+    opened = by_hand(gate, x)
+    expected = opened / (1 + np.exp(-opened)) * by_hand(up, x)
+    got = lanes.shared(lambda part: gated(gate, up, x, part))
+    np.testing.assert_allclose(np.array(got), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_new_weights_are_multiplied_with(count):
+    layer, x = linear(192, bias=True), normal(1, 4, D)
+    mx.eval(layer(x))
+    layer.update({"weight": normal(192, D, seed=7)})
+    assert_close(layer(x), by_hand(layer, x))
+
+
+def test_new_biases_are_added(count):
+    layer, x = linear(192, bias=True), normal(1, 4, D)
+    mx.eval(layer(x))
+    layer.bias = normal(192, seed=8)
+    assert_close(layer(x), by_hand(layer, x))
+
+
+def test_gradients_reach_the_weights_where_products_are_left_to_the_blas(count):
+    layer, x = linear(64, bias=True), normal(1, 4, D)
+    mx.eval(layer(x))
+    with lanes.left_to_blas():
+        gradients = nn.value_and_grad(layer, lambda x: layer(x).sum())(x)[1]
+    assert_close(gradients["weight"], np.tile(np.array(x).sum((0, 1)), (64, 1)))
+    assert_close(gradients["bias"], np.full(64, 4.0))
+
+
+def test_views_hold_no_copy_of_the_weights(count):
+    layer, x = linear(1536), normal(1, 8, D)
+    mx.eval(layer.weight, x)
+    mx.eval(layer(x))
+    before = mx.get_active_memory()
+    for num_rows in (1, 3, 30, 60):
+        mx.eval(layer(normal(1, num_rows, D)))
+    assert mx.get_active_memory() - before < layer.weight.nbytes / 10
+
+
+@pytest.mark.parametrize("has_accelerate", [False, True])
+@pytest.mark.parametrize("height", [700, 768, 769, 2000])
+def test_a_tall_product_is_the_product(height, has_accelerate, monkeypatch):
+    monkeypatch.setattr(backend, "lacks_accelerate", lambda: not has_accelerate)
+    x, weight = normal(3, 8), normal(height, 8, seed=1)
+    np.testing.assert_allclose(tall_product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-5)
+
+
+def test_a_part_is_some_rows_of_the_matrix(count):
+    layer, x = linear(100), normal(2, D)
+    if count:
+        part = lanes.Part(1, 3)
+        assert_close(product(layer, x, part), by_hand(layer, x)[:, 33:66])
