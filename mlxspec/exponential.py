@@ -19,18 +19,25 @@ def exp(x: mx.array) -> mx.array:
 
 def log_sum_exp(x: mx.array) -> mx.array:
     """Return the (...) logarithms of the summed exponentials of (..., n) numbers."""
-    if not is_slow(x):
-        return mx.logsumexp(x, axis=-1)
-    most = x.max(axis=-1, keepdims=True)
-    return mx.log(exp(x - most).sum(axis=-1)) + most[..., 0]
+    return softmax_and_log_total(x)[1] if is_slow(x) else mx.logsumexp(x, axis=-1)
 
 
 def softmax(x: mx.array) -> mx.array:
     """Return the exponentials of (..., n) numbers as shares of their sum."""
+    return softmax_and_log_total(x)[0] if is_slow(x) else mx.softmax(x, axis=-1, precise=True)
+
+
+def softmax_and_log_total(x: mx.array) -> tuple[mx.array, mx.array]:
+    """Return `softmax(x)` and `log_sum_exp(x)`, which share their exponentials where they are slow.
+
+    What is not evaluated is not computed.
+    """
     if not is_slow(x):
-        return mx.softmax(x, axis=-1, precise=True)
-    weights = exp(x - x.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+        return softmax(x), log_sum_exp(x)
+    most = x.max(axis=-1, keepdims=True)
+    weights = exp(x - most)
+    total = weights.sum(axis=-1, keepdims=True)
+    return weights / total, (mx.log(total) + most)[..., 0]
 
 
 def is_slow(x: mx.array) -> bool:

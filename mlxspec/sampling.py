@@ -15,7 +15,8 @@ from functools import cached_property
 import mlx.core as mx
 
 from mlxspec.draws import draw, draw_several
-from mlxspec.exponential import log_sum_exp, softmax
+from mlxspec.exponential import log_sum_exp, softmax, softmax_and_log_total
+from mlxspec.lanes import together
 from mlxspec.law import Law
 from mlxspec.tree import DraftTree
 
@@ -38,7 +39,8 @@ class NodeLaws:
     @cached_property
     def probs(self) -> mx.array:
         """(n, V) float32 probabilities."""
-        return _probs(self.law, self.adjusted)
+        is_the_model_s = self.adjusted is self.logits and self.law == _AT_ONE
+        return self._at_one[0] if is_the_model_s else _probs(self.law, self.adjusted)
 
     def best(self) -> mx.array:
         """Return (n,) int32: the most probable token after each node."""
@@ -82,8 +84,24 @@ class NodeLaws:
         return tokens, mx.exp(logits - self._log_total[:, None])
 
     @cached_property
+    def _at_one(self) -> tuple[mx.array, mx.array]:
+        """The probabilities at temperature 1, and (n,) logarithms of what they were divided by."""
+        half = self.logits.shape[0] // 2
+        if half == 0:
+            return softmax_and_log_total(self.logits)
+        shares = together(
+            lambda: softmax_and_log_total(self.logits[:half]),
+            lambda: softmax_and_log_total(self.logits[half:]),
+        )
+        probs, log_total = (mx.concatenate(list(pair)) for pair in zip(*shares, strict=True))
+        return probs, log_total
+
+    @property
     def _log_total(self) -> mx.array:
-        return log_sum_exp(self.logits)  # a pass of exp: on a CPU worth sharing
+        return self._at_one[1]
+
+
+_AT_ONE = Law(temperature=1.0)
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
@@ -170,13 +188,12 @@ def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.ar
 
     Args:
         law: What to do.
-        logits: (n, V), any float type.
+        logits: (n, V) float32, returned as they are where there is nothing to do.
         counts: What stands before each row; needed when the law has penalties.
 
     Raises:
         ValueError: `logit_bias` names a token outside the vocabulary.
     """
-    logits = logits.astype(mx.float32)
     if law.logit_bias:
         most, width = max(law.logit_bias), logits.shape[-1]
         if most >= width:  # MLX would write outside the array

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec import backend, exponential
 from mlxspec.draws import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.law import Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
@@ -68,6 +69,23 @@ def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
     shown = NodeLaws(Law(), mx.array(logits)).prob_of(mx.array([0]), mx.array([0]))
     expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
     np.testing.assert_allclose(shown, expected[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("num_nodes", [1, 5])
+def test_the_vocabulary_s_exponentials_are_computed_once(temperature, num_nodes, monkeypatch):
+    computed = []
+    monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
+    monkeypatch.setattr(exponential, "exp", lambda x: (computed.append(x.size), mx.exp(x))[1])
+    logits = mx.random.normal((num_nodes, 40), key=mx.random.key(1))
+    laws = NodeLaws(Law(temperature=temperature), logits)
+    nodes = mx.arange(num_nodes)
+    drawn = laws.draw(gumbel(num_nodes, 40, mx.random.key(2)))
+    shown, (_, top) = laws.prob_of(nodes, drawn), laws.top_tokens(40)
+    expected = mx.softmax(logits, axis=-1)
+    np.testing.assert_allclose(shown, expected[nodes, drawn], rtol=1e-5)
+    np.testing.assert_allclose(top, -mx.sort(-expected, axis=-1), rtol=1e-5)
+    assert sum(computed) == logits.size
 
 
 def test_penalties_and_bias_count_at_temperature_0():
