@@ -29,7 +29,7 @@ async def main():
         while looks < 4:
             await driver.wait(0.05)
             reply = driver.screen.state.reply
-            if reply is not None and reply.rounds:
+            if reply is not None and len(reply.rounds) > 5:
                 await driver.screen.ask(lambda recorder: None)
                 print(reply.text.encode().hex(), flush=True)
                 looks += 1

@@ -7,6 +7,7 @@ from mlx import nn, optimizers
 
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter
+from mlxspec.lanes import left_to_blas
 from mlxspec.law import Law
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.early_exit import ExitObjective
@@ -26,6 +27,7 @@ def objective(ids=IDS, **settings):
     return made
 
 
+@left_to_blas()  # as training is
 def trained(made, steps=18):
     """The same after a few steps, so that blocks and norms count."""
     gradients = nn.value_and_grad(made.network, made.loss)

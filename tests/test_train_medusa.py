@@ -10,6 +10,7 @@ from mlx.utils import tree_map_with_path
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.hidden import HiddenStates
+from mlxspec.lanes import left_to_blas
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import compute_features
 from mlxspec.train.medusa import NUM_RANKS, MedusaObjective
@@ -111,6 +112,7 @@ def test_figures_are_those_of_chains_along_the_greedy_answers():
     assert 0 < chains.mean() < 3  # the text is random, but the case is not an empty one
 
 
+@left_to_blas()  # as training is
 def test_heads_learn_a_text_and_draft_it():
     text = [3, 7, 1, *Target(MODEL).greedy([3, 7, 1], 37)]
     mask = np.array([0] * 3 + [1] * 37, np.uint8)
