@@ -23,17 +23,15 @@ from pathlib import Path
 from app_desk import enter, kept_chat
 
 async def main():
-    async with kept_chat(Path(sys.argv[1]), speed=0.25) as driver:
+    async with kept_chat(Path(sys.argv[1]), speed=1.0) as driver:
         await enter(driver, "Hello")
-        looks = 0
-        while looks < 4:
+        while True:
             await driver.wait(0.05)
             reply = driver.screen.state.reply
-            if reply is not None and len(reply.rounds) > 5:
+            if reply is not None and reply.rounds:
                 await driver.screen.ask(lambda recorder: None)
                 print(reply.text.encode().hex(), flush=True)
-                looks += 1
-        await asyncio.sleep(60)
+                await asyncio.sleep(60 if len(reply.rounds) > 5 else 0)
 
 asyncio.run(main())
 """
