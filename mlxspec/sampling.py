@@ -14,9 +14,9 @@ from functools import cached_property
 
 import mlx.core as mx
 
+from mlxspec import lanes
 from mlxspec.draws import draw, draw_several
 from mlxspec.exponential import log_sum_exp, softmax, softmax_and_log_total
-from mlxspec.lanes import together
 from mlxspec.law import Law
 from mlxspec.tree import DraftTree
 
@@ -87,9 +87,9 @@ class NodeLaws:
     def _at_one(self) -> tuple[mx.array, mx.array]:
         """The probabilities at temperature 1, and (n,) logarithms of what they were divided by."""
         half = self.logits.shape[0] // 2
-        if half == 0:
+        if half == 0 or lanes.count() < 2:  # cutting rows copies them
             return softmax_and_log_total(self.logits)
-        shares = together(
+        shares = lanes.together(
             lambda: softmax_and_log_total(self.logits[:half]),
             lambda: softmax_and_log_total(self.logits[half:]),
         )

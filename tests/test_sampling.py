@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend, exponential
+from mlxspec import backend, exponential, lanes
 from mlxspec.draws import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.law import Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
@@ -72,9 +72,14 @@ def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("num_nodes", [1, 5])
-def test_the_vocabulary_s_exponentials_are_computed_once(temperature, num_nodes, monkeypatch):
+@pytest.mark.parametrize(("num_nodes", "num_lanes"), [(1, 2), (5, 0), (5, 2)])
+def test_the_vocabulary_s_exponentials_are_computed_once(
+    temperature, num_nodes, num_lanes, monkeypatch
+):
     computed = []
+    monkeypatch.setattr(backend, "num_lanes", lambda: num_lanes)
+    monkeypatch.setattr(lanes, "_lanes", lanes._Lanes())
+    monkeypatch.setattr(lanes, "set_blas_threads", lambda threads: None)
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
     monkeypatch.setattr(exponential, "exp", lambda x: (computed.append(x.size), mx.exp(x))[1])
     logits = mx.random.normal((num_nodes, 40), key=mx.random.key(1))

@@ -9,8 +9,8 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlxspec import lanes
 from mlxspec.exponential import exp, is_slow
-from mlxspec.lanes import together
 
 _WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
 
@@ -46,11 +46,12 @@ def attend(
     Hkv, S = keys.shape[1:3]
     if not is_slow(queries):
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
-    if Hkv == 1 or (L + 2) * S * H * D < _WORTH_SHARING:  # 2: keys and values have to be read
+    work = (L + 2) * S * H * D  # 2: keys and values have to be read
+    if lanes.count() < 2 or Hkv == 1 or work < _WORTH_SHARING:
         return _attend(queries, keys, values, scale, mask)
     first = (Hkv + 1) // 2
     n = first * H // Hkv
-    halves = together(
+    halves = lanes.together(
         lambda: _attend(queries[:, :n], keys[:, :first], values[:, :first], scale, mask),
         lambda: _attend(queries[:, n:], keys[:, first:], values[:, first:], scale, mask),
     )

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mlxspec.drafters.eagle_network import LAYER_FIELDS, Eagle3Network
 from mlxspec.exponential import exp
 from mlxspec.models import Model
+from mlxspec.models.products import heads
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.dense import dense, dense_head, dense_rows
@@ -124,9 +125,9 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
     """Attend from every place at one depth; its keys and values are appended to `rows`."""
     B, n, _ = both.shape
     H, Hkv = attention.n_heads, attention.n_kv_heads
-    queries = attention.rope(_heads(attention.q_proj(both), H), 0)
-    keys = attention.rope(_heads(attention.k_proj(both), Hkv), 0)
-    values = _heads(attention.v_proj(both), Hkv)
+    queries = attention.rope(heads(attention.q_proj, both, attention.head_dim), 0)
+    keys = attention.rope(heads(attention.k_proj, both, attention.head_dim), 0)
+    values = heads(attention.v_proj, both, attention.head_dim)
     rows.append((keys, values))
     depth = len(rows) - 1
     queries = (queries * attention.scale).reshape(B, Hkv, H // Hkv, n, -1)
@@ -147,11 +148,6 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
         mixed.reshape(B, H, n, -1).transpose(0, 2, 1, 3).reshape(B, n, -1)
     )
     return attended
-
-
-def _heads(x: mx.array, count: int) -> mx.array:
-    """Return (B, count, n, D / count) from (B, n, D)."""
-    return x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
 
 
 def _shift(x: mx.array, places: int) -> mx.array:
