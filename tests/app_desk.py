@@ -5,7 +5,7 @@ import math
 import time
 from contextlib import asynccontextmanager
 
-from app_driver import Clock, Driver
+from app_driver import START_S, Clock, Driver, noting_start
 from store_files import open_writer, say
 from traces import make_fake
 
@@ -27,9 +27,11 @@ async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, si
     session = session or ReplaySession(make_fake.chat(), speed=speed, clock=clock)
     desk.keep_chats_of(session)
     app = MlxspecApp(lambda: ChatScreen(session, desk, continues=continues))
+    begun = noting_start(session)
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
             driver = Driver(pilot, session, clock)
+            await asyncio.wait_for(begun.wait(), START_S)
             await rest(driver)
             yield driver
     finally:

@@ -117,16 +117,16 @@ async def running(
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
     app = MlxspecApp(lambda: ChatScreen(session, desk, introduce), theme, desk)
-    begun = _noting_start(session)
+    begun = noting_start(session)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock or Clock())
-        await asyncio.wait_for(begun.wait(), START_S)  # the chat begins after its first frame
+        await asyncio.wait_for(begun.wait(), START_S)
         await driver.settle()
         yield driver
 
 
-def _noting_start(session: Session) -> asyncio.Event:
-    """Return what is set once the session has been started."""
+def noting_start(session: Session) -> asyncio.Event:
+    """Return what is set once the session has been started: the chat paints a frame first."""
     start, begun = session.start, asyncio.Event()
 
     def started() -> None:

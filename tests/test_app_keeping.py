@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 from app_desk import enter, fill, kept_chat, kept_texts, press, rest
@@ -22,6 +23,9 @@ import asyncio, sys
 from pathlib import Path
 from app_desk import enter, kept_chat
 
+def tell(line):
+    print(line, file=sys.__stdout__, flush=True)  # the app's own stdout is never flushed
+
 async def main():
     async with kept_chat(Path(sys.argv[1]), speed=1.0) as driver:
         await enter(driver, "Hello")
@@ -30,8 +34,10 @@ async def main():
             reply = driver.screen.state.reply
             if reply is not None and reply.rounds:
                 await driver.screen.ask(lambda recorder: None)
-                print(reply.text.encode().hex(), flush=True)
-                await asyncio.sleep(60 if len(reply.rounds) > 5 else 0)
+                tell(reply.text.encode().hex())
+                if len(reply.rounds) > 5:
+                    tell("enough")
+                    await asyncio.sleep(60)  # to be killed
 
 asyncio.run(main())
 """
@@ -114,14 +120,15 @@ async def test_a_reply_that_a_crash_cut_off_is_offered_and_loses_no_finished_rou
     environment = {**os.environ, "PYTHONPATH": path}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
-            seen = [bytes.fromhex(process.stdout.readline()).decode() for _ in range(4)][-1]
+            *_, seen = takewhile(lambda line: line != "enough\n", process.stdout)
         finally:
             process.send_signal(signal.SIGKILL)
     async with kept_chat(tmp_path) as driver:
         assert "The last chat ended in the middle of a reply: /continue opens it." in driver.shown
         await enter(driver, "/continue")
         turn, reply = driver.screen.state.messages
-        assert (turn.text, reply.text[: len(seen)]) == ("Hello", seen)
+        kept = bytes.fromhex(seen).decode()
+        assert (turn.text, reply.text[: len(kept)]) == ("Hello", kept)
         assert make_fake.PROSE.startswith(reply.text)
         assert "ended in the middle of this reply" in driver.shown
         await press(driver, "ctrl+r")
