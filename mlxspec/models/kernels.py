@@ -13,6 +13,7 @@ from mlxspec import lanes
 from mlxspec.exponential import exp, is_slow
 
 _WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
+_FEW = 64  # rows whose mask may be held once for each head of a group
 
 
 def silu(x: mx.array) -> mx.array:
@@ -21,13 +22,51 @@ def silu(x: mx.array) -> mx.array:
     return result
 
 
+class SharedMask:
+    """Which keys the rows of a forward see, in the forms that attention takes.
+
+    Each form is made once for all layers.
+
+    Attributes:
+        mask: (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None
+            for no mask.
+    """
+
+    def __init__(self, mask: mx.array | str | None) -> None:
+        self.mask = mask
+        self._added: mx.array | None = None
+
+    def shown(self, L: int, S: int) -> mx.array | None:
+        """Return the mask as bools, or None."""
+        if isinstance(self.mask, str):
+            self.mask = mx.arange(S - L, S)[:, None] >= mx.arange(S)
+        return self.mask
+
+    def added(self, groups: int, L: int, S: int) -> mx.array:
+        """Return what is added to scores, float32: 0, and minus infinity where nothing is seen.
+
+        Args:
+            groups: Heads that stand below each other, so that they share a product with keys.
+            L: Rows.
+            S: Keys.
+
+        Returns:
+            (..., groups * L, S).
+        """
+        if self._added is None:
+            shown = self.shown(L, S)
+            rows = mx.zeros((L, S)) if shown is None else mx.where(shown, 0.0, -mx.inf)
+            self._added = mx.concatenate([rows] * groups, axis=-2)
+        return self._added
+
+
 def attend(
     queries: mx.array,
     keys: mx.array,
     values: mx.array,
     *,
     scale: float,
-    mask: mx.array | str | None,
+    mask: SharedMask | mx.array | str | None,
 ) -> mx.array:
     """Return grouped-query attention, as `mx.fast.scaled_dot_product_attention` does.
 
@@ -36,24 +75,26 @@ def attend(
         keys: (B, Hkv, S, D), where Hkv divides H.
         values: (B, Hkv, S, D).
         scale: Multiplies the scores.
-        mask: (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None for
-            no mask.
+        mask: What a `SharedMask` holds, or one.
 
     Returns:
         (B, H, L, D).
     """
     _, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
+    shared = mask if isinstance(mask, SharedMask) else SharedMask(mask)
     if not is_slow(queries):
-        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
+        return mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=scale, mask=shared.mask
+        )
     work = (L + 2) * S * H * D  # 2: keys and values have to be read
     if lanes.count() < 2 or Hkv == 1 or work < _WORTH_SHARING:
-        return _attend(queries, keys, values, scale, mask)
+        return _attend(queries, keys, values, scale, shared)
     first = (Hkv + 1) // 2
     n = first * H // Hkv
     halves = lanes.together(
-        lambda: _attend(queries[:, :n], keys[:, :first], values[:, :first], scale, mask),
-        lambda: _attend(queries[:, n:], keys[:, first:], values[:, first:], scale, mask),
+        lambda: _attend(queries[:, :n], keys[:, :first], values[:, :first], scale, shared),
+        lambda: _attend(queries[:, n:], keys[:, first:], values[:, first:], scale, shared),
     )
     return mx.concatenate(list(halves), axis=1)
 
@@ -63,19 +104,25 @@ def _attend(
     keys: mx.array,
     values: mx.array,
     scale: float,
-    mask: mx.array | str | None,
+    mask: SharedMask,
 ) -> mx.array:
+    scores = _scores(queries, keys, scale, mask)
+    weights = exp(scores - scores.max(axis=-1, keepdims=True))
+    output = (weights @ values) / weights.sum(axis=-1, keepdims=True)
+    return output.reshape(queries.shape)
+
+
+def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -> mx.array:
+    """Return (B, Hkv, H / Hkv * L, S) scores: heads of one group share a product."""
     B, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    grouped = (queries * scale).reshape(B, Hkv, -1, D)  # heads of one group share a product
-    scores = (grouped @ keys.swapaxes(-1, -2)).reshape(B, Hkv, H // Hkv, L, S)
-    if isinstance(mask, str):
-        mask = mx.arange(S - L, S)[:, None] >= mx.arange(S)
-    if mask is not None and mask.ndim == 4:
-        mask = mask[:, :, None]  # heads stand in groups here
-    if mask is not None:
-        scores = mx.where(mask, scores, -mx.inf)
-    weights = exp(scores - scores.max(axis=-1, keepdims=True))
-    total = weights.sum(axis=-1, keepdims=True)
-    output = weights.reshape(B, Hkv, -1, S) @ values
-    return (output.reshape(B, Hkv, H // Hkv, L, D) / total).reshape(B, H, L, D)
+    grouped, turned = queries.reshape(B, Hkv, -1, D), keys.swapaxes(-1, -2)
+    if mask.mask is None:
+        return (grouped * scale) @ turned
+    if L <= _FEW:
+        return mx.addmm(mask.added(H // Hkv, L, S), grouped, turned, alpha=scale)
+    scores = ((grouped * scale) @ turned).reshape(B, Hkv, H // Hkv, L, S)
+    shown = mask.shown(L, S)
+    if shown is not None and shown.ndim == 4:
+        shown = shown[:, :, None]  # heads stand in groups here
+    return mx.where(shown, scores, -mx.inf).reshape(B, Hkv, -1, S)

@@ -5,15 +5,15 @@ somebody else: `stage` takes this pass's rows and answers with every row that ma
 layer does not know whether it serves one token, a prompt or a draft tree.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from mlxspec.lanes import shared, together
-from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
-from mlxspec.models.kernels import attend
+from mlxspec.models.kernels import SharedMask, attend
 from mlxspec.models.products import Linear, gated, heads
 from mlxspec.models.rope import Positions, Rope
 
@@ -56,7 +56,7 @@ class Attention(nn.Module):
         x: mx.array,
         cache: StagingCache,
         positions: Positions,
-        mask: mx.array | str | None,
+        mask: SharedMask | mx.array | str | None,
     ) -> mx.array:
         B, L, _ = x.shape
         queries, (keys, values) = together(
@@ -102,7 +102,11 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(
-        self, x: mx.array, cache: StagingCache, positions: Positions, masks: Masks
+        self,
+        x: mx.array,
+        cache: StagingCache,
+        positions: Positions,
+        masks: Mapping[int | None, SharedMask],
     ) -> mx.array:
         mask = masks[self.window]
         x = x + self.self_attn(self.input_layernorm(x), cache, positions, mask)

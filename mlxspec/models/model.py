@@ -19,6 +19,7 @@ from mlx.utils import tree_map
 
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
+from mlxspec.models.kernels import SharedMask
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.products import Linear, shared_product
 from mlxspec.models.rope import Rope
@@ -133,8 +134,9 @@ class Model(nn.Module):
             )
         captured = {layers.start: x}
         placed = self.model.rope.prepared(positions, x.shape[1])
+        shared = {window: SharedMask(mask) for window, mask in masks.items()}
         for index in layers:
-            x = self.layers[index](x, cache, placed, masks)
+            x = self.layers[index](x, cache, placed, shared)
             if index + 1 in capture:  # holding on to others would keep their memory
                 captured[index + 1] = x
         return x, [captured[index] for index in capture]
