@@ -6,8 +6,8 @@ shared here: a matrix is cut by its rows, each part runs in a stream of its own 
 thread, and the results lie side by side (column parallelism: Megatron-LM, Shoeybi et al. 2019,
 https://arxiv.org/abs/1909.08053). No sum is cut, so a cut product is the product.
 
-    lane 0   q ........ | attention | o, upper rows | gate, up, upper rows | down, upper rows
-    lane 1   k, v       |           | o, lower rows | gate, up, lower rows | down, lower rows
+    lane 0   q ........ | attention | o, upper rows | silu of gate | down, upper rows
+    lane 1   k, v       |           | o, lower rows | up ......... | down, lower rows
 """
 
 from collections.abc import Callable, Iterator
@@ -82,19 +82,19 @@ def left_to_blas() -> Iterator[None]:
             set_blas_threads(1)
 
 
-def shared(run: Callable[[Part], mx.array]) -> mx.array:
-    """Return (..., n) results, every lane having computed its part of the last axis.
+def each(run: Callable[[Part], First]) -> list[First]:
+    """Return what every lane computes of its part.
 
     Args:
         run: Computes one part, which is the whole where there is one lane or none.
     """
     if count() < 2:
-        return run(WHOLE)
-    parts = [run(Part(0, count()))]
+        return [run(WHOLE)]
+    results = [run(Part(0, count()))]
     for index, stream in enumerate(_lanes.others, 1):
         with mx.stream(stream):
-            parts.append(run(Part(index, count())))
-    return mx.concatenate(parts, axis=-1)
+            results.append(run(Part(index, count())))
+    return results
 
 
 def together(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:

@@ -27,12 +27,14 @@ def test_silu_is_that_of_mlx():
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
-@pytest.mark.parametrize("mask", ["none", "causal", "tree"])
-def test_attention_is_that_of_mlx(mask, dtype):
-    queries, keys, values = normal(2, 6, 3, 8), normal(2, 2, 5, 8, seed=1), normal(2, 2, 5, 8)
+@pytest.mark.parametrize("mask", ["none", "causal", "tree", "batch"])
+@pytest.mark.parametrize("L", [1, 3, 64, 65])
+def test_attention_is_that_of_mlx(L, mask, dtype):
+    S = L + 2
+    queries, keys, values = normal(2, 6, L, 8), normal(2, 2, S, 8, seed=1), normal(2, 2, S, 8)
     arrays = [array.astype(dtype) for array in (queries, keys, values)]
-    seen = mx.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 1]]).astype(mx.bool_)
-    chosen = {"none": None, "causal": "causal", "tree": seen}[mask]
+    seen = (normal(2, 1, L, S, seed=2) < 0.5) | (mx.arange(S) == 0)
+    chosen = {"none": None, "causal": "causal", "tree": seen[0, 0], "batch": seen}[mask]
     got = kernels.attend(*arrays, scale=0.3, mask=chosen)
     expected = mx.fast.scaled_dot_product_attention(*arrays, scale=0.3, mask=chosen)
     tolerance = 1e-5 if dtype == mx.float32 else 0.02
@@ -40,6 +42,18 @@ def test_attention_is_that_of_mlx(mask, dtype):
     np.testing.assert_allclose(
         got.astype(mx.float32), expected.astype(mx.float32), rtol=tolerance, atol=tolerance
     )
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("L", [2, 70])
+@pytest.mark.parametrize("mask", [None, "causal"])
+def test_a_mask_serves_all_layers(mask, L):
+    shared = kernels.SharedMask(mask)
+    for seed in range(2):
+        arrays = [normal(1, heads, L, 8, seed=seed) for heads in (4, 2, 2)]
+        expected = mx.fast.scaled_dot_product_attention(*arrays, scale=0.3, mask=mask)
+        got = kernels.attend(*arrays, scale=0.3, mask=shared)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.usefixtures("slow")

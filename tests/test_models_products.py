@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlxspec import backend, lanes
-from mlxspec.models.products import Linear, gated, heads, product, shared_product, tall_product
+from mlxspec.models.products import Linear, gated, heads, product, tall_product
 
 D = 576
 
@@ -61,7 +61,7 @@ def test_rows_are_multiplied_alike_however_many_there_are(count, num_rows):
 @pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 40), (1, 200), (3, 5)])
 def test_an_embedding_is_a_head(count, shape):
     head, x = nn.Embedding(1500, D), normal(*shape, D)
-    assert_close(shared_product(head, x), by_hand(head, x))
+    assert_close(product(head, x), by_hand(head, x))
 
 
 @pytest.mark.parametrize("kind", [nn.Linear, nn.Embedding])
@@ -69,9 +69,9 @@ def test_quantised_layers_are_multiplied_too(count, kind):
     plain = kind(64, 128) if kind is nn.Linear else kind(128, 64)
     layer, x = plain.to_quantized(group_size=32, bits=8), normal(2, 3, 64)
     expected = layer(x) if kind is nn.Linear else layer.as_linear(x)
-    np.testing.assert_allclose(shared_product(layer, x), expected, atol=1e-5)
+    np.testing.assert_allclose(product(layer, x), expected, atol=1e-5)
     if kind is nn.Linear:
-        inner = lanes.shared(lambda part: gated(layer, layer, x, part))
+        inner = gated(layer, layer, x)
         np.testing.assert_allclose(inner, nn.silu(expected) * expected, atol=1e-4)
         np.testing.assert_allclose(
             heads(layer, x, 32), expected.reshape(2, 3, 4, 32).swapaxes(1, 2), atol=1e-5
@@ -94,7 +94,7 @@ def test_a_gate_and_what_it_lets_through(count, shape, bias):
     up.weight = normal(320, D, seed=9)
     opened = by_hand(gate, x)
     expected = opened / (1 + np.exp(-opened)) * by_hand(up, x)
-    got = lanes.shared(lambda part: gated(gate, up, x, part))
+    got = gated(gate, up, x)
     np.testing.assert_allclose(np.array(got), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -137,10 +137,3 @@ def test_a_tall_product_is_the_product(height, has_accelerate, monkeypatch):
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: not has_accelerate)
     x, weight = normal(3, 8), normal(height, 8, seed=1)
     np.testing.assert_allclose(tall_product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-5)
-
-
-def test_a_part_is_some_rows_of_the_matrix(count):
-    layer, x = linear(100), normal(2, D)
-    if count:
-        part = lanes.Part(1, 3)
-        assert_close(product(layer, x, part), by_hand(layer, x)[:, 33:66])

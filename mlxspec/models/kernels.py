@@ -36,10 +36,11 @@ class SharedMask:
         self.mask = mask
         self._added: mx.array | None = None
 
-    def shown(self, L: int, S: int) -> mx.array | None:
-        """Return the mask as bools, or None."""
+    def shown(self, L: int, S: int) -> mx.array:
+        """Return the mask, which must not be None, as bools."""
         if isinstance(self.mask, str):
             self.mask = mx.arange(S - L, S)[:, None] >= mx.arange(S)
+        assert self.mask is not None
         return self.mask
 
     def added(self, groups: int, L: int, S: int) -> mx.array:
@@ -54,10 +55,13 @@ class SharedMask:
             (..., groups * L, S).
         """
         if self._added is None:
-            shown = self.shown(L, S)
-            rows = mx.zeros((L, S)) if shown is None else mx.where(shown, 0.0, -mx.inf)
+            rows = mx.where(self.shown(L, S), 0.0, -mx.inf)
             self._added = mx.concatenate([rows] * groups, axis=-2)
         return self._added
+
+
+Mask = SharedMask | mx.array | str | None
+"""What a `SharedMask` holds, or one."""
 
 
 def attend(
@@ -66,7 +70,7 @@ def attend(
     values: mx.array,
     *,
     scale: float,
-    mask: SharedMask | mx.array | str | None,
+    mask: Mask,
 ) -> mx.array:
     """Return grouped-query attention, as `mx.fast.scaled_dot_product_attention` does.
 
@@ -75,7 +79,7 @@ def attend(
         keys: (B, Hkv, S, D), where Hkv divides H.
         values: (B, Hkv, S, D).
         scale: Multiplies the scores.
-        mask: What a `SharedMask` holds, or one.
+        mask: Who sees whom.
 
     Returns:
         (B, H, L, D).
@@ -123,6 +127,6 @@ def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -
         return mx.addmm(mask.added(H // Hkv, L, S), grouped, turned, alpha=scale)
     scores = ((grouped * scale) @ turned).reshape(B, Hkv, H // Hkv, L, S)
     shown = mask.shown(L, S)
-    if shown is not None and shown.ndim == 4:
+    if shown.ndim == 4:
         shown = shown[:, :, None]  # heads stand in groups here
     return mx.where(shown, scores, -mx.inf).reshape(B, Hkv, -1, S)

@@ -11,9 +11,9 @@ from typing import Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec.lanes import shared, together
+from mlxspec.lanes import together
 from mlxspec.models.config import ModelConfig
-from mlxspec.models.kernels import SharedMask, attend
+from mlxspec.models.kernels import Mask, attend
 from mlxspec.models.products import Linear, gated, heads
 from mlxspec.models.rope import Positions, Rope
 
@@ -56,7 +56,7 @@ class Attention(nn.Module):
         x: mx.array,
         cache: StagingCache,
         positions: Positions,
-        mask: SharedMask | mx.array | str | None,
+        mask: Mask,
     ) -> mx.array:
         B, L, _ = x.shape
         queries, (keys, values) = together(
@@ -82,8 +82,7 @@ class MLP(nn.Module):
         self.down_proj = Linear(inner, D, bias=bias)
 
     def __call__(self, x: mx.array) -> mx.array:
-        inner = shared(lambda part: gated(self.gate_proj, self.up_proj, x, part))
-        return self.down_proj(inner)
+        return self.down_proj(gated(self.gate_proj, self.up_proj, x))
 
 
 class DecoderLayer(nn.Module):
@@ -106,7 +105,7 @@ class DecoderLayer(nn.Module):
         x: mx.array,
         cache: StagingCache,
         positions: Positions,
-        masks: Mapping[int | None, SharedMask],
+        masks: Mapping[int | None, Mask],
     ) -> mx.array:
         mask = masks[self.window]
         x = x + self.self_attn(self.input_layernorm(x), cache, positions, mask)

@@ -21,7 +21,7 @@ from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.kernels import SharedMask
 from mlxspec.models.layers import DecoderLayer, StagingCache
-from mlxspec.models.products import Linear, shared_product
+from mlxspec.models.products import Linear, product
 from mlxspec.models.rope import Rope
 
 
@@ -149,4 +149,4 @@ class Model(nn.Module):
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
         is_tied = self.config.tie_word_embeddings
-        return shared_product(self.model.embed_tokens if is_tied else self.lm_head, hidden)
+        return product(self.model.embed_tokens if is_tied else self.lm_head, hidden)

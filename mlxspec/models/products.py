@@ -24,48 +24,46 @@ class Linear(nn.Linear):
     """`nn.Linear`, its product shared by all lanes."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        return shared_product(self, x)
+        return product(self, x)
 
 
-def shared_product(layer: nn.Module, x: mx.array) -> mx.array:
-    """Return the (..., o) products of (..., D) rows with a layer's matrix, shared by all lanes."""
-    return lanes.shared(lambda part: product(layer, x, part))
-
-
-def product(layer: nn.Module, x: mx.array, part: Part = WHOLE) -> mx.array:
-    """Return the (..., o) products of (..., D) rows with some rows of a layer's matrix.
+def product(layer: nn.Module, x: mx.array) -> mx.array:
+    """Return the (..., o) products of (..., D) rows with a layer's matrix.
 
     Args:
         layer: An `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either.
         x: The rows.
-        part: Which rows of the matrix; a part of it needs lanes.
     """
-    if not lanes.count():
+    if not _is_cut(layer):
         return _uncut(layer, x)
-    if not isinstance(layer, _DENSE):
-        products = _uncut(layer, x)  # quantised ones run on GPUs, where there are no lanes
-        return products[..., part.rows(products.shape[-1])]
-    return _joined(_in_pieces(layer, x, part), x)
+    return _joined(lanes.each(lambda part: _in_pieces(layer, x, part)), x)
 
 
-def gated(gate: nn.Module, up: nn.Module, x: mx.array, part: Part) -> mx.array:
-    """Return silu(gate x) * up x, (..., o) of (..., D) rows, for some rows of both matrices."""
-    if not (lanes.count() and isinstance(gate, _DENSE) and isinstance(up, _DENSE)):
-        return silu(product(gate, x, part)) * product(up, x, part)
-    return _joined(silu(_in_pieces(gate, x, part)) * _in_pieces(up, x, part), x)
+def gated(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
+    """Return silu(gate x) * up x, (..., o) of (..., D) rows."""
+    if not (_is_cut(gate) and _is_cut(up)):
+        return silu(product(gate, x)) * product(up, x)
+    opened, let_through = lanes.together(
+        lambda: silu(_in_pieces(gate, x, WHOLE)), lambda: _in_pieces(up, x, WHOLE)
+    )
+    return _joined([opened * let_through], x)
 
 
 def heads(layer: nn.Module, x: mx.array, head_dim: int) -> mx.array:
     """Return (B, H, L, head_dim) products of (B, L, D) rows with a layer's matrix, head by head."""
     B, L, _ = x.shape
-    if lanes.count() and B == 1 and isinstance(layer, _DENSE):
-        products = _in_pieces(layer, x, WHOLE, head_dim)
-        if products.ndim == 3 and products.shape[-1] == head_dim:
-            return products[None]  # a piece is a head
-        products = _joined(products, x)
+    if B == 1 and _is_cut(layer):
+        pieces = _in_pieces(layer, x, WHOLE, head_dim)
+        if pieces.ndim == 3 and pieces.shape[-1] == head_dim:
+            return pieces[None]  # a piece is a head
+        products = _joined([pieces], x)
     else:
         products = product(layer, x)
     return products.reshape(B, L, -1, head_dim).transpose(0, 2, 1, 3)
+
+
+def _is_cut(layer: nn.Module) -> bool:
+    return bool(lanes.count()) and isinstance(layer, _DENSE)  # others run on GPUs
 
 
 def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx.array:
@@ -89,11 +87,22 @@ def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx
     return products if bias is None else products + bias
 
 
-def _joined(products: mx.array, x: mx.array) -> mx.array:
-    """Return (..., o) from what `_in_pieces` returned for (..., D) rows."""
-    if products.shape[:-1] == x.shape[:-1]:
+def _joined(parts: list[mx.array], x: mx.array) -> mx.array:
+    """Return (..., o) from what `_in_pieces` returned for (..., D) rows in every lane."""
+    outer = x.shape[:-1]
+    is_uncut = parts[0].shape[:-1] == outer
+    if len(parts) > 1 and not is_uncut and len({part.shape[1:] for part in parts}) == 1:
+        parts = [mx.concatenate(parts)]  # pieces alike are turned all at once
+    rows = [_in_rows(part, outer) for part in parts]
+    return rows[0] if len(rows) == 1 else mx.concatenate(rows, axis=-1)
+
+
+def _in_rows(products: mx.array, outer: tuple[int, ...]) -> mx.array:
+    if products.shape[:-1] == outer:
         return products
-    return products.swapaxes(0, 1).reshape(*x.shape[:-1], -1)
+    if products.shape[1] > 1:
+        products = products.swapaxes(0, 1)
+    return products.reshape(*outer, -1)
 
 
 class _Views:
