@@ -120,12 +120,12 @@ def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -
     """Return (B, Hkv, H / Hkv * L, S) scores: heads of one group share a product."""
     B, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    grouped, turned = queries.reshape(B, Hkv, -1, D), keys.swapaxes(-1, -2)
+    grouped, turned = (queries * scale).reshape(B, Hkv, -1, D), keys.swapaxes(-1, -2)
     if mask.mask is None:
-        return (grouped * scale) @ turned
+        return grouped @ turned
     if L <= _FEW:
-        return mx.addmm(mask.added(H // Hkv, L, S), grouped, turned, alpha=scale)
-    scores = ((grouped * scale) @ turned).reshape(B, Hkv, H // Hkv, L, S)
+        return mx.addmm(mask.added(H // Hkv, L, S), grouped, turned)
+    scores = (grouped @ turned).reshape(B, Hkv, H // Hkv, L, S)
     shown = mask.shown(L, S)
     if shown.ndim == 4:
         shown = shown[:, :, None]  # heads stand in groups here
