@@ -10,13 +10,13 @@ https://arxiv.org/abs/1909.08053). No sum is cut, so a cut product is the produc
     lane 1   k, v       |           | o, lower rows | up ......... | down, lower rows
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec import backend, turns
 from mlxspec.blas import blas_threads, set_blas_threads
 
 First = TypeVar("First")
@@ -44,14 +44,21 @@ class _Lanes:
         self.count = 0
         self.is_open = False
         self.blas_threads = 1  # that the BLAS would use without lanes
-        self.others: list[mx.ThreadLocalStream] = []
+        self._own: list[mx.ThreadLocalStream] = []
 
     def open(self) -> None:
         self.is_open, self.count = True, backend.num_lanes()
         self.blas_threads = blas_threads()
         if self.count:
             set_blas_threads(1)
-        self.others = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
+        self._own = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
+
+    @property
+    def others(self) -> Sequence[mx.Stream | mx.ThreadLocalStream]:
+        """The streams of all lanes but the first: in a turn shared ones, else the thread's own."""
+        if not turns.is_mine():
+            return self._own
+        return [turns.shared_stream(mx.Device(mx.cpu), lane) for lane in range(1, self.count)]
 
 
 _lanes = _Lanes()

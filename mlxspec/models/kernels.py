@@ -9,7 +9,7 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec import lanes
+from mlxspec import lanes, turns
 from mlxspec.exponential import exp, is_slow
 
 _WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
@@ -18,7 +18,9 @@ _FEW = 64  # rows whose mask may be held once for each head of a group
 
 def silu(x: mx.array) -> mx.array:
     """Return x * sigmoid(x), of any shape."""
-    result: mx.array = x / (1.0 + mx.power(1 / math.e, x)) if is_slow(x) else nn.silu(x)
+    if is_slow(x):
+        return x / (1.0 + mx.power(1 / math.e, x))
+    result: mx.array = nn.silu(x) if turns.may_compile() else x * mx.sigmoid(x)
     return result
 
 
