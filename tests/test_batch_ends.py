@@ -69,6 +69,18 @@ def test_all_can_be_cancelled_before_they_begin():
     assert {reply.finish_reason for reply in replies} == {"cancelled"}
 
 
+@pytest.mark.parametrize("cancelled", [{0}, {0, 2}, {3}, {1, 2, 3}], ids=str)
+@pytest.mark.parametrize("count", [4, 7])
+def test_some_can_be_cancelled_before_they_begin(cancelled, count):
+    engine = make_engine(MODEL, DRAFTERS["pool"]())
+    params = GenerationParams(max_tokens=12)
+    replies = engine.generate_batch(
+        PROMPTS[:count], params, batch_size=4, should_stop=lambda index: index in cancelled
+    )
+    for reply, full in zip(replies, REPLIES["llama"][:count], strict=True):
+        assert list(reply.tokens) == ([] if reply.index in cancelled else full[:12])
+
+
 def test_replies_come_before_later_prompts_are_read():
     engine = make_engine(MODEL, DRAFTERS["none"]())
     asked = set()

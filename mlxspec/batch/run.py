@@ -28,6 +28,7 @@ from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.prefix import common_length
 from mlxspec.readout import read_all
 from mlxspec.reply import Reply
+from mlxspec.turns import device_turn
 
 
 class BatchRun:
@@ -77,10 +78,11 @@ class BatchRun:
         with backend.wired_limit(self._target.model.nbytes):
             for job in jobs:
                 while job.index not in over:
-                    finished = self._settle(waiting, should_stop)
-                    over |= {reply.index: reply for reply in finished}
-                    if self._running:
-                        self._round(self._running)
+                    with device_turn():
+                        finished = self._settle(waiting, should_stop)
+                        over |= {reply.index: reply for reply in finished}
+                        if self._running:
+                            self._round(self._running)
                 yield over.pop(job.index)
 
     # ---- places ----------------------------------------------------------------------------
@@ -100,7 +102,7 @@ class BatchRun:
                 sequence = self._begin(place, waiting.popleft(), should_stop)
             else:
                 kept[place] = sequence
-        if kept and len(kept) < len(self._running):
+        if kept and len(kept) < self._decoder.num_places:
             self._decoder.keep(list(kept))
         self._drafters = [self._drafters[place] for place in kept]
         self._running = list(kept.values())
