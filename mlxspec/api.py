@@ -8,7 +8,6 @@ for text in mlxspec.stream_text(engine, "The capital of France is"):
 """
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +34,7 @@ from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
 from mlxspec.params import GenerationParams
 from mlxspec.rows import Quantization
+from mlxspec.turns import device_turn
 
 __all__ = [
     "HOST_DRAFTERS",
@@ -87,6 +87,9 @@ def load(
     say: Say | None = None,
 ) -> Engine:
     """Load a target and its drafter.
+
+    Any thread may do so, and any may use the engine, also several at once: they take turns, a
+    round at a time. `with mlxspec.load() as engine:` gives the memory back at the end.
 
     Args:
         source: A folder, a GGUF file or a hub id; None for the default model, which is fetched
@@ -143,7 +146,14 @@ def prepare_loaded(
     """Do what `prepare` does, for a target that is loaded already."""
     asked = options.asked
     check_drafter(asked, has_draft_model=options.draft_model is not None)
-    site = make_site(loaded, options, say or _warn, on_progress=on_progress)
+    with device_turn():  # what it leaves lazy is for any thread
+        return _prepared(loaded, options, asked, say=say or _warn, on_progress=on_progress)
+
+
+def _prepared(
+    loaded: LoadedModel, options: Options, asked: str, *, say: Say, on_progress: Progress | None
+) -> Prepared:
+    site = make_site(loaded, options, say, on_progress=on_progress)
     engine = site.engine
     if asked != "none":
         engine.measure_costs()
@@ -152,7 +162,7 @@ def prepare_loaded(
     make_drafter = partial(build_drafter, choice.drafter, site, memory)
     engine.drafter = make_drafter()
     if memory is not None:
-        weakref.finalize(engine, memory.save)  # when it is replaced, or the process ends
+        engine.at_close(memory.save)
     return Prepared(engine, choice, make_drafter)
 
 

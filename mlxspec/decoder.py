@@ -25,10 +25,12 @@ class Decoder:
 
     Attributes:
         model: The model.
+        revision: Another number whenever the history has become another one.
     """
 
     def __init__(self, model: Model, cache: Cache | None = None) -> None:
         self.model = model
+        self.revision = 0
         self._audience = Audience()
         self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
         self._history: list[int] = []
@@ -75,6 +77,7 @@ class Decoder:
 
     def reset(self) -> None:
         """Forget the history and release the cache."""
+        self.revision += 1
         self.cache.reset()
         self._forwards.drop()
         self._history.clear()
@@ -124,6 +127,7 @@ class Decoder:
         if self._is_torn or not self.cache.can_truncate(length):
             self._read_anew(self._history[:length])
         elif length < len(self):
+            self.revision += 1
             self.cache.truncate(length)
             del self._history[length:]
             self._last_hidden = None
@@ -268,6 +272,7 @@ class Decoder:
         self, rows: Sequence[int], tokens: list[int], states: HiddenStates | None
     ) -> None:
         self._is_torn = True
+        self.revision += 1
         self._forwards.commit(rows)
         self._history.extend(tokens)
         self._last_hidden = None
@@ -278,6 +283,7 @@ class Decoder:
         self._is_torn = False
 
     def _read_anew(self, tokens: list[int]) -> None:
+        self.revision += 1
         before = self.cache, self._history, self._last_hidden, self._is_torn
         self._forwards.cache, self._history = self.cache.empty_like(), []
         self._last_hidden, self._is_torn = None, False

@@ -1,45 +1,41 @@
-"""The engine: draft, forward, verify, commit, update; once around is one target forward.
+"""The engine: one target, one drafter, and the replies that are written with them.
 
-`Engine._round` is the whole method; timing and events wrap it from outside. Three facts carry it:
-
-- The last emitted token is never in the cache: it is the root of the next tree. A round costs
-  exactly one target forward, and plain decoding is the same round with an empty draft.
-- Everything up to the verdict is lazy; `LazyRound.read` is the one place that waits for the
-  device. A round that is known to be plain is handed to the device before the one before is read.
-- Events leave the engine after the commit, so whatever interrupts the iteration leaves a state
-  from which the next reply continues correctly.
+A reply is an iterator, and whoever reads it may hold it, give it to another thread at every step
+or begin another one meanwhile. So each step takes its turn at the device (`turns.py`), and the
+target belongs to the newest reply: an older one that is read on afterwards takes a seat of its own
+while the newer one is being written, and the engine's again once that is over (`writer.py`).
 """
 
-import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import TracebackType
+from typing import Any, Self
 
 from mlxspec import backend
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
-from mlxspec.budget import Budget, FixedBudget, Spent
+from mlxspec.budget import Budget, FixedBudget
 from mlxspec.cost import quick_costs
-from mlxspec.decoder import PREFILL_CHUNK, Decoder
-from mlxspec.draft import Draft
-from mlxspec.drafters.base import Drafter, readers_of
-from mlxspec.errors import NumericsError
-from mlxspec.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
-from mlxspec.guard import Guard
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.errors import EngineClosedError
+from mlxspec.events import Event, GenerationFinished
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
-from mlxspec.prefix import common_length
 from mlxspec.prompt import check_prompt
-from mlxspec.readout import LazyRound
-from mlxspec.reply import Reply
-from mlxspec.reporting import RoundFacts, round_events, started_event
+from mlxspec.reporting import started_event
 from mlxspec.stats import GenerationStats
-from mlxspec.tree import DraftTree
-
-_SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
+from mlxspec.turns import device_turn, free_turn
+from mlxspec.writer import Writer
 
 
 class Engine:
     """Generates text with one target and one drafter.
+
+    It may be used from any thread, and from several: replies take turns, a round at a time. With
+    `with`, or `close`, its memory is given back at once.
 
     Attributes:
         target: The target model with its cache.
@@ -67,9 +63,8 @@ class Engine:
         self.name = name
         self.weights = weights
         self.budget: Budget = budget or FixedBudget()
-        self._asked: int | None = None  # nodes to ask of the drafter in the next round
-        self._ahead: LazyRound | None = None  # the next round, where the device has it already
-        self._guard = Guard(drafter, target.vocab_size)  # of the drafter in this reply
+        self._writer: Writer | None = None  # of the newest reply, until it is over
+        self._at_close: list[weakref.finalize[..., Engine]] = []
         rotates = target.cache.max_size is not None
         self.context_length = None if rotates else target.model.config.max_position_embeddings
 
@@ -145,9 +140,47 @@ class Engine:
 
         Where something is known of them already, nothing is measured.
         """
-        with backend.wired_limit(self.target.model.nbytes):
+        with device_turn(), backend.wired_limit(self.target.model.nbytes):
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
+
+    # ---- its end ---------------------------------------------------------------------------
+
+    def at_close(self, act: Callable[[], object]) -> None:
+        """Call this when the engine is closed or dropped, or the process ends; once."""
+        self._at_close.append(weakref.finalize(self, act))
+
+    def close(self) -> None:
+        """Give back the memory of target and drafter; may be called twice.
+
+        A reply that is not over yet, and everything else that needs them, raises
+        `EngineClosedError` from then on.
+        """
+        with device_turn():
+            for finalizer in self._at_close:
+                finalizer()
+            self._writer = None
+            self.__dict__.pop("target", None)
+            self.__dict__.pop("drafter", None)
+            backend.give_back_memory()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("target", "drafter"):  # only what is missing is asked for here
+            raise EngineClosedError(f"{self.name or 'the engine'} was closed: load it again")
+        raise AttributeError(f"an engine has no attribute {name!r}")
+
+    # ---- a reply ---------------------------------------------------------------------------
 
     def _generate(
         self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]
@@ -166,131 +199,64 @@ class Engine:
     def _events(
         self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]
     ) -> Iterator[Event]:
-        reply = Reply(tokens, params, self.target, self.tokenizer)
-        yield started_event(
-            target=self.name,
-            drafter=self.drafter.name,
-            weights=self.weights,
-            cache=self.target.cache.describe(),
-            context_length=self.context_length or 0,
-            params=params,
-        )
-        # What a drafter that broke down reads of the target would break down as well.
-        self._guard = Guard(self.drafter, self.target.vocab_size, partial(self.target.attach, ()))
-        self.target.attach(readers_of(self.drafter))
+        with device_turn():
+            length = self.context_length
+            writer = Writer(tokens, params, self.target, self.tokenizer, context_length=length)
+            started = started_event(
+                target=self.name,
+                drafter=self.drafter.name,
+                weights=self.weights,
+                cache=self.target.cache.describe(),
+                context_length=length or 0,
+                params=params,
+            )
         try:
-            yield from self._prefill(tokens, reply, should_stop)
-            if not reply.finish_reason:
-                self._guard.start(tokens, params, reply.noise)
-                self._begin_budget(params)
-            yield from self._rounds(reply, should_stop)
-        except NumericsError:
-            self.target.reset()  # no row that led there is to be reused
-            raise
+            yield started
+            while not writer.is_over:
+                is_cancelled = should_stop()
+                with device_turn():
+                    self._seat(writer)
+                    events = writer.step(is_cancelled=is_cancelled)
+                yield from events
         finally:
-            self._ahead = None
-            self.target.commit([])  # what was ahead, or broke off, is not to be
-        assert reply.finish_reason
-        yield GenerationFinished(reply.seconds(), reply.finish_reason, reply.text.finish())
+            self._leave(writer)
 
-    def _rounds(self, reply: Reply, should_stop: Callable[[], bool]) -> Iterator[Event]:
-        while not reply.finish_reason:
-            if should_stop():
-                reply.finish_reason = "cancelled"
-            elif self._room() < 0:
-                reply.finish_reason = "context"
-            else:
-                facts = self._round(reply)
-                yield from round_events(facts, self.tokenizer.token_bytes)
-            while self._guard.faults:
-                yield DrafterFailed(reply.seconds(), self.drafter.name, self._guard.faults.pop())
-        self.budget.end()
+    def _seat(self, writer: Writer) -> None:
+        """Give a reply what it is written with, where it has not got it, or no longer.
 
-    def _prefill(
-        self, tokens: list[int], reply: Reply, should_stop: Callable[[], bool]
-    ) -> Iterator[Event]:
-        """Read all but the last token, which is the first root."""
-        reused = common_length(self.target.history, tokens[:-1])
-        self.target.rollback_to(reused)
-        for start in range(reused, len(tokens) - 1, PREFILL_CHUNK):
-            if should_stop():
-                reply.finish_reason = "cancelled"
-                return
-            self.target.observe(tokens[start : min(start + PREFILL_CHUNK, len(tokens) - 1)])
-            done = len(self.target) + 1
-            yield PrefillProgress(reply.seconds(), done, len(tokens), reused)
-        if reused == len(tokens) - 1:
-            yield PrefillProgress(reply.seconds(), len(tokens), len(tokens), reused)
-
-    def _round(self, reply: Reply) -> RoundFacts:
-        """Draft, forward, verify, commit, update: exactly one target forward."""
-        start = time.perf_counter()
-        asked = self._ask(reply) if self._asked is None else self._asked
-        self._asked = None
-        draft = self._guard.propose(reply.root, asked)
-        draft = self.budget.cut(draft) if asked else draft
-        drafted = time.perf_counter()
-        verified, self._ahead = self._ahead or self._verify(reply, draft), None
-        self._look_ahead(reply, draft, verified)
-        readout = verified.read()
-        draft.check_nodes(self.drafter.name, readout.outcome, reply.root, self.target.vocab_size)
-        report = reply.take(readout)
-        if self._ahead is None:
-            self.target.commit(report.outcome.path)
-        self._guard.update(report.outcome)
-        end = time.perf_counter()
-        rows = self.budget.rows(draft.tree.n_nodes)
-        spent = Spent(asked, rows, (drafted - start) * 1e3, (end - drafted) * 1e3)
-        self.budget.learn(report.outcome, spent)
-        return RoundFacts(
-            reply.num_rounds, reply.seconds(), len(self.target), draft, report, readout, spent
-        )
-
-    def _verify(self, reply: Reply, draft: Draft, num_pending: int = 0) -> LazyRound:
-        n_nodes = draft.tree.n_nodes
-        safe = draft.bounded(self.target.vocab_size)
-        tree = safe.tree.padded(self.budget.rows(n_nodes))
-        logits = self.target.logits(self.target.forward_tree(tree))[:n_nodes]
-        num_top_tokens = self._guard.active.num_top_tokens
-        return reply.verify(safe, logits, num_top_tokens, draft.tree, num_pending)
-
-    # ---- the budget, and the round after this one ------------------------------------------
-
-    def _begin_budget(self, params: GenerationParams) -> None:
-        measure = partial(quick_costs, self.target, params.num_draft_tokens + 1)
-        is_worth_it = not self._guard.is_plain and params.max_tokens >= _SHORT_REPLY
-        self._asked = None
-        self.budget.begin(
-            self._guard.active.name,
-            params.law.temperature,
-            len(self.target),
-            measure if is_worth_it and params.num_draft_tokens else None,
-        )
-
-    def _ask(self, reply: Reply, num_pending: int = 0) -> int:
-        limit = reply.draft_budget(self._room(), num_pending)
-        return 0 if self._guard.is_plain else self.budget.ask(limit)
-
-    def _look_ahead(self, reply: Reply, draft: Draft, verified: LazyRound) -> None:
-        """Hand the next round to the device if it is sure to take place, and to be plain.
-
-        What this round commits is known then: its root, and at which position the next one draws.
-        Penalties have to count the token of this round first.
+        The engine's own target and drafter are for the newest reply. An older one that goes on
+        beside it gets a cache of its own, and a drafter where one can be had.
         """
-        is_plain = draft.tree.n_nodes == 1 and not reply.params.law.has_penalties
-        if not (self.budget.looks_ahead and is_plain and reply.goes_on(self._room())):
+        target, newest = self.target, self._writer
+        is_apart = writer.target is not target
+        if writer.is_seated and (is_apart or newest is writer):
             return
-        self._asked = self._ask(reply, num_pending=1)
-        if self._asked:
-            return
-        verified.start()
-        self.target.commit([0])
-        root = verified.verdict.bonus_token[None]
-        self._ahead = self._verify(reply, Draft(DraftTree.chain(root)), num_pending=1)
-        self._ahead.start()
+        is_beside = newest is not None and newest is not writer and not newest.is_over
+        if writer.drafter is not None and is_beside:
+            apart = Decoder(target.model, target.cache.empty_like())
+            writer.sit(apart, _drafter_beside(writer.drafter), self.budget.fresh())
+        else:
+            self._writer = writer
+            writer.sit(target, writer.drafter or self.drafter, self.budget)
 
-    def _room(self) -> int:
-        """Tokens that the context takes beside the pending root; negative when it is full."""
-        if self.context_length is None:
-            return 1 << 30
-        return self.context_length - len(self.target) - 1
+    def _leave(self, writer: Writer) -> None:
+        """Let go of a reply that is over, broke off, or is read no further.
+
+        This may be called by the garbage collector, in any thread and at any time. Where the
+        device is not free then, the next reply does what is left undone here.
+        """
+        with free_turn() as is_free:
+            if is_free and self._writer is writer:
+                self._writer = None
+                writer.leave()
+
+
+def _drafter_beside(drafter: Drafter) -> Drafter:
+    """Return a drafter for a text beside the drafter's own: one like it, or none.
+
+    One that reads the hidden states of its target or keeps a cache drafts for one text alone.
+    """
+    try:
+        return fresh_drafter(drafter)
+    except ValueError:
+        return NoDrafter()

@@ -34,6 +34,14 @@ class UnsupportedOperationError(MlxspecError):
     """The model or decoder has no such capability."""
 
 
+class EngineClosedError(MlxspecError):
+    """An engine was used after it had been closed."""
+
+
+class StaleReplyError(MlxspecError):
+    """A reply of a chat was read on after the chat had gone on without it."""
+
+
 class NumericsError(MlxspecError):
     """A model computed no numbers: some of its logits are NaN or infinite."""
 

@@ -21,6 +21,7 @@ class Guard:
     """Lets a drafter act in one reply, and goes on without it once it broke down.
 
     Attributes:
+        name: The drafter's, whether it still drafts or not.
         active: What drafts; nothing does once the drafter broke down.
         faults: What broke down, in words; whoever reads it may take it out.
     """
@@ -37,7 +38,7 @@ class Guard:
         """
         self.active = drafter
         self.faults: list[str] = []
-        self._name, self._vocab_size = drafter.name, vocab_size
+        self.name, self._vocab_size = drafter.name, vocab_size
         self._on_fault = on_fault
 
     @property
@@ -65,7 +66,7 @@ class Guard:
         if not asked:
             return empty
         draft = self._attempt(lambda: self.active.propose(root, asked)) or empty
-        draft.check(self._name, asked, self._vocab_size)
+        draft.check(self.name, asked, self._vocab_size)
         return draft
 
     def update(self, outcome: RoundOutcome) -> None:

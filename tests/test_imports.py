@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors"},
     {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
-    {"backend", "stats", "trace", "params"},
+    {"backend", "stats", "trace", "params", "turns"},
     {"rows", "tree", "draws", "traversal", "exponential", "lanes"},
     {"cache", "branching", "sampling", "hidden", "noise"},
     {"draft"},
@@ -24,7 +24,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"decoder"},
     {"drafters", "reply", "cost", "budget"},
     {"reporting", "guard"},
-    {"batch"},
+    {"batch", "writer"},
     {"engine"},
     {"choosing", "proving"},
     {"conversation"},

@@ -75,6 +75,9 @@ class Budget(Protocol):
     def end(self) -> None:
         """Take note that the reply is over."""
 
+    def fresh(self) -> "Budget":
+        """Return another one that knows the same costs, for a reply beside this one's."""
+
 
 class FixedBudget:
     """Drafts and verifies as many nodes as are allowed, whatever that costs: for comparisons."""
@@ -106,3 +109,6 @@ class FixedBudget:
 
     def end(self) -> None:
         """Keep nothing."""
+
+    def fresh(self) -> "FixedBudget":
+        return self  # it keeps nothing of a reply

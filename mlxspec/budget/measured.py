@@ -141,6 +141,9 @@ class MeasuredBudget:
     def end(self) -> None:
         self._keep(self.costs)
 
+    def fresh(self) -> "MeasuredBudget":
+        return MeasuredBudget(self.costs, self._keep)
+
     def _affords(self, loss_ms: float) -> bool:
         """Pay for a loss out of what probes are allowed; a gain costs nothing."""
         if loss_ms > self._allowance_ms:

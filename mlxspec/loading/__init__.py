@@ -13,10 +13,11 @@ from mlxspec.loading.heads import HeadCheckpoint, load_head
 from mlxspec.loading.local import LocalModel, list_local_models
 from mlxspec.loading.pip_download import ProgressCallback
 from mlxspec.loading.sizes import check_size
-from mlxspec.loading.sources import find_source
+from mlxspec.loading.sources import Source, find_source
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import load_weights
 from mlxspec.models import Model, ModelConfig, build_model
+from mlxspec.turns import device_turn
 
 __all__ = [
     "HeadCheckpoint",
@@ -57,8 +58,6 @@ def load_model(
 ) -> LoadedModel:
     """Load a model of the Llama or Qwen2 family.
 
-    Call it in the thread that will run the model: MLX arrays belong to the thread that made them.
-
     Args:
         source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
             is fetched the first time.
@@ -71,6 +70,11 @@ def load_model(
     """
     backend.check()
     found = find_source(source, on_progress)
+    with device_turn():  # what the model leaves lazy is for any thread
+        return _load(found)
+
+
+def _load(found: Source) -> LoadedModel:
     checkpoint = _read(found.path)
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)

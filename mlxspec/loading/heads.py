@@ -37,8 +37,6 @@ def load_head(
 ) -> HeadCheckpoint:
     """Load a trained head for a target.
 
-    Call it in the thread that will run the head: MLX arrays belong to the thread that made them.
-
     Args:
         source: A folder, a file or a hub id.
         target: The model it is to draft for.

@@ -1,0 +1,148 @@
+"""Replies that are held, read in turn, or used after the engine was closed."""
+
+import gc
+from dataclasses import replace
+from itertools import zip_longest
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.errors import EngineClosedError, MlxspecError
+from mlxspec.events import GenerationFinished, PrefillProgress
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
+from tests.shadow import assert_holds
+from tests.test_engine_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
+from tests.tiny import emitted, make_engine, tiny_model
+
+PARAMS = GenerationParams(max_tokens=14, num_draft_tokens=4)
+SAMPLED = replace(PARAMS, law=Law(temperature=1.0, repetition_penalty=1.2), seed=5, exact_seed=True)
+OTHER = [*PROMPT[::-1], 2]
+
+each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
+each_kind = pytest.mark.parametrize("kind", SHADOWS)
+each_law = pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
+
+
+def alone(drafter, kind, prompt, params):
+    return emitted(engine_with(drafter, kind).generate(prompt, params))
+
+
+@each_law
+@each_kind
+@each_drafter
+def test_replies_read_in_turn_are_those_read_alone(drafter, kind, params):
+    engine = engine_with(drafter, kind, looks_ahead=True)
+    prompts = [PROMPT, OTHER, PROMPT]
+    replies = [engine.generate(prompt, params) for prompt in prompts]
+    told = zip(*zip_longest(*replies), strict=True)
+    for prompt, events in zip(prompts, told, strict=True):
+        read = [event for event in events if event is not None]
+        assert emitted(read) == alone(drafter, kind, prompt, params)
+        assert isinstance(read[-1], GenerationFinished)
+
+
+@each_law
+@each_kind
+@each_drafter
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_held_reply_goes_on_after_others_were_written(drafter, kind, params, count):
+    engine = engine_with(drafter, kind, looks_ahead=True)
+    held = engine.generate(PROMPT, params)
+    begun = [next(held) for _ in range(count)]
+    assert emitted(engine.generate(OTHER, params)) == alone(drafter, kind, OTHER, params)
+    assert emitted([*begun, *held]) == alone(drafter, kind, PROMPT, params)
+    assert emitted(engine.generate(OTHER, params)) == alone(drafter, kind, OTHER, params)
+    if params is PARAMS:
+        shadow = SHADOWS[kind]
+        told = shadow.greedy(OTHER, params.max_tokens)
+        assert_holds(engine.target, [*OTHER, *told][: len(engine.target)], shadow)
+
+
+def test_a_held_reply_drafts_again_once_the_other_is_over():
+    engine = engine_with("model", "full")
+    held = engine.generate(PROMPT, PARAMS)
+    begun = [next(held) for _ in range(3)]
+    list(engine.generate(OTHER, PARAMS))
+    begun += held
+    assert sum(len(getattr(event, "nodes", ())) for event in begun[3:]) > 0
+    assert len([event for event in begun if isinstance(event, PrefillProgress)]) == 1
+
+
+def test_a_held_reply_goes_on_whatever_was_done_to_the_target_meanwhile():
+    engine = engine_with("eagle3", "full")
+    held = engine.generate(PROMPT, PARAMS)
+    begun = [next(held) for _ in range(4)]
+    engine.target.reset()
+    engine.target.observe([1, 2, 3])
+    assert emitted([*begun, *held]) == SHADOWS["full"].greedy(PROMPT, 14)
+
+
+def test_the_newest_reply_keeps_what_the_engine_has_read():
+    engine = engine_with("pool", "full")
+    held = engine.generate(OTHER, PARAMS)
+    next(held), next(held), next(held)
+    told = emitted(engine.generate(PROMPT, PARAMS))
+    newest = engine.generate([*PROMPT, *told, 4], PARAMS)
+    assert next(newest)
+    progress = next(newest)
+    assert progress.reused == len(PROMPT) + len(told) - 1
+    next(held)  # beside it, in a cache of its own
+    assert len(engine.target) >= len(PROMPT) + len(told)
+    assert emitted([*newest]) == SHADOWS["full"].greedy([*PROMPT, *told, 4], 14)
+
+
+# ---- the engine's end ------------------------------------------------------------------------
+
+
+def test_a_closed_engine_says_so_wherever_it_is_used():
+    engine = make_engine(tiny_model(), None)
+    held = engine.generate(PROMPT, PARAMS)
+    begun = engine.generate(OTHER, PARAMS)
+    for _ in range(3):
+        next(begun)
+    with engine as entered:
+        assert entered is engine
+    engine.close()
+    uses = [
+        lambda: engine.generate(PROMPT),
+        lambda: engine.generate_batch([PROMPT]),
+        lambda: engine.measure_costs(),
+        lambda: engine.target,
+        lambda: engine.drafter,
+        lambda: next(held),
+        lambda: next(begun),
+    ]
+    for use in uses:
+        with pytest.raises(EngineClosedError, match="tiny was closed: load it again"):
+            use()
+    assert issubclass(EngineClosedError, MlxspecError)
+    assert list(begun) == []
+
+
+def test_closing_gives_the_memory_back():
+    engine = make_engine(tiny_model(hidden_size=512, intermediate_size=2048), None)
+    list(engine.generate(PROMPT, PARAMS))
+    before = mx.get_active_memory()
+    engine.close()
+    gc.collect()
+    assert mx.get_active_memory() < before - 10e6
+
+
+def test_what_is_due_at_the_end_is_done_once():
+    done = []
+    engine = make_engine(tiny_model(), None)
+    engine.at_close(lambda: done.append("closed"))
+    engine.close()
+    engine.close()
+    assert done == ["closed"]
+    dropped = make_engine(tiny_model(), None)
+    dropped.at_close(lambda: done.append("dropped"))
+    del dropped
+    gc.collect()
+    assert done == ["closed", "dropped"]
+
+
+def test_an_attribute_that_an_engine_never_had_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        _ = make_engine(tiny_model(), None).colour

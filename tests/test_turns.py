@@ -1,0 +1,236 @@
+"""Threads take turns: any of them may use an engine, whole replies or a step each."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from mlxspec import lanes, turns
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.law import Law
+from mlxspec.params import GenerationParams
+from tests.batches import MODEL, PROMPTS, REPLIES
+from tests.test_engine_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
+from tests.tiny import emitted, make_engine
+
+PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4)
+SAMPLED = replace(PARAMS, law=Law(temperature=1.0, presence_penalty=0.5), seed=3, exact_seed=True)
+ROOT = Path(__file__).parent.parent
+
+each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
+each_kind = pytest.mark.parametrize("kind", SHADOWS)
+either = pytest.mark.parametrize("looks_ahead", [False, True], ids=["asks always", "looks ahead"])
+
+
+def in_a_thread(act, *args):
+    """Call something in a thread of its own, which is over then."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(act, *args).result()
+
+
+def reply(engine, params=PARAMS, prompt=PROMPT):
+    return emitted(engine.generate(prompt, params))
+
+
+@either
+@each_kind
+@each_drafter
+def test_a_reply_in_a_thread_leaves_an_engine_for_every_other(drafter, kind, looks_ahead):
+    engine = engine_with(drafter, kind, looks_ahead=looks_ahead)
+    told = SHADOWS[kind].greedy(PROMPT, 12)
+    assert in_a_thread(reply, engine) == told
+    assert reply(engine) == told
+    longer = [*PROMPT, *told, 5]
+    assert in_a_thread(reply, engine, PARAMS, longer) == SHADOWS[kind].greedy(longer, 12)
+    engine.target.rollback_to(len(PROMPT))  # what is left can be computed with here
+    assert engine.target.next_logits().tolist()
+
+
+@either
+@each_kind
+@each_drafter
+def test_every_step_of_a_reply_may_be_taken_in_another_thread(drafter, kind, looks_ahead):
+    engine = engine_with(drafter, kind, looks_ahead=looks_ahead)
+    for params in (PARAMS, SAMPLED):
+        alone = reply(engine_with(drafter, kind), params)
+        steps = engine.generate(PROMPT, params)
+        events = list(iter(lambda it=steps: in_a_thread(next, it, None), None))
+        assert emitted(events) == alone
+
+
+def test_an_asynchronous_server_reads_two_replies_at_once():
+    engine = engine_with("pool", "full")
+    prompts = [PROMPT, PROMPT[::-1]]
+
+    async def read(prompt):
+        steps, events = engine.generate(prompt, PARAMS), []
+        while (event := await asyncio.to_thread(next, steps, None)) is not None:
+            events.append(event)
+        return emitted(events)
+
+    async def read_all():
+        return await asyncio.gather(*map(read, prompts))
+
+    assert asyncio.run(read_all()) == [SHADOWS["full"].greedy(prompt, 12) for prompt in prompts]
+
+
+@each_kind
+@each_drafter
+def test_threads_at_once_get_the_replies_that_they_get_alone(drafter, kind):
+    engine = engine_with(drafter, kind, looks_ahead=True)
+    prompts = [PROMPT, PROMPT[::-1], [*PROMPT, 9], PROMPT]
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda prompt: reply(engine, PARAMS, prompt), prompts))
+    assert told == [SHADOWS[kind].greedy(prompt, 12) for prompt in prompts]
+    assert reply(engine) == told[0]
+
+
+def test_batches_and_replies_of_several_threads_do_not_disturb_each_other():
+    engine = make_engine(MODEL, SuffixDrafter())
+
+    def read(size):
+        replies = engine.generate_batch(PROMPTS, PARAMS, batch_size=size)
+        steps = iter(lambda: in_a_thread(next, replies, None), None)
+        return [list(reply.tokens) for reply in steps]
+
+    with ThreadPoolExecutor(3) as pool:
+        single = pool.submit(reply, engine)
+        batches = list(pool.map(read, (2, 3)))
+    assert batches == [[full[:12] for full in REPLIES["llama"]]] * 2
+    assert single.result() == SHADOWS["full"].greedy(PROMPT, 12)
+
+
+def test_lanes_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
+    monkeypatch.setattr(lanes._lanes, "count", 2)
+    monkeypatch.setattr(lanes._lanes, "is_open", True)
+    monkeypatch.setattr(lanes._lanes, "_own", ["own"])
+    with turns.device_turn():
+        shared = lanes._lanes.others
+    assert lanes._lanes.others == ["own"]
+
+    def others():
+        with turns.device_turn():
+            return lanes._lanes.others
+
+    assert in_a_thread(others) == shared != ["own"]
+
+
+# ---- turns -----------------------------------------------------------------------------------
+
+
+def test_what_a_turn_leaves_lazy_another_thread_computes():
+    def leave():
+        with turns.device_turn():
+            return mx.ones((3, 3)) @ mx.ones((3, 3))
+
+    left = in_a_thread(leave)
+    with turns.device_turn():
+        assert (left + 1).tolist() == [[4.0] * 3] * 3
+
+
+def test_a_turn_waits_for_the_one_of_another_thread():
+    order = []
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        with turns.device_turn():
+            has_begun.set()
+            may_end.wait(10)
+            order.append("held")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    has_begun.wait(10)
+    waiting = threading.Thread(
+        target=lambda: [reply(engine_with("pool", "full")), order.append("next")]
+    )
+    waiting.start()
+    with turns.free_turn() as is_free:
+        assert not is_free
+    assert order == []
+    may_end.set()
+    for thread in (holder, waiting):
+        thread.join(60)
+    assert order == ["held", "next"]
+
+
+def test_a_turn_within_a_turn_is_part_of_it():
+    with turns.device_turn(), turns.device_turn(), turns.free_turn() as is_free:
+        assert is_free
+        assert turns.is_mine()
+    assert not turns.is_mine()
+
+
+def test_a_turn_that_breaks_off_is_given_back():
+    with pytest.raises(KeyboardInterrupt), turns.device_turn():
+        raise KeyboardInterrupt
+
+    def take():
+        with turns.free_turn() as is_free:
+            return is_free
+
+    assert in_a_thread(take)
+
+
+def test_a_reply_that_is_dropped_while_another_thread_computes_waits_for_nobody():
+    engine = engine_with("pool", "full", looks_ahead=True)
+    held = engine.generate(PROMPT, PARAMS)
+    for _ in range(4):
+        next(held)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        with turns.device_turn():
+            has_begun.set()
+            may_end.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    has_begun.wait(10)
+    held.close()  # as the garbage collector does, in any thread
+    may_end.set()
+    holder.join()
+    assert reply(engine) == SHADOWS["full"].greedy(PROMPT, 12)
+
+
+# ---- the end of a process --------------------------------------------------------------------
+
+_ENDING = """
+import sys, threading, time
+import mlxspec, mlx.core as mx
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.params import GenerationParams
+from tests.tiny import make_engine, tiny_model
+
+has_begun = threading.Event()
+
+def work():
+    model = tiny_model()  # its first weights are drawn with the random state of this thread
+    model.set_dtype(mx.float16)  # in half precision MLX compiles its functions
+    mx.eval(model.parameters())
+    engine = make_engine(model, SuffixDrafter())
+    for _ in engine.generate([1, 2], GenerationParams(max_tokens=COUNT)):
+        has_begun.set()
+
+thread = threading.Thread(target=work, daemon=IS_DAEMON)
+thread.start()
+has_begun.wait() if IS_DAEMON else thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_daemon", "count"), [(False, 9), (True, 400)], ids=["joined", "daemon"]
+)
+def test_a_process_whose_threads_used_an_engine_ends_well(is_daemon, count):
+    code = _ENDING.replace("IS_DAEMON", str(is_daemon)).replace("COUNT", str(count))
+    for _ in range(4):  # without care half of them abort
+        ended = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
