@@ -17,6 +17,7 @@ from mlxspec.engine import Engine
 from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.params import GenerationParams
 from mlxspec.proof import Difference, Proof
+from mlxspec.turns import device_turn
 
 Progress = Callable[[int, int], None]
 """Called with the tokens compared and the tokens in all."""
@@ -34,7 +35,8 @@ def prove(
     """Compare a greedy reply with plain decoding.
 
     Args:
-        engine: What wrote it; its cache holds the plain text afterwards.
+        engine: What wrote it. Its cache is read anew, as a fault that an earlier turn left there
+            would be in both texts; it holds the plain one afterwards.
         prompt: Tokens before the reply.
         reply: Its tokens.
         params: The settings it was written with.
@@ -68,6 +70,8 @@ def _plain_tokens(
     params: GenerationParams,
     should_stop: Callable[[], bool],
 ) -> Iterator[int]:
+    with device_turn():
+        engine.target.reset()
     with _without_drafter(engine):
         for event in engine.generate(prompt, params, should_stop=should_stop):
             if isinstance(event, PlainDecoded | DraftVerified):
@@ -90,9 +94,10 @@ def _difference(
 ) -> Difference:
     target = engine.target
     before = [*prompt, *same]
-    target.rollback_to(min(len(before), len(target)))
-    target.observe(before[len(target) :])
-    logits = np.array(target.next_logits().astype(mx.float32))
+    with device_turn():
+        target.rollback_to(min(len(before), len(target)))
+        target.observe(before[len(target) :])
+        logits = np.array(target.next_logits().astype(mx.float32))
     return Difference(
         len(same),
         drafted=_text(engine, drafted),

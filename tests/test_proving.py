@@ -35,6 +35,20 @@ def test_a_reply_with_drafts_is_proven(engine):
     assert prove(engine, PROMPT, tokens, PARAMS) == Proof(12, 12)
 
 
+def test_a_fault_that_an_earlier_turn_left_in_the_cache_is_found():
+    engine = make_engine(MODEL, RandomTrees(24))
+    list(engine.generate(PROMPT, PARAMS))
+    for keys in engine.target.cache.arrays[::2]:
+        keys[:, :, : len(PROMPT) - 1] *= -3.0
+    tokens = reply(engine)  # stands on damaged rows
+    truth = Target(MODEL).greedy(PROMPT, 12)
+    assert tokens != truth
+    proof = prove(engine, PROMPT, tokens, PARAMS)
+    assert not proof.is_identical
+    assert tokens[: proof.num_same] == truth[: proof.num_same]
+    assert reply(engine) == truth  # what was read anew is right again
+
+
 @pytest.mark.parametrize("place", [0, 5, 11])
 def test_a_forged_token_is_found_with_both_logits(place):
     engine = make_engine(MODEL, RandomTrees(24), "full")
