@@ -5,14 +5,14 @@ emitted, and only the text that the chat template adds after it is encoded. So t
 begins with exactly what the cache holds, and a turn costs only its own tokens.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from mlxspec import backend
 from mlxspec.cost import CostCurve, idle_cost_curve
 from mlxspec.engine import Engine
-from mlxspec.errors import MlxspecError, UnsupportedOperationError
+from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.events import (
     DraftVerified,
     Event,
@@ -23,6 +23,7 @@ from mlxspec.events import (
 from mlxspec.params import GenerationParams
 from mlxspec.proof import Proof
 from mlxspec.proving import Progress, prove
+from mlxspec.turns import device_turn
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Conversation:
     """Turns of a chat, each answered by the engine.
 
     Attributes:
-        engine: Does the work; one conversation at a time should use it.
+        engine: Does the work; where several conversations use it in turn, each reads its text anew.
         system: System prompt, or None for what the model's chat template does by itself.
         forgets_oldest: Whether the oldest turns are left out when the chat no longer fits the
             model's context; else a turn that does not fit is refused.
@@ -104,7 +105,7 @@ class Conversation:
     @property
     def messages(self) -> list[dict[str, str]]:
         """The turns so far, as chat templates take them."""
-        return self._messages_from(0)
+        return self._messages_of(self._exchanges)
 
     @property
     def turns(self) -> list[tuple[str, str]]:
@@ -118,7 +119,7 @@ class Conversation:
 
     def reset(self) -> None:
         """Forget all turns; the system prompt stays."""
-        self._exchanges.clear()
+        self._exchanges = []
 
     def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
         """Go on with an earlier chat; its text is encoded anew with the next turn.
@@ -132,7 +133,7 @@ class Conversation:
 
     def cut(self, num_turns: int) -> None:
         """Keep the first turns and forget those after them."""
-        del self._exchanges[num_turns:]
+        self._exchanges = self._exchanges[:num_turns]
 
     def reply(
         self,
@@ -143,6 +144,8 @@ class Conversation:
     ) -> Iterator[Event]:
         """Answer a user turn; what a stopped reply said stays part of the chat.
 
+        The turn is part of it from the first event on.
+
         Args:
             text: What the user says.
             params: Settings.
@@ -150,11 +153,9 @@ class Conversation:
 
         Raises:
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
+            StaleReplyError: While it is read: the chat has gone on without it.
         """
-        exchange = self._next_exchange(text, params or GenerationParams())
-        events = self.engine.generate(exchange.prompt, exchange.params, should_stop=should_stop)
-        self._exchanges.append(exchange)
-        return self._follow(exchange, events)
+        return self._ask(self._exchanges, text, params, should_stop)
 
     def regenerate(
         self,
@@ -169,12 +170,8 @@ class Conversation:
         """
         if not self._exchanges:
             raise ValueError("there is no turn to answer again: say something first")
-        last = self._exchanges.pop()
-        try:
-            return self.reply(last.user, params, should_stop=should_stop)
-        except (ValueError, MlxspecError):
-            self._exchanges.append(last)  # a refused call costs no turn
-            raise
+        *earlier, last = self._exchanges
+        return self._ask(earlier, last.user, params, should_stop)
 
     def prove(
         self,
@@ -214,15 +211,49 @@ class Conversation:
             What a forward costs by its number of rows, or None where it was stopped.
         """
         target = self.engine.target
-        with backend.wired_limit(target.model.nbytes):
+        with device_turn(), backend.wired_limit(target.model.nbytes):
             curve = idle_cost_curve(target, should_stop)
         if curve is not None:
             self.engine.budget.know(len(target), dict(zip(curve.widths, curve.ms, strict=True)))
         return curve
 
-    def _follow(self, exchange: _Exchange, events: Iterator[Event]) -> Iterator[Event]:
+    def _ask(
+        self,
+        earlier: Sequence[_Exchange],
+        text: str,
+        params: GenerationParams | None,
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Event]:
+        """Begin a turn after some exchanges; they are those of the chat from its first event on."""
+        exchange = self._next_exchange(earlier, text, params or GenerationParams())
+        events = self.engine.generate(exchange.prompt, exchange.params, should_stop=should_stop)
+        seen = [(one, len(one.pieces)) for one in self._exchanges]
+        return self._follow([*earlier, exchange], events, seen)
+
+    def _follow(
+        self,
+        exchanges: list[_Exchange],
+        events: Iterator[Event],
+        seen: Sequence[tuple[_Exchange, int]],
+    ) -> Iterator[Event]:
+        """Yield the events of the last exchange, and keep what it says.
+
+        Args:
+            exchanges: Those of the chat from now on.
+            events: Of its reply.
+            seen: The exchanges of the chat as its prompt was made, and the pieces of each.
+        """
+        self._check_is_current(
+            len(self._exchanges) == len(seen)
+            and all(
+                one is before and len(one.pieces) == count
+                for one, (before, count) in zip(self._exchanges, seen, strict=True)
+            )
+        )
+        exchange, self._exchanges = exchanges[-1], exchanges
         yield TurnStarted("user", exchange.user)
         for event in events:
+            self._check_is_current(self._exchanges is exchanges)
             match event:
                 case DraftVerified() | PlainDecoded():
                     for token in event.emit:
@@ -232,21 +263,32 @@ class Conversation:
                     exchange.pieces.append(event.text)
             yield event
 
-    def _next_exchange(self, text: str, params: GenerationParams) -> _Exchange:
+    def _check_is_current(self, is_current: bool) -> None:
+        if not is_current:
+            raise StaleReplyError(
+                "the chat has gone on, or was changed, since this reply began, so it is no part "
+                "of the chat: read one reply to its end before the next, or ask again"
+            )
+
+    def _next_exchange(
+        self, earlier: Sequence[_Exchange], text: str, params: GenerationParams
+    ) -> _Exchange:
         """Return the exchange that a turn begins, without the turns that no longer fit."""
-        first = self.num_forgotten
-        exchange = self._exchange_from(first, text, params)
-        while self.forgets_oldest and first < len(self._exchanges) and self._is_crowded(exchange):
+        first = earlier[-1].first if earlier else 0
+        exchange = self._exchange_from(earlier, first, text, params)
+        while self.forgets_oldest and first < len(earlier) and self._is_crowded(exchange):
             first += 1
-            exchange = self._exchange_from(first, text, params)
+            exchange = self._exchange_from(earlier, first, text, params)
         return exchange
 
-    def _exchange_from(self, first: int, text: str, params: GenerationParams) -> _Exchange:
+    def _exchange_from(
+        self, earlier: Sequence[_Exchange], first: int, text: str, params: GenerationParams
+    ) -> _Exchange:
         tokenizer = self.engine.tokenizer
-        messages = [*self._messages_from(first), {"role": "user", "content": text}]
+        messages = [*self._messages_of(earlier[first:]), {"role": "user", "content": text}]
         full = tokenizer.render_chat(messages)
-        if self._exchanges:
-            last = self._exchanges[-1]
+        if earlier:
+            last = earlier[-1]
             known = self._text_to(last)
             if full.startswith(known):
                 new = full[len(known) :]
@@ -268,9 +310,9 @@ class Conversation:
             return False
         return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
 
-    def _messages_from(self, first: int) -> list[dict[str, str]]:
+    def _messages_of(self, exchanges: Iterable[_Exchange]) -> list[dict[str, str]]:
         messages = [{"role": "system", "content": self.system}] if self.system is not None else []
-        for exchange in self._exchanges[first:]:
+        for exchange in exchanges:
             messages.append({"role": "user", "content": exchange.user})
             messages.append({"role": "assistant", "content": exchange.reply})
         return messages

@@ -1,13 +1,14 @@
 """A chat: the template, the turns, and what is read again."""
 
 import pickle
+from itertools import zip_longest
 
 import numpy as np
 import pytest
 
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.errors import ContextLengthError, UnsupportedOperationError
+from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
 from mlxspec.events import PrefillProgress, TurnStarted
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
@@ -120,11 +121,71 @@ def test_a_stopped_reply_stays_part_of_the_chat():
 
 def test_regenerate_answers_the_same_turn_again():
     conversation = chat()
-    conversation.reply("abc", PARAMS)
+    list(conversation.reply("abc", PARAMS))
     first = emitted(conversation.regenerate(PARAMS))
     again = emitted(conversation.regenerate(PARAMS))
     assert first == again == expected_dialogue(["abc"])[0]
     assert len(conversation.messages) == 2
+
+
+def test_a_reply_that_is_never_read_is_no_turn():
+    conversation = chat()
+    unread = conversation.reply("abc", PARAMS)
+    assert conversation.messages == []
+    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(["de"])[0]
+    with pytest.raises(StaleReplyError, match="the chat has gone on"):
+        next(unread)
+    again = conversation.regenerate(PARAMS)
+    assert conversation.turns == [("de", said(expected_dialogue(["de"])[0]))]
+    assert emitted(again) == expected_dialogue(["de"])[0]
+    assert len(conversation.turns) == 1
+
+
+@pytest.mark.parametrize(
+    "go_on",
+    [
+        lambda conversation: next(conversation.reply("de", PARAMS)),
+        lambda conversation: next(conversation.regenerate(PARAMS)),
+        lambda conversation: conversation.reset(),
+        lambda conversation: conversation.cut(0),
+        lambda conversation: conversation.restore([("x", "y")]),
+    ],
+    ids=["reply", "regenerate", "reset", "cut", "restore"],
+)
+def test_a_chat_that_goes_on_ends_the_reply_that_is_still_read(go_on):
+    conversation = chat()
+    held = conversation.reply("abc", PARAMS)
+    for _ in range(5):
+        next(held)
+    go_on(conversation)
+    turns = conversation.turns
+    with pytest.raises(StaleReplyError):
+        next(held)
+    assert conversation.turns == turns
+
+
+def test_a_turn_made_before_more_was_said_is_refused():
+    conversation = chat()
+    held = conversation.reply("abc", PARAMS)
+    for _ in range(4):
+        next(held)
+    hasty = conversation.reply("de", PARAMS)
+    list(held)
+    with pytest.raises(StaleReplyError):
+        next(hasty)
+    assert len(conversation.turns) == 1
+
+
+def test_two_chats_of_one_engine_do_not_mix():
+    one = chat(RandomTrees(24))
+    other = Conversation(one.engine)
+    read = {"abc": [], "de": []}
+    for events in zip_longest(one.reply("abc", PARAMS), other.reply("de", PARAMS)):
+        for text, event in zip(read, events, strict=True):
+            read[text] += [] if event is None else [event]
+    for text, events in read.items():
+        assert emitted(events) == expected_dialogue([text])[0]
+    assert emitted(one.reply("fgh", PARAMS)) == expected_dialogue(["abc", "fgh"])[1]
 
 
 def test_regenerate_needs_a_turn():
