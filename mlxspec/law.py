@@ -7,7 +7,11 @@ loaded, which takes longer than opening a screen.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
+
+FilterOrder = Literal["hugging-face", "mlx-lm"]
+"""`hugging-face`: temperature, top-k, top-p, min-p, XTC, each filter on what the temperature made;
+`mlx-lm`: top-p, min-p, XTC, top-k, all on the law at temperature 1, and the temperature last."""
 
 _MIN_TEMPERATURE = 1e-5
 """Below it, logits divided by the temperature may leave float32."""
@@ -19,9 +23,17 @@ class Law:
 
     Attributes:
         temperature: 0 takes the most probable token, the lowest id where several are.
-        top_k: Keep the k most probable tokens, and those tied with the last; 0 keeps all.
-        top_p: Keep the most probable tokens that together reach this mass; 1 keeps all.
+        top_k: Keep the k most probable tokens, of tied ones those with the lowest ids; 0 keeps all.
+        top_p: Keep the most probable tokens that together reach this mass, and those tied with the
+            last; 1 keeps all.
         min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
+        min_tokens_to_keep: Most probable tokens that min-p never cuts off.
+        xtc_probability: How often, at each token anew, the most probable choices are excluded: all
+            tokens above `xtc_threshold` but the least probable of them. The law is the mixture
+            of the two cases.
+        xtc_threshold: Tokens above this probability count as such choices.
+        xtc_special_tokens: Tokens that are never excluded so.
+        filter_order: In which order filters and temperature are applied.
         repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
             in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
         presence_penalty: Subtracted from the logits of tokens that stand in the reply.
@@ -37,6 +49,11 @@ class Law:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens_to_keep: int = 1
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    xtc_special_tokens: tuple[int, ...] = ()
+    filter_order: FilterOrder = "hugging-face"
 
     def __post_init__(self) -> None:
         temperature = self.temperature
@@ -46,6 +63,16 @@ class Law:
         _check("top_k", self.top_k, "a whole number, 0 for all", is_count)
         _check("top_p", self.top_p, "more than 0 and at most 1", 0 < self.top_p <= 1)
         _check("min_p", self.min_p, "at least 0 and at most 1", 0 <= self.min_p <= 1)
+        least = self.min_tokens_to_keep
+        _check("min_tokens_to_keep", least, "a whole number, 1 or more", _is_whole(least, 1))
+        share, threshold = self.xtc_probability, self.xtc_threshold
+        _check("xtc_probability", share, "at least 0 and at most 1", 0 <= share <= 1)
+        _check("xtc_threshold", threshold, "at least 0 and at most 0.5", 0 <= threshold <= 0.5)
+        for token in self.xtc_special_tokens:
+            _check("xtc_special_tokens", token, "token ids", _is_whole(token, 0))
+        if self.filter_order not in get_args(FilterOrder):
+            names = " or ".join(map(repr, get_args(FilterOrder)))
+            raise ValueError(f"filter_order must be {names}; got {self.filter_order!r}")
         penalty = self.repetition_penalty
         _check("repetition_penalty", penalty, "more than 0, 1 for none", penalty > 0)
         for name in ("presence_penalty", "frequency_penalty"):
@@ -67,7 +94,7 @@ class Law:
     @property
     def has_filters(self) -> bool:
         """Whether some tokens are cut off."""
-        return bool(self.top_k or self.top_p < 1 or self.min_p)
+        return bool(self.top_k or self.top_p < 1 or self.min_p or self.xtc_probability)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that are not neutral, by name."""
@@ -78,6 +105,10 @@ class Law:
             for name in names
             if name == "temperature" or getattr(self, name) != getattr(neutral, name)
         }
+
+
+def _is_whole(value: float, least: int) -> bool:
+    return isinstance(value, int) and value >= least
 
 
 def _check(name: str, value: float, allowed: str, is_allowed: bool) -> None:

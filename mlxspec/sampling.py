@@ -1,23 +1,25 @@
 """From logits to the target's law, and a draw from it.
 
-The law of the next token is, in this order: logits, logit bias, penalties, temperature, top-k,
-top-p, min-p; the order of Hugging Face's processors and warpers. Whatever is set here *defines*
-the law; verification then keeps it exactly, so drafting never changes it.
+The law of the next token is, in this order: logits, logit bias, penalties, and then temperature
+and filters as Hugging Face's warpers or as mlx-lm's sampler order them (`Law.filter_order`).
+Whatever is set here *defines* the law; verification then keeps it exactly, so drafting never
+changes it.
 
 Penalties depend on what stands before a token. In a tree that is a different text at every node,
 so the counts are taken along each node's own path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import log
 
 import mlx.core as mx
 
 from mlxspec import lanes
 from mlxspec.draws import draw, draw_several
 from mlxspec.exponential import log_sum_exp, softmax, softmax_and_log_total
-from mlxspec.law import Law
+from mlxspec.law import FilterOrder, Law
 from mlxspec.tree import DraftTree
 
 
@@ -39,7 +41,8 @@ class NodeLaws:
     @cached_property
     def probs(self) -> mx.array:
         """(n, V) float32 probabilities."""
-        is_the_model_s = self.adjusted is self.logits and self.law == _AT_ONE
+        is_at_one = self.law.temperature == 1 and not self.law.has_filters
+        is_the_model_s = self.adjusted is self.logits and is_at_one
         return self._at_one[0] if is_the_model_s else _probs(self.law, self.adjusted)
 
     def best(self) -> mx.array:
@@ -99,9 +102,6 @@ class NodeLaws:
     @property
     def _log_total(self) -> mx.array:
         return self._at_one[1]
-
-
-_AT_ONE = Law(temperature=1.0)
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
@@ -214,28 +214,69 @@ def _probs(law: Law, adjusted: mx.array) -> mx.array:
     if law.is_greedy:
         best = mx.argmax(adjusted, axis=-1, keepdims=True)
         return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
-    probs = softmax(adjusted / law.temperature)
-    for keep in (_top_k_floor, _top_p_floor, _min_p_floor):
-        floor = keep(law, probs)
-        if floor is not None:
-            probs = mx.where(probs >= floor, probs, 0.0)
-            probs = probs / probs.sum(axis=-1, keepdims=True)
-    return probs
+    probs = _filtered(law, adjusted, _FILTERS)
+    if not law.xtc_probability:
+        return probs
+    excluding = _filtered(law, adjusted, {**_FILTERS, "xtc": _xtc})
+    return (1 - law.xtc_probability) * probs + law.xtc_probability * excluding
 
 
-def _top_k_floor(law: Law, probs: mx.array) -> mx.array | None:
-    if not 0 < law.top_k < probs.shape[-1]:
-        return None
-    return mx.topk(probs, law.top_k, axis=-1).min(axis=-1, keepdims=True)
+Filter = Callable[[Law, mx.array], mx.array | None]
+"""Says of (n, V) logits which tokens to keep; None for all. Those cut off before are at -inf."""
+
+_ORDERS: dict[FilterOrder, tuple[str, ...]] = {
+    "hugging-face": ("temperature", "top_k", "top_p", "min_p", "xtc"),
+    "mlx-lm": ("top_p", "min_p", "xtc", "top_k", "temperature"),
+}
 
 
-def _top_p_floor(law: Law, probs: mx.array) -> mx.array | None:
+def _filtered(law: Law, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
+    """Return (n, V) float32 probabilities after temperature and filters in the law's order."""
+    for step in _ORDERS[law.filter_order]:
+        if step == "temperature":
+            logits = logits / law.temperature
+        elif step in filters and (kept := filters[step](law, logits)) is not None:
+            logits = mx.where(kept, logits, -mx.inf)
+    return softmax(logits)
+
+
+def _top_k(law: Law, logits: mx.array) -> mx.array | None:
+    return _is_among_best(logits, law.top_k) if 0 < law.top_k < logits.shape[-1] else None
+
+
+def _top_p(law: Law, logits: mx.array) -> mx.array | None:
     if law.top_p >= 1:
         return None
+    probs = softmax(logits)
     ordered = -mx.sort(-probs, axis=-1)
-    before = mx.cumsum(ordered, axis=-1) - ordered  # mass of the tokens that are more probable
-    return mx.where(before < law.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
+    above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
+    floor = mx.where(above < law.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
+    return probs >= floor
 
 
-def _min_p_floor(law: Law, probs: mx.array) -> mx.array | None:
-    return law.min_p * probs.max(axis=-1, keepdims=True) if law.min_p else None
+def _min_p(law: Law, logits: mx.array) -> mx.array | None:
+    if not law.min_p:
+        return None
+    kept = logits >= logits.max(axis=-1, keepdims=True) + log(law.min_p)
+    least = min(law.min_tokens_to_keep, logits.shape[-1])
+    return kept | _is_among_best(logits, least) if least > 1 else kept
+
+
+def _xtc(law: Law, logits: mx.array) -> mx.array:
+    """Exclude the most probable choices; the least probable of them stays."""
+    probs = softmax(logits)
+    choices = mx.where(probs > law.xtc_threshold, probs, mx.inf)
+    kept = probs <= choices.min(axis=-1, keepdims=True)
+    tokens = mx.array(law.xtc_special_tokens, mx.int32)
+    return kept | (mx.arange(logits.shape[-1])[:, None] == tokens).any(axis=-1)
+
+
+_FILTERS: dict[str, Filter] = {"top_k": _top_k, "top_p": _top_p, "min_p": _min_p}
+
+
+def _is_among_best(logits: mx.array, k: int) -> mx.array:
+    """Return (n, V) bool: the k largest of each row; of tied ones those with the lowest ids."""
+    last = mx.topk(logits, k, axis=-1).min(axis=-1, keepdims=True)
+    is_above, is_tied = logits > last, logits == last
+    room = k - is_above.sum(axis=-1, keepdims=True)
+    return is_above | (is_tied & (mx.cumsum(is_tied.astype(mx.int32), axis=-1) <= room))

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import mlx.core as mx
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from mlxspec import backend, exponential, lanes
 from mlxspec.draws import BLOCK, draw, gumbel, gumbel_of
-from mlxspec.law import Law
+from mlxspec.law import FilterOrder, Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
 from mlxspec.tree import DraftTree
 from tests.draws_by_hand import draw_by_hand
@@ -107,9 +108,29 @@ def test_the_smallest_temperature_takes_the_most_probable_token(law):
     assert laws.draw(gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
-def test_top_k_keeps_the_tokens_tied_with_the_last():
-    probs = NodeLaws(Law(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 1.0, 0.0, 1.0]])).probs
-    assert (np.array(probs) > 0).tolist() == [[True, True, True, False, True]]
+@pytest.mark.parametrize("order", get_args(FilterOrder))
+@pytest.mark.parametrize(
+    ("logits", "k", "kept"),
+    [
+        ([1.0, 3.0, 1.0, 0.0, 1.0], 2, [0, 1]),
+        ([1.0, 3.0, 1.0, 0.0, 1.0], 3, [0, 1, 2]),
+        ([2.0, 2.0, 2.0, 2.0, 2.0], 4, [0, 1, 2, 3]),
+        ([0.0, 0.0, 3.0, 3.0, 3.0], 1, [2]),
+    ],
+)
+def test_top_k_keeps_k_tokens_and_of_tied_ones_the_lowest_ids(logits, k, kept, order):
+    law = Law(temperature=0.7, top_k=k, filter_order=order)
+    probs = NodeLaws(law, mx.array([logits, logits[::-1]])).probs
+    assert np.flatnonzero(probs[0]).tolist() == kept
+    assert (np.array(probs) > 0).sum(axis=1).tolist() == [k, k]
+
+
+def test_the_best_of_one_token_is_the_token_of_temperature_0():
+    """Logits so near have one probability; the best of them is still the best."""
+    logits = mx.array([[-1.0, 1e-9, 2e-9, 0.0]])
+    assert len(set(mx.softmax(logits)[0, 1:].tolist())) == 1
+    assert NodeLaws(Law(temperature=1.0, top_k=1), logits).probs.tolist() == [[0, 0, 1, 0]]
+    assert NodeLaws(Law(), logits).best().item() == 2
 
 
 @pytest.mark.parametrize(
@@ -127,6 +148,14 @@ def test_top_k_keeps_the_tokens_tied_with_the_last():
         {"min_p": -0.1},
         {"min_p": 1.5},
         {"min_p": float("nan")},
+        {"min_tokens_to_keep": 0},
+        {"min_tokens_to_keep": 1.5},
+        {"xtc_probability": 1.5},
+        {"xtc_threshold": 0.6},
+        {"xtc_threshold": -0.1},
+        {"xtc_special_tokens": (1, -1)},
+        {"xtc_special_tokens": (0.5,)},
+        {"filter_order": "mlx"},
         {"repetition_penalty": 0.0},
         {"repetition_penalty": float("inf")},
         {"presence_penalty": float("nan")},
@@ -156,6 +185,13 @@ def test_says_which_settings_are_not_neutral():
         "logit_bias": {3: 1.0},
     }
     assert Law().describe() == {"temperature": 0.0}
+    law = Law(temperature=1.0, min_p=0.1, xtc_probability=0.5, filter_order="mlx-lm")
+    assert law.describe() == {
+        "temperature": 1.0,
+        "min_p": 0.1,
+        "xtc_probability": 0.5,
+        "filter_order": "mlx-lm",
+    }
 
 
 # ---- what stands before a node -------------------------------------------------------------

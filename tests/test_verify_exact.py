@@ -36,6 +36,8 @@ LAWS = {
     "top-p": Law(temperature=1.0, top_p=0.7),
     "min-p": Law(temperature=1.0, min_p=0.35),
     "all filters": Law(temperature=0.9, top_k=2, top_p=0.9, min_p=0.05),
+    "mlx-lm's order": Law(temperature=2.0, top_p=0.8, top_k=2, min_p=0.1, filter_order="mlx-lm"),
+    "choices excluded": Law(temperature=0.8, xtc_probability=0.4, xtc_threshold=0.2),
     "penalties": Law(
         temperature=1.0, repetition_penalty=1.5, presence_penalty=0.6, frequency_penalty=0.4
     ),

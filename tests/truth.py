@@ -91,16 +91,51 @@ def exact_law(logits, law: Law, context, reply) -> np.ndarray:
         logits[token] -= law.presence_penalty + law.frequency_penalty * count
     if law.temperature == 0:
         return np.eye(len(logits))[np.argmax(logits)]
+    if law.filter_order == "mlx-lm":
+        whole, rest = (_as_mlx_lm(logits, law, is_on) for is_on in (False, True))
+    else:
+        whole, rest = (_as_hugging_face(logits, law, is_on) for is_on in (False, True))
+    return (1 - law.xtc_probability) * whole + law.xtc_probability * rest
+
+
+def _as_hugging_face(logits, law, has_xtc):
     probs = _softmax(logits / law.temperature)
-    if law.top_k:
-        probs = _cut(probs, np.argsort(-probs, kind="stable")[: law.top_k])
-    if law.top_p < 1:
-        order = np.argsort(-probs, kind="stable")
-        count = int(np.searchsorted(np.cumsum(probs[order]), law.top_p - 1e-12)) + 1
-        probs = _cut(probs, order[:count])
-    if law.min_p:
-        probs = _cut(probs, np.flatnonzero(probs >= law.min_p * probs.max()))
+    for cut in (_top_k, _top_p, _min_p, *([_xtc] if has_xtc else [])):
+        probs = cut(probs, law)
     return probs
+
+
+def _as_mlx_lm(logits, law, has_xtc):
+    probs = _softmax(logits)
+    for cut in (_top_p, _min_p, *([_xtc] if has_xtc else []), _top_k):
+        probs = cut(probs, law)
+    return _softmax(np.where(probs > 0, logits, -np.inf) / law.temperature)
+
+
+def _top_k(probs, law):
+    return _cut(probs, np.argsort(-probs, kind="stable")[: law.top_k]) if law.top_k else probs
+
+
+def _top_p(probs, law):
+    if law.top_p >= 1:
+        return probs
+    order = np.argsort(-probs, kind="stable")
+    last = order[int(np.searchsorted(np.cumsum(probs[order]), law.top_p - 1e-12))]
+    return _cut(probs, np.flatnonzero(probs >= probs[last]))
+
+
+def _min_p(probs, law):
+    if not law.min_p:
+        return probs
+    best = np.argsort(-probs, kind="stable")[: law.min_tokens_to_keep]
+    return _cut(probs, [*np.flatnonzero(probs >= law.min_p * probs.max()), *best])
+
+
+def _xtc(probs, law):
+    choices = [token for token, prob in enumerate(probs) if prob > law.xtc_threshold]
+    least = min(probs[choices], default=1)
+    gone = {token for token in choices if probs[token] > least} - set(law.xtc_special_tokens)
+    return _cut(probs, [token for token in range(len(probs)) if token not in gone])
 
 
 def _softmax(logits):
