@@ -1,7 +1,8 @@
 """The settings of one reply: plain numbers, checked, that can be read and changed without MLX."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from mlxspec.law import Law
 
@@ -11,6 +12,15 @@ ChainRule = Literal["block", "token"]
 Rule = ChainRule | Literal["match"]
 """How such a chain is verified, or that it is matched with what plain sampling says."""
 
+LogitsProcessor = Callable[[Any, Any], Any]
+"""`f(tokens, logits)` of the text so far, (n,) int32, and of (1, V) float32 logits returns (1, V)
+logits. It is called for every node of a draft with that node's own text, so it has to be a function
+of the two alone: state kept in it would count drafts that never become text."""
+
+Sampler = Callable[[Any], Any]
+"""`f(logprobs)` of (1, V) float32 log-probabilities returns one token. It is called for every node
+of a draft, so it must not count its calls."""
+
 DEFAULT_NUM_DRAFT_TOKENS = 31
 """With the root 32 rows, the widest that kernels handle as one block; of these the budget takes
 what pays, all of them only where long passages are copied."""
@@ -18,7 +28,9 @@ what pays, all of them only where long passages are copied."""
 
 @dataclass(frozen=True)
 class GenerationParams:
-    """Settings of one reply. None but `law` and the ends changes the law of what is said.
+    """Settings of one reply.
+
+    None changes the law of what is said but `law`, `logits_processors`, `sampler` and the ends.
 
     Attributes:
         max_tokens: Tokens to emit at most; exact.
@@ -35,6 +47,12 @@ class GenerationParams:
             matched (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Some fewer tokens are
             accepted. At temperature 0 it makes no difference.
         ignore_eos: Go on after the model's stop tokens.
+        logits_processors: Change the logits, one after the other, before the law does.
+        sampler: Draws in place of the law's temperature and filters. Drafts are matched with what
+            it draws after each node.
+        prefill_step_size: Prompt tokens per forward at most; None, like more than 512, reads 512.
+        on_logits: Told after every round the emitted tokens and (n, V) float32 the logits that each
+            was drawn by, processors, bias and penalties applied; they are lazy.
     """
 
     max_tokens: int = 512
@@ -45,6 +63,10 @@ class GenerationParams:
     chain_rule: ChainRule = "block"
     exact_seed: bool = False
     ignore_eos: bool = False
+    logits_processors: tuple[LogitsProcessor, ...] = ()
+    sampler: Sampler | None = None
+    prefill_step_size: int | None = None
+    on_logits: Callable[[Sequence[int], Any], None] | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -55,6 +77,14 @@ class GenerationParams:
             )
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be between 0 and 2**64 - 1; got {self.seed}")
+
+        if self.prefill_step_size is not None and self.prefill_step_size < 1:
+            raise ValueError(f"prefill_step_size must be 1 or more; got {self.prefill_step_size}")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most probable token is taken everywhere."""
+        return self.law.is_greedy and self.sampler is None
 
     @property
     def rule(self) -> Rule:

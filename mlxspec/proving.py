@@ -46,7 +46,7 @@ def prove(
     Raises:
         ValueError: The reply is empty or was sampled: then another draw need not be the same.
     """
-    if not params.law.is_greedy:
+    if not params.is_greedy:
         raise ValueError(
             "a sampled reply is one draw of many, and decoding again gives another: set the "
             "temperature to 0 and answer again to compare"

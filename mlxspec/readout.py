@@ -28,12 +28,14 @@ class Readout:
         target_probs: The target's probability of each node's token after its parent, the root's
             without meaning, and last that of the bonus token.
         draft_probs: The drafter's probability of each node but the root, if it gave any.
+        laws: The target's law after each node, on the device.
     """
 
     outcome: RoundOutcome
     from_residual: bool
     target_probs: Sequence[float]
     draft_probs: Sequence[float] | None
+    laws: NodeLaws
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class LazyRound:
         target_probs: As in `Readout`.
         draft_probs: As in `Readout`.
         top: The most probable tokens after each node and their probabilities, or nothing.
+        laws: The target's law after each node.
     """
 
     verdict: VerifyResult
@@ -55,6 +58,7 @@ class LazyRound:
     target_probs: mx.array
     draft_probs: mx.array | None
     top: tuple[mx.array, ...]
+    laws: NodeLaws
 
     @staticmethod
     def of(
@@ -83,7 +87,7 @@ class LazyRound:
         )
         parents, tokens = mx.concatenate([read.parents, last]), mx.concatenate([read.tokens, bonus])
         top = laws.top_tokens(num_top_tokens) if num_top_tokens else ()
-        return LazyRound(verdict, tokens, parents, target_probs, draft.node_probs, top)
+        return LazyRound(verdict, tokens, parents, target_probs, draft.node_probs, top, laws)
 
     def start(self) -> None:
         """Let the device begin, and wait for nothing."""
@@ -124,6 +128,7 @@ class LazyRound:
             from_residual=values(self.verdict.from_residual),
             target_probs=target_probs,
             draft_probs=None if self.draft_probs is None else values(self.draft_probs),
+            laws=self.laws,
         )
 
     @property

@@ -12,11 +12,12 @@ from mlxspec.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
+from mlxspec.processing import choose, process
 from mlxspec.readout import LazyRound, Readout
 from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.text import TextStream
 from mlxspec.tree import DraftTree
-from mlxspec.verify import verify
+from mlxspec.verify import match_rule, verify
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Reply:
         self._stop_tokens = frozenset() if params.ignore_eos else stop_tokens
         self._noise = Noise.of_seed(params.seed)
         self._prompt_length = len(prompt)
+        self._said = list(prompt)  # what stands in the text, the root last
+        self._vocab_size = target.vocab_size
         self._counts = None
         if params.law.has_penalties:
             self._counts = TokenCounts.of(list(prompt), target.vocab_size)
@@ -82,6 +85,13 @@ class Reply:
         """Return whether a round follows that emits one token, unless that token ends the reply."""
         return self.num_emitted + 1 < self.params.max_tokens and room > 0
 
+    @property
+    def may_look_ahead(self) -> bool:
+        """Whether a round can be begun before the tokens of the one before it are read."""
+        return not (
+            self.params.law.has_penalties or self.params.logits_processors or self.params.sampler
+        )
+
     def verify(
         self,
         draft: Draft,
@@ -100,9 +110,14 @@ class Reply:
             num_pending: Tokens of an earlier round that have not been read yet.
         """
         counts = self._counts.along(draft.tree) if self._counts else None
-        laws = NodeLaws(self.params.law, logits, counts)
+        processors, sampler = self.params.logits_processors, self.params.sampler
+        processed = process(processors, logits, draft.tree, self._said) if processors else None
+        laws = NodeLaws(self.params.law, logits, counts, processed)
         noise = self.noise.at(self.noise.position + num_pending)
-        verdict = verify(draft, laws, noise, self.params.rule)
+        if sampler is None:
+            verdict = verify(draft, laws, noise, self.params.rule)
+        else:
+            verdict = match_rule(draft.tree, choose(sampler, laws.logprobs))
         return LazyRound.of(draft, verdict, laws, num_top_tokens, proposed)
 
     @property
@@ -115,8 +130,16 @@ class Reply:
 
         Returns:
             The round cut after the last emitted token, which becomes the root.
+
+        Raises:
+            ValueError: The sampler chose a token outside the vocabulary.
         """
         outcome = readout.outcome
+        if not 0 <= outcome.bonus_token < self._vocab_size:
+            raise ValueError(
+                f"the sampler chose token {outcome.bonus_token}; allowed are 0 to "
+                f"{self._vocab_size - 1}"
+            )
         target_probs, draft_probs = readout.target_probs, readout.draft_probs
         self.num_rounds += 1
         nodes = outcome.path[1:]
@@ -134,10 +157,17 @@ class Reply:
             if self.finish_reason:
                 break
         self.root = emit[-1].token
-        if self._counts:
-            self._counts = self._counts.add([token.token for token in emit])
+        self._note([token.token for token in emit], readout)
         cut = replace(outcome, path=outcome.path[: len(emit)], bonus_token=self.root)
         return RoundReport(cut, tuple(nodes[: len(emit)]), tuple(emit))
+
+    def _note(self, tokens: list[int], readout: Readout) -> None:
+        self._said += tokens
+        if self._counts:
+            self._counts = self._counts.add(tokens)
+        if self.params.on_logits:
+            nodes = mx.array(list(readout.outcome.path[: len(tokens)]), mx.int32)
+            self.params.on_logits(tokens, readout.laws.adjusted[nodes])
 
     def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
         self.num_emitted += 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from mlxspec import __version__, backend
 from mlxspec.budget import Spent
@@ -15,6 +16,7 @@ from mlxspec.events import (
     PlainDecoded,
 )
 from mlxspec.params import GenerationParams
+from mlxspec.processing import name_of
 from mlxspec.readout import Readout
 from mlxspec.reply import RoundReport
 
@@ -52,7 +54,7 @@ def started_event(
     params: GenerationParams,
 ) -> GenerationStarted:
     """Return the first event of a reply; see `GenerationStarted` for the arguments."""
-    facts, law = backend.facts(), params.law
+    facts = backend.facts()
     return GenerationStarted(
         target=target,
         drafter=drafter,
@@ -61,7 +63,7 @@ def started_event(
         weights=weights,
         cache=cache,
         lossless=_guarantee(params),
-        sampling=law.describe(),
+        sampling=_sampling(params),
         seed=params.seed,
         context_length=context_length,
         versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},
@@ -100,7 +102,16 @@ def round_events(facts: RoundFacts, token_bytes: Callable[[int], bytes]) -> Iter
     )
 
 
+def _sampling(params: GenerationParams) -> dict[str, Any]:
+    """Return what is not neutral in how tokens are drawn; functions by their names."""
+    functions = {
+        "logits_processors": [name_of(function) for function in params.logits_processors],
+        "sampler": params.sampler and name_of(params.sampler),
+    }
+    return params.law.describe() | {name: told for name, told in functions.items() if told}
+
+
 def _guarantee(params: GenerationParams) -> str:
-    if params.law.is_greedy:
+    if params.is_greedy:
         return "greedy"
     return "exact seed" if params.exact_seed else "sampled law"

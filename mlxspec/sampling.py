@@ -29,14 +29,28 @@ class NodeLaws:
     Attributes:
         law: What was done to the logits.
         logits: (n, V) float32, as the target gave them.
-        adjusted: (n, V) float32 logits after bias and penalties; `logits` itself without them.
+        adjusted: (n, V) float32 logits after processors, bias and penalties; `logits` itself
+            without them.
     """
 
-    def __init__(self, law: Law, logits: mx.array, counts: "TokenCounts | None" = None) -> None:
-        """Apply `law` to (n, V) logits; `counts` is needed when the law has penalties."""
+    def __init__(
+        self,
+        law: Law,
+        logits: mx.array,
+        counts: "TokenCounts | None" = None,
+        processed: mx.array | None = None,
+    ) -> None:
+        """Apply a law.
+
+        Args:
+            law: What to do.
+            logits: (n, V).
+            counts: What stands before each node; needed when the law has penalties.
+            processed: (n, V) what a caller's own functions made of the logits, to go on with.
+        """
         self.law = law
         self.logits = logits.astype(mx.float32)
-        self.adjusted = _adjusted(law, self.logits, counts)
+        self.adjusted = _adjusted(law, self.logits if processed is None else processed, counts)
 
     @cached_property
     def probs(self) -> mx.array:
@@ -44,6 +58,11 @@ class NodeLaws:
         is_at_one = self.law.temperature == 1 and not self.law.has_filters
         is_the_model_s = self.adjusted is self.logits and is_at_one
         return self._at_one[0] if is_the_model_s else _probs(self.law, self.adjusted)
+
+    @property
+    def logprobs(self) -> mx.array:
+        """(n, V) float32 logarithms of the probabilities before temperature and filters."""
+        return self.adjusted - log_sum_exp(self.adjusted)[:, None]
 
     def best(self) -> mx.array:
         """Return (n,) int32: the most probable token after each node."""

@@ -127,7 +127,8 @@ class Writer:
     def _step(self, target: Decoder, is_cancelled: bool) -> list[Event]:
         reply, unread = self._reply, self._text[len(target) : -1]
         if unread and not (is_cancelled or reply.finish_reason):
-            return self._read(target, unread[:PREFILL_CHUNK])
+            step = min(PREFILL_CHUNK, reply.params.prefill_step_size or PREFILL_CHUNK)
+            return self._read(target, unread[:step])
         events: list[Event] = [] if unread else self._progress(target)
         if not reply.finish_reason:
             if is_cancelled:
@@ -228,9 +229,9 @@ class Writer:
         """Hand the next round to the device if it is sure to take place, and to be plain.
 
         What this round commits is known then: its root, and at which position the next one draws.
-        Penalties have to count the token of this round first.
+        Penalties and functions of the text have to know the token of this round first.
         """
-        is_plain = draft.tree.n_nodes == 1 and not self._reply.params.law.has_penalties
+        is_plain = draft.tree.n_nodes == 1 and self._reply.may_look_ahead
         if not (self._budget.looks_ahead and is_plain and self._reply.goes_on(self._room(target))):
             return
         self._asked = self._ask(target, num_pending=1)

@@ -16,7 +16,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
     {"backend", "stats", "trace", "params", "turns"},
     {"rows", "tree", "draws", "traversal", "exponential", "lanes"},
-    {"cache", "branching", "sampling", "hidden", "noise"},
+    {"cache", "branching", "sampling", "processing", "hidden", "noise"},
     {"draft"},
     {"masks", "verify"},
     {"models"},

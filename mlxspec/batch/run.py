@@ -127,11 +127,12 @@ class BatchRun:
         read = job.prompt[:-1]
         reused = common_length(self._reader.history, read)
         self._reader.rollback_to(reused)
-        for start in range(reused, len(read), PREFILL_CHUNK):
+        step = min(PREFILL_CHUNK, job.params.prefill_step_size or PREFILL_CHUNK)
+        for start in range(reused, len(read), step):
             if should_stop(job.index):
                 reply.finish_reason = "cancelled"
                 return sequence
-            self._reader.observe(read[start : start + PREFILL_CHUNK])
+            self._reader.observe(read[start : start + step])
         self._decoder.join(place, self._reader.cache)
         sequence.start(reused)
         return sequence
