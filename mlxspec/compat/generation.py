@@ -1,0 +1,274 @@
+"""`generate`, `stream_generate` and `generate_step` by mlx-lm's signatures."""
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mlx.core as mx
+
+from mlxspec import backend
+from mlxspec.compat.options import (
+    DEFAULT_LOOKAHEAD,
+    StepOptions,
+    check_stream,
+    drafting,
+    known_ends,
+    most_tokens,
+)
+from mlxspec.compat.refusals import check_engine
+from mlxspec.compat.tokenizer import tokens_of, wrap
+from mlxspec.engine import Engine
+from mlxspec.events import Event, PrefillProgress
+from mlxspec.params import GenerationParams
+
+
+@dataclass(frozen=True)
+class GenerationResponse:
+    """One emitted token.
+
+    Attributes:
+        text: Text that this token released.
+        token: Token id.
+        from_draft: Whether a drafter proposed it.
+        prompt_tokens: Tokens of the prompt.
+        prompt_tps: Prompt tokens/s, up to the first emitted token.
+        generation_tokens: Tokens emitted so far.
+        generation_tps: Emitted tokens/s since the first.
+        peak_memory: GB.
+        finish_reason: "stop" or "length" with the last token, else None.
+    """
+
+    text: str
+    token: int
+    from_draft: bool
+    prompt_tokens: int
+    prompt_tps: float
+    generation_tokens: int
+    generation_tps: float
+    peak_memory: float
+    finish_reason: str | None = None
+    _logits: mx.array | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def logprobs(self) -> mx.array:
+        """(V,) float32 log-probabilities after the logits processors, computed when asked for."""
+        assert self._logits is not None
+        return log_probs(self._logits)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One emitted token, before it becomes text.
+
+    Attributes:
+        token: Token id.
+        from_draft: Whether a drafter proposed it.
+        logits: (V,) float32 what it was drawn by.
+    """
+
+    token: int
+    from_draft: bool
+    logits: mx.array
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call asks of an engine.
+
+    Attributes:
+        engine: The engine.
+        prompt: Tokens of its prompt.
+        max_tokens: Tokens to emit at most.
+        options: The keyword arguments.
+        draft_model: Whose model drafts; None leaves it to the engine's drafter.
+        ends: Tokens that end the reply.
+    """
+
+    engine: Engine
+    prompt: Sequence[int]
+    max_tokens: int
+    options: StepOptions
+    draft_model: Any = None
+    ends: frozenset[int] = frozenset()
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the tokens of the reply, the one that ends it included."""
+        cached, rows = self.options.cached, deque[mx.array]()
+        text, said = [*cached, *self.prompt], list[int]()
+
+        def keep(tokens: Sequence[int], logits: mx.array) -> None:
+            own = list(logits)
+            mx.eval(own)  # in the thread that computes them
+            rows.extend(own)
+
+        most = most_tokens(self.engine, self.max_tokens, len(text))
+        known = known_ends(self.engine, self.ends)
+        params = self.options.params(most, len(cached), ignores_eos=not known)
+        with (
+            drafting(self.engine, self.draft_model, self.options.num_draft_tokens),
+            closing(self._events(text, replace(params, on_logits=keep))) as events,
+        ):
+            try:
+                for event in events:
+                    if isinstance(event, PrefillProgress):
+                        self.tell(event.done - len(cached))
+                    for token in getattr(event, "emit", ()):
+                        said.append(token.token)
+                        yield Step(token.token, token.kind == "accepted", rows.popleft())
+                        if token.token in self.ends - known:
+                            return
+            finally:
+                for part in self.options.prompt_cache or ():
+                    part.tokens = [*text, *said]
+
+    def _events(
+        self, text: Sequence[int], params: GenerationParams
+    ) -> Generator[Event, None, None]:
+        yield from self.engine.generate(text, params)
+
+    def tell(self, done: int) -> None:
+        """Tell the callback how much of the prompt was read."""
+        if self.options.prompt_progress_callback:
+            self.options.prompt_progress_callback(max(0, done), len(self.prompt))
+
+
+def generate_step(
+    prompt: Any, model: Engine, stream: Any = None, *, max_tokens: int = 256, **options: Any
+) -> Iterator[tuple[int, mx.array]]:
+    """Yield tokens and their (V,) log-probabilities; no token ends it.
+
+    Args:
+        prompt: Token ids.
+        model: What `load` returned first.
+        stream: Refused.
+        max_tokens: Tokens to emit at most; -1 for no limit.
+        options: See `StepOptions`.
+
+    Raises:
+        UnsupportedOperationError: An argument is refused.
+        ValueError: The prompt is empty, or a number is out of range.
+    """
+    check_stream(stream)
+    engine = check_engine(model)
+    found = StepOptions.of(engine, "generate_step", options)
+    call = Call(engine, tokens_of(prompt), max_tokens, found)
+    most_tokens(engine, max_tokens, len(call.prompt))
+    return ((step.token, log_probs(step.logits)) for step in _told(call))
+
+
+def stream_generate(
+    model: Engine,
+    tokenizer: Any,
+    prompt: Any,
+    max_tokens: int = 256,
+    draft_model: Engine | None = None,
+    stream: Any = None,
+    **options: Any,
+) -> Iterator[GenerationResponse]:
+    """Yield one response per emitted token.
+
+    Args:
+        model: What `load` returned first.
+        tokenizer: What it returned second; it reads the prompt, spells the text and says which
+            tokens end the reply.
+        prompt: Text or token ids.
+        max_tokens: Tokens to emit at most; -1 for no limit.
+        draft_model: An engine whose model drafts, in place of the drafter of `model`.
+        stream: Refused.
+        options: See `StepOptions`.
+
+    Raises:
+        UnsupportedOperationError: An argument is refused.
+        ValueError: The prompt is empty, or a number is out of range.
+        ContextLengthError: The prompt does not fit the model.
+    """
+    check_stream(stream)
+    engine, speller = check_engine(model), wrap(tokenizer)
+    found = StepOptions.of(engine, "stream_generate", options)
+    if draft_model is not None:
+        check_engine(draft_model, "draft_model")
+        found = replace(found, num_draft_tokens=found.num_draft_tokens or DEFAULT_LOOKAHEAD)
+    tokens = tokens_of(prompt, speller)
+    ends = frozenset(speller.eos_token_ids)
+    most_tokens(engine, max_tokens, len(tokens))
+    return _responses(Call(engine, tokens, max_tokens, found, draft_model, ends), speller)
+
+
+def generate(
+    model: Engine, tokenizer: Any, prompt: Any, verbose: bool = False, **options: Any
+) -> str:
+    """Return the whole reply.
+
+    Args:
+        model: What `load` returned first.
+        tokenizer: What it returned second.
+        prompt: Text or token ids.
+        verbose: Print the text as it comes, and figures.
+        options: Those of `stream_generate`.
+
+    Raises:
+        UnsupportedOperationError: An argument is refused.
+        ValueError: The prompt is empty, or a number is out of range.
+        ContextLengthError: The prompt does not fit the model.
+    """
+    say = print if verbose else _say_nothing
+    say("=" * 10)
+    text = ""
+    for response in stream_generate(model, tokenizer, prompt, **options):
+        say(response.text, end="", flush=True)
+        text += response.text
+    say("\n" + "=" * 10)
+    if not text:
+        say("No text generated for this prompt")
+        return text
+    say(
+        f"Prompt: {response.prompt_tokens} tokens, {response.prompt_tps:.3f} tokens-per-sec\n"
+        f"Generation: {response.generation_tokens} tokens, "
+        f"{response.generation_tps:.3f} tokens-per-sec\n"
+        f"Peak memory: {response.peak_memory:.3f} GB"
+    )
+    return text
+
+
+def log_probs(logits: mx.array) -> mx.array:
+    """Return the logarithms of the probabilities that (..., V) logits stand for."""
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+
+
+def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
+    stream, start, prompt_tps = speller.detokenizer, time.perf_counter(), 0.0
+    most = most_tokens(call.engine, call.max_tokens, len(call.options.cached) + len(call.prompt))
+    for count, step in enumerate(_told(call), 1):
+        if count == 1:
+            prompt_tps = len(call.prompt) / (time.perf_counter() - start)
+            start = time.perf_counter()
+        is_end = step.token in call.ends
+        if not is_end:
+            stream.add_token(step.token)
+        if is_end or count == most:
+            stream.finalize()
+        yield GenerationResponse(
+            text=stream.last_segment,
+            token=step.token,
+            from_draft=step.from_draft,
+            prompt_tokens=len(call.prompt),
+            prompt_tps=prompt_tps,
+            generation_tokens=count,
+            generation_tps=count / (time.perf_counter() - start),
+            peak_memory=backend.peak_memory_gb(),
+            finish_reason="stop" if is_end else "length" if count == most else None,
+            _logits=step.logits,
+        )
+
+
+def _told(call: Call) -> Iterator[Step]:
+    """Yield the steps of a call, its callback told of the whole prompt before the first."""
+    call.tell(0)
+    yield from call.steps()
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    pass

@@ -1,0 +1,59 @@
+"""`load` by mlx-lm's signature."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+from mlxspec import api
+from mlxspec.compat.refusals import refuse
+from mlxspec.compat.tokenizer import TokenizerWrapper
+from mlxspec.engine import Engine
+
+
+def load(
+    path_or_hf_repo: str | PathLike[str],
+    tokenizer_config: Mapping[str, Any] | None = None,
+    model_config: Mapping[str, Any] | None = None,
+    adapter_path: str | PathLike[str] | None = None,
+    lazy: bool = False,
+    return_config: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    **options: Any,
+) -> tuple[Engine, TokenizerWrapper] | tuple[Engine, TokenizerWrapper, dict[str, Any]]:
+    """Load an engine and its tokenizer.
+
+    Args:
+        path_or_hf_repo: A folder, a GGUF file or a hub id.
+        tokenizer_config: Refused.
+        model_config: Refused.
+        adapter_path: Refused.
+        lazy: True is refused.
+        return_config: Return the settings of the model as a third value.
+        revision: Refused.
+        trust_remote_code: A permission that is not used: no code of a model is ever run.
+        options: Those of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
+
+    Raises:
+        MlxspecError: Nothing is found there, or it cannot be run; `UnsupportedOperationError` for
+            what is refused.
+    """
+    refuse(
+        "tokenizer_config",
+        tokenizer_config,
+        "the tokenizer is read as it is stored; change it afterwards, as by add_eos_token",
+    )
+    refuse("model_config", model_config, "a model is read as it is stored; change its config.json")
+    refuse("adapter_path", adapter_path, "weights are read whole; fuse the adapter with mlx-lm")
+    refuse("lazy", lazy, "weights are laid out for this machine while they are read; leave it out")
+    refuse(
+        "revision",
+        revision,
+        "a hub model is taken as it lies in the cache; download the revision and give its folder",
+    )
+    engine = api.load(path_or_hf_repo, **options)
+    tokenizer = TokenizerWrapper(engine.tokenizer)
+    if return_config:
+        return engine, tokenizer, asdict(engine.target.model.config)
+    return engine, tokenizer

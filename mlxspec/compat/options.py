@@ -1,0 +1,218 @@
+"""The keyword arguments of mlx-lm's `generate_step`, checked, and what they mean to an engine."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mlxspec.budget import FixedBudget
+from mlxspec.cache import Cache
+from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
+from mlxspec.compat.refusals import check_engine, check_kv_bits, check_max_kv_size, refuse
+from mlxspec.compat.samplers import random_seed
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.engine import Engine
+from mlxspec.errors import VocabularyMismatchError
+from mlxspec.law import Law
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, LogitsProcessor, Sampler
+
+DEFAULT_LOOKAHEAD = 2
+"""Draft tokens of mlx-lm's speculative decoding."""
+
+_UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """Keyword arguments of `generate_step` and of mlx-lm's speculative decoding.
+
+    Attributes:
+        sampler: A law, or a function of log-probabilities; None is greedy.
+        logits_processors: Functions of the text and the logits.
+        max_kv_size: The engine's own, or None.
+        prompt_cache: The text before the prompt; it is continued.
+        prefill_step_size: Prompt tokens per forward at most.
+        kv_bits: The engine's own, or None.
+        kv_group_size: The engine's own, with `kv_bits`.
+        quantized_kv_start: 0, with `kv_bits`.
+        prompt_progress_callback: Told the prompt tokens read so far and in all.
+        input_embeddings: Refused.
+        num_draft_tokens: Draft tokens per round at most.
+        seed: Seed of a law's chance; None draws it from MLX's random state.
+    """
+
+    sampler: Law | Sampler | None = None
+    logits_processors: Sequence[LogitsProcessor] | None = None
+    max_kv_size: int | None = None
+    prompt_cache: list[PromptCache] | None = None
+    prefill_step_size: int = 2048
+    kv_bits: int | None = None
+    kv_group_size: int = 64
+    quantized_kv_start: int = 5000
+    prompt_progress_callback: Callable[[int, int], None] | None = None
+    input_embeddings: Any = None
+    num_draft_tokens: int | None = None
+    seed: int | None = None
+
+    @staticmethod
+    def of(engine: Engine, function: str, options: dict[str, Any]) -> "StepOptions":
+        """Return the options of a call.
+
+        Args:
+            engine: Whose cache they have to fit.
+            function: What was called, for people.
+            options: Its keyword arguments.
+
+        Raises:
+            TypeError: There is no such option, or a value is of another kind.
+            UnsupportedOperationError: One of them is refused.
+        """
+        names = [field.name for field in fields(StepOptions)]
+        unknown = [name for name in options if name not in names]
+        if unknown:
+            raise TypeError(
+                f"{function} has no argument {unknown[0]!r}; it takes {', '.join(names)}"
+            )
+        found = StepOptions(**options)
+        refuse(
+            "input_embeddings",
+            found.input_embeddings is not None,
+            "drafts are tokens, and so is the text that they continue; give the prompt's tokens",
+        )
+        check_max_kv_size(engine, found.max_kv_size)
+        check_kv_bits(engine, found.kv_bits, found.kv_group_size, found.quantized_kv_start)
+        check_processors(found.logits_processors)
+        check_sampler(found.sampler)
+        return found
+
+    def params(self, max_tokens: int, num_cached: int, *, ignores_eos: bool) -> GenerationParams:
+        """Return the settings of an engine's reply.
+
+        Args:
+            max_tokens: Tokens to emit at most.
+            num_cached: Tokens before this prompt, which processors are not told.
+            ignores_eos: Go on after the model's stop tokens.
+        """
+        count = self.num_draft_tokens
+        is_law = isinstance(self.sampler, Law)
+        return GenerationParams(
+            max_tokens=max_tokens,
+            law=self.sampler if isinstance(self.sampler, Law) else Law(),
+            sampler=None if is_law else self.sampler,  # type: ignore[arg-type]
+            logits_processors=_behind(num_cached, self.logits_processors or ()),
+            seed=random_seed() if self.seed is None else self.seed,
+            num_draft_tokens=DEFAULT_NUM_DRAFT_TOKENS if count is None else count,
+            prefill_step_size=self.prefill_step_size,
+            ignore_eos=ignores_eos,
+        )
+
+    @property
+    def cached(self) -> list[int]:
+        """The text before the prompt."""
+        return cached_tokens(self.prompt_cache)
+
+
+def check_processors(processors: Any) -> None:
+    """Raise TypeError unless these are functions in a list, or None."""
+    if isinstance(processors, Law):
+        raise TypeError("logits_processors is a Law: give it as the sampler, which takes all of it")
+    if processors is None:
+        return
+    if not isinstance(processors, Sequence) or not all(map(callable, processors)):
+        raise TypeError(
+            f"logits_processors is a {type(processors).__name__}; give a list of functions of the "
+            "tokens and the logits"
+        )
+
+
+def check_sampler(sampler: Any) -> None:
+    """Raise TypeError unless this is a law, a function, or None."""
+    if sampler is not None and not isinstance(sampler, Law) and not callable(sampler):
+        raise TypeError(
+            f"the sampler is a {type(sampler).__name__}; give a Law, what make_sampler returns, or "
+            "a function of log-probabilities"
+        )
+
+
+def check_stream(stream: Any) -> None:
+    """Raise UnsupportedOperationError unless no stream is given."""
+    refuse("stream", stream is not None, "the engine computes on streams of its own; leave it out")
+
+
+def most_tokens(engine: Engine, max_tokens: int, num_tokens: int) -> int:
+    """Return how many tokens a reply may have.
+
+    Args:
+        engine: The engine.
+        max_tokens: How many are asked for; -1 is no limit.
+        num_tokens: Tokens of its prompt.
+
+    Raises:
+        ValueError: `max_tokens` is neither -1 nor a number of tokens.
+    """
+    if type(max_tokens) is not int or max_tokens < -1 or max_tokens == 0:
+        raise ValueError(
+            f"max_tokens must be a whole number, 1 or more, or -1 for no limit; got {max_tokens!r}"
+        )
+    length = engine.context_length
+    room = _UNLIMITED if length is None else max(1, length + 1 - num_tokens)
+    return room if max_tokens == -1 else min(max_tokens, room)
+
+
+def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
+    """Return where the engine itself ends a reply; nowhere, if it would at other tokens too."""
+    own = frozenset((*engine.target.eos_token_ids, *engine.tokenizer.eos_token_ids))
+    return own if own <= ends else frozenset()
+
+
+@contextmanager
+def drafting(engine: Engine, draft_model: Any, num_draft_tokens: int | None) -> Iterator[None]:
+    """Draft with another engine's model in the block, so many tokens in every round.
+
+    Raises:
+        UnsupportedOperationError: `draft_model` is no engine.
+        VocabularyMismatchError: Its tokenizer is another.
+    """
+    if draft_model is None:
+        yield
+        return
+    before = engine.drafter, engine.budget
+    engine.drafter = draft_model_drafter(engine, draft_model, num_draft_tokens)
+    engine.budget = FixedBudget()
+    try:
+        yield
+    finally:
+        engine.drafter, engine.budget = before
+
+
+def draft_model_drafter(
+    engine: Engine, draft_model: Any, num_draft_tokens: int | None
+) -> DraftModelDrafter:
+    """Return a drafter with the model of another engine, which is left alone.
+
+    Raises:
+        UnsupportedOperationError: `draft_model` is no engine.
+        VocabularyMismatchError: Its tokenizer is another.
+    """
+    small = check_engine(draft_model, "draft_model")
+    if not engine.tokenizer.same_as(small.tokenizer):
+        raise VocabularyMismatchError(
+            f"the draft model {small.name} reads another tokenizer than {engine.name}: choose one "
+            "of the same family"
+        )
+    cache, model = engine.target.cache, small.target.model
+    own = Cache(model.config.num_hidden_layers, max_size=cache.max_size, keep=cache.keep)
+    return DraftModelDrafter(
+        Decoder(model, own), engine.target.vocab_size, num_draft_tokens or DEFAULT_LOOKAHEAD
+    )
+
+
+def _behind(num_cached: int, processors: Sequence[LogitsProcessor]) -> tuple[LogitsProcessor, ...]:
+    """Return processors that are not told the first tokens of the text."""
+    if not num_cached:
+        return tuple(processors)
+    return tuple(
+        lambda tokens, logits, act=processor: act(tokens[num_cached:], logits)
+        for processor in processors
+    )

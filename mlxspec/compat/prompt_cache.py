@@ -1,0 +1,117 @@
+"""A prompt cache by mlx-lm's names: the text read so far, to which a prompt is the continuation.
+
+The rows themselves stay with the engine, which reuses those of the beginning that a text shares
+with the one before.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+import mlx.core as mx
+
+from mlxspec.compat.refusals import check_engine, check_max_kv_size
+from mlxspec.engine import Engine
+from mlxspec.errors import CacheError
+
+_KEY = "mlxspec.prompt_cache"
+
+
+class PromptCache:
+    """The text that the prompts of a conversation continue.
+
+    Attributes:
+        tokens: Its tokens.
+    """
+
+    def __init__(self, tokens: Sequence[int] = ()) -> None:
+        self.tokens = list(tokens)
+
+    @property
+    def offset(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens)
+
+    def size(self) -> int:
+        """Return the number of tokens."""
+        return len(self.tokens)
+
+    def empty(self) -> bool:
+        """Return whether nothing was read yet."""
+        return not self.tokens
+
+    def is_trimmable(self) -> bool:
+        """Return True: any number of tokens can be taken off the end."""
+        return True
+
+    def trim(self, num_tokens: int) -> int:
+        """Take tokens off the end; return how many."""
+        count = max(0, min(num_tokens, len(self.tokens)))
+        del self.tokens[len(self.tokens) - count :]
+        return count
+
+
+def make_prompt_cache(model: Engine, max_kv_size: int | None = None) -> list[PromptCache]:
+    """Return an empty prompt cache: a list, as mlx-lm's, with one entry for all layers.
+
+    Raises:
+        UnsupportedOperationError: The engine's cache has another size.
+    """
+    check_max_kv_size(check_engine(model), max_kv_size)
+    return [PromptCache()]
+
+
+def can_trim_prompt_cache(cache: Sequence[PromptCache]) -> bool:
+    """Return whether tokens can be taken off the end."""
+    return all(part.is_trimmable() for part in cache)
+
+
+def trim_prompt_cache(cache: Sequence[PromptCache], num_tokens: int) -> int:
+    """Take tokens off the end; return how many."""
+    return max((part.trim(num_tokens) for part in cache), default=0)
+
+
+def save_prompt_cache(
+    file_name: str | PathLike[str],
+    cache: Sequence[PromptCache],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a prompt cache to a .safetensors file."""
+    texts = json.dumps([part.tokens for part in cache])
+    about = {_KEY: texts, "metadata": json.dumps(dict(metadata or {}))}
+    mx.save_safetensors(fspath(file_name), {"num_parts": mx.array([len(cache)])}, about)
+
+
+def load_prompt_cache(
+    file_name: str | PathLike[str], return_metadata: bool = False
+) -> list[PromptCache] | tuple[list[PromptCache], dict[str, str]]:
+    """Read a prompt cache from a file; its rows are computed when it is first used.
+
+    Raises:
+        CacheError: The file is not one of `save_prompt_cache`.
+    """
+    loaded: Any = mx.load(fspath(file_name), return_metadata=True)
+    about = loaded[1]
+    if _KEY not in about:
+        raise CacheError(
+            f"{fspath(file_name)} is no prompt cache of mlxspec: those of mlx-lm hold rows of its "
+            "own models; read the text again and save it with mlxspec.compat.save_prompt_cache"
+        )
+    cache = [PromptCache(tokens) for tokens in json.loads(about[_KEY])]
+    return (cache, json.loads(about["metadata"])) if return_metadata else cache
+
+
+def cached_tokens(cache: Sequence[PromptCache] | None) -> list[int]:
+    """Return the text of a prompt cache, none where there is no cache.
+
+    Raises:
+        CacheError: It was not made by `make_prompt_cache`.
+    """
+    if cache is None:
+        return []
+    if not all(isinstance(part, PromptCache) for part in cache):
+        raise CacheError(
+            "prompt_cache is not one of mlxspec: make it with mlxspec.compat.make_prompt_cache"
+        )
+    return list(cache[0].tokens) if cache else []

@@ -1,0 +1,69 @@
+"""mlx-lm's sampler as a law, which can be verified: its filters, in its order.
+
+mlx-lm filters the law at temperature 1 and applies the temperature last; see `Law.filter_order`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from mlxspec.backend import values
+from mlxspec.draws import gumbel
+from mlxspec.law import Law
+from mlxspec.sampling import NodeLaws
+
+
+@dataclass(frozen=True)
+class SamplerLaw(Law):
+    """A law that can also be called, as mlx-lm's samplers are."""
+
+    def __call__(self, logprobs: mx.array) -> mx.array:
+        """Return (n,) int32: a draw for each row of (n, V) log-probabilities."""
+        num_rows, vocab_size = logprobs.shape
+        noise = gumbel(num_rows, vocab_size, mx.random.key(random_seed()))
+        return NodeLaws(self, logprobs).draw(noise)
+
+
+def make_sampler(
+    temp: float = 0.0,
+    top_p: float = 0.0,
+    min_p: float = 0.0,
+    min_tokens_to_keep: int = 1,
+    top_k: int = 0,
+    xtc_probability: float = 0.0,
+    xtc_threshold: float = 0.1,
+    xtc_special_tokens: Sequence[int] | None = None,
+) -> SamplerLaw:
+    """Return the law that mlx-lm draws from with these arguments.
+
+    Args:
+        temp: Temperature; 0 takes the most probable token.
+        top_p: See `Law`; a value that is not between 0 and 1 keeps all tokens.
+        min_p: See `Law`; 0 keeps all.
+        min_tokens_to_keep: Tokens that min-p never cuts off.
+        top_k: See `Law`; 0 and less keep all.
+        xtc_probability: How often the most probable choices are excluded.
+        xtc_threshold: What counts as such a choice.
+        xtc_special_tokens: Tokens that are never excluded so.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    return SamplerLaw(
+        temperature=temp,
+        top_p=top_p if 0 < top_p < 1 else 1.0,
+        min_p=min_p,
+        min_tokens_to_keep=min_tokens_to_keep,
+        top_k=max(0, top_k),
+        xtc_probability=max(0.0, xtc_probability),
+        xtc_threshold=xtc_threshold,
+        xtc_special_tokens=tuple(xtc_special_tokens or ()),
+        filter_order="mlx-lm",
+    )
+
+
+def random_seed() -> int:
+    """Return a seed drawn from MLX's own random state, so that `mx.random.seed` decides it."""
+    high, low = values(mx.random.randint(0, 1 << 31, (2,)))
+    return int(high << 32 | low)

@@ -1,0 +1,400 @@
+"""What a script written for mlx-lm asks of generation, asked of both, on the same weights."""
+
+from importlib import import_module
+
+import mlx.core as mx
+import mlx_lm.models.cache
+import mlx_lm.sample_utils
+import numpy as np
+import pytest
+
+from mlxspec import compat
+from mlxspec.api import HOST_DRAFTERS
+from mlxspec.errors import ContextLengthError, UnsupportedOperationError, VocabularyMismatchError
+from mlxspec.law import Law
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.params import GenerationParams
+from tests.adversaries import RandomTrees, UniformChain
+from tests.peers import make_pair
+from tests.test_loading_tokenizer import byte_level
+
+PEER = import_module("mlx_lm.generate")  # the package's own attribute is a function
+PROMPT = "the cat sat on the mat, and the cat"
+FIELDS = ("token", "prompt_tokens", "generation_tokens", "finish_reason")
+
+
+@pytest.fixture
+def pair():
+    return make_pair()
+
+
+def ours(pair, prompt=PROMPT, *args, **options):
+    return list(compat.stream_generate(pair.engine, pair.tokenizer, prompt, *args, **options))
+
+
+def theirs(pair, prompt=PROMPT, *args, **options):
+    stream = PEER.stream_generate
+    return list(stream(pair.their_model, pair.their_tokenizer, prompt, *args, **options))
+
+
+def facts(responses):
+    return [tuple(getattr(response, name) for name in FIELDS) for response in responses]
+
+
+def text(responses):
+    return "".join(response.text for response in responses)
+
+
+def tokens(responses):
+    return [response.token for response in responses]
+
+
+# ---- the same reply --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drafter", [*HOST_DRAFTERS, "random trees", "uniform chain"])
+@pytest.mark.parametrize("prompt", [PROMPT, "a", [5, 9, 200, 31], mx.array([5, 9, 200, 31])])
+def test_responses_are_those_of_mlx_lm(drafter, prompt):
+    adversaries = {"random trees": RandomTrees, "uniform chain": UniformChain}
+    pair = make_pair(HOST_DRAFTERS[drafter]() if drafter in HOST_DRAFTERS else None)
+    if drafter in adversaries:
+        pair.engine.drafter = adversaries[drafter](pair.engine.target.vocab_size)
+    found, expected = ours(pair, prompt, 24), theirs(pair, prompt, 24)
+    assert facts(found) == facts(expected)
+    assert text(found) == text(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-4)
+
+
+def test_every_field_of_a_response_is_there(pair):
+    response = ours(pair, max_tokens=2)[0]
+    their_fields = vars(theirs(pair, max_tokens=2)[0])
+    for name, value in their_fields.items():
+        assert type(getattr(response, name)) is type(value), name
+    assert response.prompt_tps > 0
+    assert response.generation_tps > 0
+    assert response.logprobs.shape == (pair.engine.target.vocab_size,)
+
+
+def test_a_stop_token_ends_the_reply_and_is_the_last_response(pair):
+    stop = tokens(ours(pair, max_tokens=12))[7]
+    stopping = make_pair(stops=[stop])
+    found, expected = ours(stopping, max_tokens=12), theirs(stopping, max_tokens=12)
+    assert facts(found) == facts(expected)
+    assert text(found) == text(expected)
+    assert (found[-1].token, found[-1].finish_reason) == (stop, "stop")
+    assert len(found) <= 8
+
+
+def test_stop_tokens_that_a_script_adds_or_takes_away_count(pair):
+    said = tokens(ours(pair, max_tokens=12))
+    pair.tokenizer.add_eos_token(str(said[6]))
+    pair.their_tokenizer.add_eos_token(str(said[6]))
+    assert facts(ours(pair, max_tokens=12)) == facts(theirs(pair, max_tokens=12))
+    pair.tokenizer.eos_token_ids = [said[3]]  # the tokenizer's own is none any more
+    pair.their_tokenizer.eos_token_ids = [said[3]]
+    assert facts(ours(pair, max_tokens=12)) == facts(theirs(pair, max_tokens=12))
+    stopping = make_pair(stops=[said[2]])
+    stopping.tokenizer.eos_token_ids = ()
+    assert tokens(ours(stopping, max_tokens=12)) == said
+
+
+def test_generate_takes_the_arguments_of_mlx_lm(pair, capsys):
+    expected = PEER.generate(pair.their_model, pair.their_tokenizer, PROMPT, True, max_tokens=9)
+    told = capsys.readouterr().out
+    found = compat.generate(pair.engine, pair.tokenizer, PROMPT, True, max_tokens=9)
+    mine = capsys.readouterr().out
+    assert found == expected
+    words = [[word for word in out.split() if not word[0].isdigit()] for out in (told, mine)]
+    assert words[0] == words[1]
+    assert compat.generate(pair.engine, pair.tokenizer, PROMPT, max_tokens=9) == expected
+    assert capsys.readouterr().out == ""
+
+
+def test_generate_step_goes_on_after_stop_tokens(pair):
+    stop = tokens(ours(pair, max_tokens=6))[2]
+    stopping = make_pair(stops=[stop])
+    prompt = mx.array(stopping.tokenizer.encode(PROMPT))
+    found = list(compat.generate_step(prompt, stopping.engine, max_tokens=6))
+    expected = list(PEER.generate_step(prompt, stopping.their_model, max_tokens=6))
+    assert [token for token, _ in found] == [token for token, _ in expected]
+    for (_, one), (_, other) in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-4)
+
+
+def test_tokens_of_a_drafter_say_so():
+    prompt = [3, 8, 5, 9] * 4
+    events = make_pair().engine.generate(prompt, GenerationParams(max_tokens=40))
+    kinds = [token.kind for event in events for token in getattr(event, "emit", ())]
+    found = [response.from_draft for response in ours(make_pair(), prompt, 40)]
+    assert found == [kind == "accepted" for kind in kinds]
+    assert 0 < sum(found) < 40
+
+
+# ---- length ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_tokens", [0, -2, 2.5, True, "9"])
+def test_a_length_that_is_none_is_refused(pair, max_tokens):
+    with pytest.raises(ValueError, match="max_tokens must be a whole number"):
+        ours(pair, max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("max_tokens", [-1, 500])
+def test_without_a_limit_a_reply_ends_where_the_context_does(max_tokens):
+    pair = make_pair(max_position_embeddings=40)
+    pair.tokenizer.eos_token_ids = ()
+    found = ours(pair, max_tokens=max_tokens)
+    assert found[-1].finish_reason == "length"
+    assert found[0].prompt_tokens + len(found) == 41
+    assert [response.finish_reason for response in found[:-1]] == [None] * (len(found) - 1)
+
+
+def test_a_prompt_that_is_too_long_is_refused():
+    pair = make_pair(max_position_embeddings=20)
+    with pytest.raises(ContextLengthError):
+        ours(pair, [3] * 21)
+
+
+# ---- samplers and processors -----------------------------------------------------------------
+
+
+def test_functions_of_the_text_give_the_reply_of_mlx_lm(pair):
+    def by_the_text(tokens, logits):
+        token = (int(tokens.sum().item()) * 7 + len(tokens)) % logits.shape[-1]
+        return logits.at[:, token].add(5.0)
+
+    settings = {"repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.4}
+    windows = {"repetition_context_size": 7, "frequency_context_size": 3}
+    arguments = {"logit_bias": {4: 3.0, 9: -2.0}, **settings, **windows}
+    own = [*compat.make_logits_processors(**arguments), by_the_text]
+    mine = [*mlx_lm.sample_utils.make_logits_processors(**arguments), by_the_text]
+    found = ours(pair, max_tokens=24, logits_processors=own)
+    expected = theirs(pair, max_tokens=24, logits_processors=mine)
+    assert tokens(found) == tokens(expected) != tokens(ours(pair, max_tokens=24))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-4)
+
+
+def test_a_sampler_of_one_s_own_gives_the_reply_of_mlx_lm(pair):
+    def third(logprobs):
+        return mx.argsort(-logprobs, axis=-1)[:, 2]
+
+    assert tokens(ours(pair, sampler=third)) == tokens(theirs(pair, sampler=third))
+
+
+def test_mlx_lm_s_own_samplers_and_processors_can_be_given(pair):
+    bias = mlx_lm.sample_utils.make_logits_processors({0: 2000.0})
+    assert set(tokens(ours(pair, max_tokens=5, logits_processors=bias))) == {0}
+    best = mlx_lm.sample_utils.make_sampler(temp=0.7, top_k=1)
+    assert tokens(ours(pair, sampler=best)) == tokens(ours(pair))
+
+
+def test_a_processor_sees_the_prompt_and_all_that_was_said(pair):
+    seen = []
+
+    def watch(tokens, logits):
+        seen.append(tokens.tolist())
+        return logits
+
+    said = tokens(ours(pair, max_tokens=5, logits_processors=[watch]))
+    for length in range(5):
+        assert pair.tokenizer.encode(PROMPT) + said[:length] in seen
+
+
+def test_a_law_is_a_sampler_with_all_its_fields(pair):
+    law = Law(temperature=0.8, presence_penalty=3.0, frequency_penalty=2.0, logit_bias={7: 9.0})
+    found = tokens(ours(pair, max_tokens=20, sampler=law, seed=3))
+    plain = Law(temperature=0.8)
+    assert found != tokens(ours(pair, max_tokens=20, sampler=plain, seed=3))
+    params = compat.options.StepOptions(sampler=law, seed=3).params(20, 0, ignores_eos=True)
+    assert params.law == law
+
+
+def test_mlx_s_random_state_decides_what_is_drawn(pair):
+    sampler = compat.make_sampler(temp=1.5)
+    mx.random.seed(7)
+    first, second = (tokens(ours(pair, max_tokens=12, sampler=sampler)) for _ in range(2))
+    assert first != second
+    mx.random.seed(7)
+    assert tokens(ours(pair, max_tokens=12, sampler=sampler)) == first
+    seeded = [tokens(ours(pair, max_tokens=12, sampler=sampler, seed=1)) for _ in range(2)]
+    assert seeded[0] == seeded[1]
+
+
+# ---- prompts and their cache -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [2, 2048])
+def test_the_callback_is_told_how_much_of_the_prompt_is_read(pair, step):
+    told = []
+    options = {"prefill_step_size": step, "max_tokens": 1}
+    ours(pair, prompt_progress_callback=lambda *counts: told.append(counts), **options)
+    total = len(pair.tokenizer.encode(PROMPT))
+    assert told[0] == (0, total)
+    assert told[-1] == (total, total)
+    assert len(told) >= total / step
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_a_prompt_cache_is_continued_as_in_mlx_lm(pair):
+    cache = compat.make_prompt_cache(pair.engine)
+    their_cache = mlx_lm.models.cache.make_prompt_cache(pair.their_model)
+    for prompt in (PROMPT, " and then", [7, 8, 9]):
+        found = ours(pair, prompt, 7, prompt_cache=cache)
+        assert facts(found) == facts(theirs(pair, prompt, 7, prompt_cache=their_cache))
+        assert cache[0].offset == their_cache[0].offset
+    assert compat.can_trim_prompt_cache(cache)
+    trimmed = [
+        module.trim_prompt_cache(kept, 5)
+        for module, kept in ((compat, cache), (mlx_lm.models.cache, their_cache))
+    ]
+    assert trimmed == [5, 5]
+    found = ours(pair, [7, 8], 7, prompt_cache=cache)
+    assert facts(found) == facts(theirs(pair, [7, 8], 7, prompt_cache=their_cache))
+
+
+def test_two_prompt_caches_do_not_know_of_each_other(pair):
+    one, other = compat.make_prompt_cache(pair.engine), compat.make_prompt_cache(pair.engine)
+    alone = [tokens(ours(pair, prompt, 6)) for prompt in ([1, 2, 3, 4], [1, 2, 9, 4])]
+    ours(pair, [1, 2], 1, prompt_cache=one)
+    one[0].trim(1)
+    other[0].tokens = [1, 2]
+    assert tokens(ours(pair, [9, 4], 6, prompt_cache=other)) == alone[1]
+    assert tokens(ours(pair, [3, 4], 6, prompt_cache=one)) == alone[0]
+
+
+def test_a_reply_that_is_broken_off_leaves_its_text_in_the_cache(pair):
+    cache = compat.make_prompt_cache(pair.engine)
+    stream = compat.stream_generate(
+        pair.engine, pair.tokenizer, [1, 2, 3], max_tokens=9, prompt_cache=cache
+    )
+    said = [next(stream).token for _ in range(4)]
+    stream.close()
+    assert cache[0].tokens == [1, 2, 3, *said]
+    assert tokens(ours(pair, [5], 6, prompt_cache=cache)) == tokens(
+        ours(pair, [1, 2, 3, *said, 5], 6)
+    )
+
+
+def test_processors_are_told_what_came_after_the_cache_alone(pair):
+    def lengths(tokens, logits):
+        seen.append(len(tokens))
+        return logits
+
+    cache, seen = compat.make_prompt_cache(pair.engine), []
+    ours(pair, [1, 2, 3], 4, prompt_cache=cache)
+    ours(pair, [5, 6], 1, prompt_cache=cache, logits_processors=[lengths])
+    assert seen == [2]
+
+
+def test_a_prompt_cache_can_be_kept_in_a_file(pair, tmp_path):
+    cache = compat.make_prompt_cache(pair.engine)
+    ours(pair, PROMPT, 5, prompt_cache=cache)
+    file = tmp_path / "kept.safetensors"
+    compat.save_prompt_cache(file, cache, {"about": "cats"})
+    kept, about = compat.load_prompt_cache(file, return_metadata=True)
+    assert (kept[0].tokens, about) == (cache[0].tokens, {"about": "cats"})
+    assert compat.load_prompt_cache(file)[0].offset == cache[0].offset
+    mx.save_safetensors(str(tmp_path / "theirs"), {"a": mx.zeros(1)}, {"0": "KVCache"})
+    with pytest.raises(compat.prompt_cache.CacheError, match="is no prompt cache of mlxspec"):
+        compat.load_prompt_cache(tmp_path / "theirs.safetensors")
+
+
+# ---- a draft model ---------------------------------------------------------------------------
+
+
+def test_the_model_of_another_engine_drafts(pair):
+    own = pair.engine.drafter, pair.engine.budget
+    found = ours(pair, PROMPT, 5, pair.engine, num_draft_tokens=2)
+    assert tokens(found) == tokens(theirs(pair, max_tokens=5))
+    # mlx-lm drafts the last token as well; a reply's last token is the target's own here
+    assert [response.from_draft for response in found] == [True, True, False, True, False]
+    assert (pair.engine.drafter, pair.engine.budget) == own
+
+
+@pytest.mark.parametrize("temp", [0.0, 1.0])
+def test_a_draft_model_leaves_the_reply_and_its_own_engine_alone(pair, temp):
+    small = make_pair(seed=9)
+    before = tokens(ours(small, [1, 2, 3], 4))
+    history = small.engine.target.history
+    options = {"sampler": compat.make_sampler(temp=temp), "seed": 1}
+    found = ours(pair, max_tokens=20, draft_model=small.engine, num_draft_tokens=3, **options)
+    if temp == 0:
+        assert tokens(found) == tokens(theirs(pair, max_tokens=20))
+    assert len(found) == 20
+    assert small.engine.target.history == history
+    assert tokens(ours(small, [1, 2, 3], 4)) == before
+
+
+def test_a_draft_model_that_reads_another_tokenizer_is_refused(pair):
+    small = make_pair()
+    small.engine.tokenizer = Tokenizer(byte_level(texts=["other words here"]))
+    with pytest.raises(VocabularyMismatchError, match="reads another tokenizer"):
+        ours(pair, draft_model=small.engine)
+
+
+# ---- what is refused, by name ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_kv_size", 64),
+        ("kv_bits", 8),
+        ("input_embeddings", mx.zeros((3, 64))),
+        ("stream", mx.default_stream(mx.default_device())),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name(pair, name, value):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+        compat.stream_generate(pair.engine, pair.tokenizer, PROMPT, **{name: value})
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+        compat.generate_step([1, 2], pair.engine, **{name: value})
+
+
+def test_the_engine_s_own_cache_may_be_named():
+    rotating = make_pair(kind="rotating")
+    assert ours(rotating, max_tokens=3, max_kv_size=12)
+    packed = make_pair(kind="int8")
+    settings = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}
+    assert ours(packed, max_tokens=3, **settings)
+    for name, value in (("kv_bits", 4), ("kv_group_size", 64), ("quantized_kv_start", 5000)):
+        with pytest.raises(UnsupportedOperationError, match=f"^{name}={value} is not taken here"):
+            ours(packed, **{**settings, name: value})
+
+
+def test_a_model_of_mlx_lm_is_refused(pair):
+    with pytest.raises(
+        UnsupportedOperationError, match=r"^model has to be an engine.*qwen2\.Model"
+    ):
+        compat.generate(pair.their_model, pair.tokenizer, PROMPT)
+    with pytest.raises(UnsupportedOperationError, match=r"^draft_model has to be an engine"):
+        compat.stream_generate(pair.engine, pair.tokenizer, PROMPT, 5, pair.their_model)
+
+
+def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
+    with pytest.raises(TypeError, match="stream_generate has no argument 'temperature'; it takes"):
+        ours(pair, temperature=0.7)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"sampler": 0.7}, "the sampler is a float"),
+        ({"logits_processors": Law()}, "give it as the sampler"),
+        ({"logits_processors": lambda tokens, logits: logits}, "give a list of functions"),
+        ({"logits_processors": [Law()]}, "give a list of functions"),
+        ({"prompt": [1.5]}, "a prompt is a text, or token ids"),
+        ({"prompt": mx.zeros((1, 3), mx.int32)}, "a prompt is a text, or token ids"),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_is_refused(pair, options, told):
+    with pytest.raises(TypeError, match=told):
+        ours(pair, **{"prompt": PROMPT, **options})
+
+
+def test_an_empty_prompt_is_refused(pair):
+    with pytest.raises(ValueError, match="empty"):
+        ours(pair, [])

@@ -1,0 +1,336 @@
+"""mlx-lm's sampler, logits processors, tokenizer and `load`, against mlx-lm's own."""
+
+import inspect
+from dataclasses import asdict
+from importlib import import_module
+
+import mlx.core as mx
+import mlx_lm.sample_utils
+import mlx_lm.tokenizer_utils
+import numpy as np
+import pytest
+from tokenizers import decoders
+
+from mlxspec import compat
+from mlxspec.compat.options import StepOptions
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.law import Law
+from mlxspec.loading.tokenizer import Tokenizer
+from tests.model_folders import save_folder
+from tests.peers import TEMPLATE, make_pair
+from tests.test_loading_tokenizer import TEXTS, byte_level, sentencepiece
+
+GENERATE = import_module("mlx_lm.generate")
+MESSAGES = [{"role": "user", "content": "the cat"}, {"role": "user", "content": "and the mat"}]
+
+
+# ---- the same arguments at the same places ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (compat.make_sampler, mlx_lm.sample_utils.make_sampler),
+        (compat.make_logits_processors, mlx_lm.sample_utils.make_logits_processors),
+        (compat.stream_generate, GENERATE.stream_generate),
+        (compat.generate, GENERATE.generate),
+        (compat.generate_step, GENERATE.generate_step),
+        (compat.batch_generate, GENERATE.batch_generate),
+        (compat.load, import_module("mlx_lm.utils").load),
+        *(
+            (getattr(compat, name), getattr(import_module("mlx_lm.models.cache"), name))
+            for name in (
+                "make_prompt_cache",
+                "trim_prompt_cache",
+                "can_trim_prompt_cache",
+                "save_prompt_cache",
+                "load_prompt_cache",
+            )
+        ),
+    ],
+    ids=lambda function: f"{function.__module__}.{function.__name__}",
+)
+def test_arguments_stand_where_mlx_lm_has_them(ours, theirs):
+    mine, other = (inspect.signature(function).parameters for function in (ours, theirs))
+    positional = [name for name, p in other.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [*mine][: len(positional)] == positional
+    for name in positional:
+        if name != "stream":
+            assert mine[name].default == other[name].default
+    takes_more = any(p.kind is p.VAR_KEYWORD for p in mine.values())
+    by_name = {name for name, p in other.items() if p.kind is p.KEYWORD_ONLY}
+    assert not by_name or takes_more
+    assert by_name <= {*mine, *(field for field in asdict(StepOptions()))}
+
+
+def test_options_of_speculative_decoding_and_their_defaults_are_mlx_lm_s():
+    speculative = inspect.signature(GENERATE.speculative_generate_step).parameters
+    known = {*asdict(StepOptions()), "prompt", "model", "draft_model", "stream", "max_tokens"}
+    assert set(speculative) <= known
+    plain = inspect.signature(GENERATE.generate_step).parameters
+    for name, value in asdict(StepOptions()).items():
+        if name in plain:
+            assert value == plain[name].default
+
+
+# ---- sampler ---------------------------------------------------------------------------------
+
+
+def test_a_sampler_is_the_law_of_its_arguments_in_mlx_lm_s_order():
+    law = compat.make_sampler(0.7, 0.9, 0.05, 2, 40, 0.3, 0.2, [5, 6])
+    assert isinstance(law, Law)
+    assert law.describe() == {
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "min_tokens_to_keep": 2,
+        "top_k": 40,
+        "xtc_probability": 0.3,
+        "xtc_threshold": 0.2,
+        "xtc_special_tokens": (5, 6),
+        "filter_order": "mlx-lm",
+    }
+
+
+@pytest.mark.parametrize("off", [{"top_p": 0}, {"top_p": 1.5}, {"top_k": -1}, {"min_p": 0}])
+def test_what_is_off_in_mlx_lm_is_off_here(off):
+    assert not compat.make_sampler(temp=0.7, **off).has_filters
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temp": -1}, {"min_p": 1.5}, {"min_p": 0.1, "min_tokens_to_keep": 0}, {"xtc_threshold": 0.9}],
+)
+def test_a_setting_out_of_range_is_refused_at_once(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        compat.make_sampler(**{"temp": 0.7, **wrong})
+
+
+def test_a_sampler_can_be_called_as_mlx_lm_s():
+    probs = np.array([0.5, 0.3, 0.15, 0.05])
+    logprobs = mx.broadcast_to(mx.log(mx.array(probs, mx.float32)), (20_000, 4))
+    mx.random.seed(3)
+    drawn = np.array(compat.make_sampler(temp=1.0, top_k=3)(logprobs))
+    expected = np.where(probs < 0.1, 0, probs) / 0.95
+    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / len(drawn)))
+    assert compat.make_sampler()(logprobs[:2]).tolist() == [0, 0]
+
+
+# ---- processors ------------------------------------------------------------------------------
+
+PENALTIES = [
+    {"logit_bias": {3: 2.0, 0: -5.0}},
+    {"repetition_penalty": 1.5},
+    {"repetition_penalty": 0.7, "repetition_context_size": 4},
+    {"presence_penalty": 0.8, "presence_context_size": 6},
+    {"frequency_penalty": 0.6, "frequency_context_size": 0},
+    {"presence_penalty": -0.4},
+    {
+        "logit_bias": {1: 9.0},
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.3,
+        "frequency_penalty": 0.1,
+    },
+]
+
+
+@pytest.mark.parametrize("arguments", PENALTIES, ids=str)
+@pytest.mark.parametrize("length", [1, 5, 60])
+def test_processors_do_what_those_of_mlx_lm_do(arguments, length):
+    tokens = mx.random.randint(0, 12, (length,), key=mx.random.key(length))  # many of them twice
+    results = []
+    for module in (compat, mlx_lm.sample_utils):
+        logits = 3 * mx.random.normal((1, 20), key=mx.random.key(1))
+        for processor in module.make_logits_processors(**arguments):
+            logits = processor(tokens, logits)
+        results.append(np.array(logits))
+    np.testing.assert_allclose(*results, atol=1e-6)
+
+
+def test_without_a_setting_there_is_no_processor():
+    assert compat.make_logits_processors() == []
+    assert compat.make_logits_processors({}, 0, 20, 0.0) == []
+
+
+@pytest.mark.parametrize("token", [-1, 20])
+def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(token):
+    (bias,) = compat.make_logits_processors({token: 1.0})
+    with pytest.raises(ValueError, match=f"names token {token}; allowed are 0 to 19"):
+        bias(mx.array([1]), mx.zeros((1, 20)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"repetition_penalty": -1.0}, "repetition_penalty must be 0 or more"),
+        ({"presence_penalty": 1.0, "presence_context_size": None}, "a context size must be"),
+        ({"frequency_penalty": 1.0, "frequency_context_size": -3}, "a context size must be"),
+    ],
+)
+def test_a_penalty_out_of_range_is_refused(arguments, told):
+    with pytest.raises(ValueError, match=told):
+        compat.make_logits_processors(**arguments)
+
+
+# ---- tokenizer -------------------------------------------------------------------------------
+
+
+def stripping():
+    wrapped = sentencepiece()
+    wrapped.backend_tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return wrapped
+
+
+KINDS = {
+    "bytes": (byte_level, mlx_lm.tokenizer_utils.BPEStreamingDetokenizer),
+    "sentencepiece": (stripping, mlx_lm.tokenizer_utils.SPMStreamingDetokenizer),
+    "sentencepiece without a first space": (
+        sentencepiece,
+        lambda wrapped: mlx_lm.tokenizer_utils.SPMStreamingDetokenizer(wrapped, trim_space=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_detokenizer_spells_what_mlx_lm_s_does(kind):
+    make, theirs = KINDS[kind]
+    wrapped = make()
+    ours = compat.TokenizerWrapper(Tokenizer(wrapped)).detokenizer
+    other = theirs(wrapped)
+    for text in [*TEXTS, " Paris is", "<|end|>then"]:
+        tokens = wrapped.encode(text)
+        segments = []
+        for stream in (ours, other):
+            stream.reset()
+            for token in tokens:
+                stream.add_token(token)
+                segments.append(stream.last_segment)
+            stream.finalize()
+            segments.append(stream.last_segment)
+        half = len(segments) // 2
+        assert "".join(segments[:half]) == "".join(segments[half:]) == ours.text == other.text
+        assert ours.tokens == tokens
+
+
+def test_a_tokenizer_answers_as_mlx_lm_s_does():
+    pair = make_pair()
+    ours, theirs = pair.tokenizer, pair.their_tokenizer
+    for name in (
+        *("eos_token_ids", "eos_token_id", "eos_token", "bos_token", "bos_token_id"),
+        *("pad_token_id", "chat_template", "has_chat_template", "all_special_ids", "vocab_size"),
+        *("has_thinking", "think_start", "think_end", "think_start_id", "think_end_tokens"),
+        *("clean_up_tokenization_spaces", "model_max_length"),
+    ):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert len(ours) == len(theirs)
+    tokens = ours.encode("the cat<|end|>")
+    assert tokens == theirs.encode("the cat<|end|>")
+    assert ours.decode(tokens) == theirs.decode(tokens)
+    assert ours.convert_ids_to_tokens(tokens) == theirs.convert_ids_to_tokens(tokens)
+    assert ours.get_vocab() == theirs.get_vocab()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"add_generation_prompt": True}, {"tokenize": False}, {"chat_template": "{{ 1 }}"}],
+    ids=str,
+)
+def test_a_conversation_becomes_what_mlx_lm_makes_of_it(options):
+    pair = make_pair()
+    found = pair.tokenizer.apply_chat_template(MESSAGES, **options)
+    assert found == pair.their_tokenizer.apply_chat_template(MESSAGES, **options)
+
+
+def test_thinking_is_told_to_the_template_where_the_vocabulary_has_marks_for_it():
+    template = "{{ enable_thinking }}" + TEMPLATE
+    for special in (["<|end|>"], ["<|end|>", "<think>", "</think>"]):
+        wrapped = byte_level(special=special, chat_template=template)
+        ours = compat.TokenizerWrapper(Tokenizer(wrapped))
+        theirs = mlx_lm.tokenizer_utils.TokenizerWrapper(wrapped)
+        for options in ({}, {"enable_thinking": False}):
+            texts = [
+                t.apply_chat_template(MESSAGES, tokenize=False, **options) for t in (ours, theirs)
+            ]
+            assert texts[0] == texts[1]
+        assert ours.think_start_tokens == theirs.think_start_tokens
+        assert ours.has_thinking == (len(special) == 3)
+
+
+def test_a_template_that_takes_powers_is_refused():
+    pair = make_pair()
+    with pytest.raises(RuntimeError, match="takes powers"):
+        pair.tokenizer.apply_chat_template(MESSAGES, chat_template="{{ 9 ** 9 }}")
+
+
+def test_what_is_set_on_a_tokenizer_is_set_on_that_of_transformers():
+    pair = make_pair()
+    pair.tokenizer.chat_template = "{{ 2 }}"
+    assert pair.engine.tokenizer.wrapped.chat_template == "{{ 2 }}"
+    with pytest.raises(ValueError, match="is not a token of this tokenizer"):
+        pair.tokenizer.add_eos_token("<nothing>")
+    with pytest.raises(AttributeError, match="tool calls are not parsed here"):
+        _ = pair.tokenizer.has_tool_calling
+
+
+@pytest.mark.parametrize("which", ["ours", "the library's", "transformers'", "mlx-lm's"])
+def test_any_tokenizer_of_the_model_will_do(which):
+    pair = make_pair()
+    tokenizer = {
+        "ours": pair.tokenizer,
+        "the library's": pair.engine.tokenizer,
+        "transformers'": pair.engine.tokenizer.wrapped,
+        "mlx-lm's": pair.their_tokenizer,
+    }[which]
+    expected = GENERATE.generate(pair.their_model, pair.their_tokenizer, "the cat", max_tokens=8)
+    assert compat.generate(pair.engine, tokenizer, "the cat", max_tokens=8) == expected
+
+
+def test_what_is_no_tokenizer_is_refused():
+    with pytest.raises(TypeError, match="the tokenizer is a str"):
+        compat.generate(make_pair().engine, "tokenizer", "the cat")
+
+
+def test_a_prompt_that_begins_with_the_start_token_gets_no_other():
+    pair = make_pair()
+    for tokenizer in (pair.tokenizer, pair.their_tokenizer):
+        tokenizer.bos_token = "<|user|>"
+    for prompt in ("<|user|>the cat", "the cat"):
+        options = {"prompt": prompt, "max_tokens": 3}
+        (ours, *_) = compat.stream_generate(pair.engine, pair.tokenizer, **options)
+        (theirs, *_) = GENERATE.stream_generate(pair.their_model, pair.their_tokenizer, **options)
+        assert ours.prompt_tokens == theirs.prompt_tokens
+
+
+# ---- load ------------------------------------------------------------------------------------
+
+
+def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
+    folder = save_folder(tmp_path / "model")
+    engine, tokenizer, config = compat.load(folder, return_config=True, drafter="none")
+    assert isinstance(engine, compat.refusals.Engine)
+    assert tokenizer.eos_token_ids == {*engine.tokenizer.eos_token_ids}
+    assert config["vocab_size"] == engine.target.vocab_size
+    assert len(compat.load(str(folder), {}, {}, trust_remote_code=True, drafter="none")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tokenizer_config", {"eos_token": "<|end|>"}),
+        ("model_config", {"rope_theta": 1}),
+        ("adapter_path", "adapters"),
+        ("lazy", True),
+        ("revision", "main"),
+    ],
+)
+def test_load_refuses_by_name_what_it_cannot_do(name, value):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name} is not taken here: "):
+        compat.load("there/is-none", **{name: value})
