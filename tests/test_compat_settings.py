@@ -334,3 +334,10 @@ def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
 def test_load_refuses_by_name_what_it_cannot_do(name, value):
     with pytest.raises(UnsupportedOperationError, match=f"^{name} is not taken here: "):
         compat.load("there/is-none", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["BatchGenerator", "KVCache", "convert"])
+def test_importing_what_is_not_offered_says_what_to_do(name):
+    with pytest.raises(ImportError, match=f"{name} is not offered by mlxspec.compat: "):
+        getattr(compat, name)
+    assert not hasattr(compat, "nothing_of_the_kind")

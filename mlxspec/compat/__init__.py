@@ -22,12 +22,15 @@ place and does what it does there, or is refused with an `UnsupportedOperationEr
 | `stream` | the engine computes on streams of its own |
 | `batch_generate`: `prefill_batch_size` | prompts are read one after the other |
 | `tokenizer`: tool calls | parsing them is no part of generation here |
+| `BatchGenerator` and other names | see what importing them says |
 
 Three things differ and change no law. `sampler` may be a `Law`; what `make_sampler` returns is one,
 with mlx-lm's order of filters. Functions, as `sampler` or among `logits_processors`, are called for
 every node of a draft with its own text, so they must not count their calls. A prompt cache holds
 the text, and the engine the rows: with several of them in turn, rows are read again.
 """
+
+from typing import Any
 
 from mlxspec.compat.batch import BatchResponse, BatchStats, batch_generate
 from mlxspec.compat.generation import (
@@ -70,3 +73,18 @@ __all__ = [
     "stream_generate",
     "trim_prompt_cache",
 ]
+
+_NOT_OFFERED = {
+    "BatchGenerator": "batch_generate and Engine.generate_batch reply to a list of prompts",
+    "KVCache": "rows stay with the engine; make_prompt_cache returns what a script needs of them",
+    "RotatingKVCache": "give max_kv_size to load",
+    "QuantizedKVCache": "give kv_bits to load",
+    "convert": "convert a model with mlx_lm.convert; load reads the folder that it writes",
+    "speculative_generate_step": "stream_generate drafts by itself; it takes a draft_model as well",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NOT_OFFERED:
+        raise ImportError(f"{name} is not offered by mlxspec.compat: {_NOT_OFFERED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

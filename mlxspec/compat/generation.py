@@ -34,9 +34,9 @@ class GenerationResponse:
         token: Token id.
         from_draft: Whether a drafter proposed it.
         prompt_tokens: Tokens of the prompt.
-        prompt_tps: Prompt tokens/s, up to the first emitted token.
+        prompt_tps: Prompt tokens/s.
         generation_tokens: Tokens emitted so far.
-        generation_tps: Emitted tokens/s since the first.
+        generation_tps: Emitted tokens/s since the prompt was read.
         peak_memory: GB.
         finish_reason: "stop" or "length" with the last token, else None.
     """
@@ -67,11 +67,13 @@ class Step:
         token: Token id.
         from_draft: Whether a drafter proposed it.
         logits: (V,) float32 what it was drawn by.
+        prompt_s: Seconds that reading the prompt took.
     """
 
     token: int
     from_draft: bool
     logits: mx.array
+    prompt_s: float
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Call:
     def steps(self) -> Iterator[Step]:
         """Yield the tokens of the reply, the one that ends it included."""
         cached, rows = self.options.cached, deque[mx.array]()
-        text, said = [*cached, *self.prompt], list[int]()
+        text, said, prompt_s = [*cached, *self.prompt], list[int](), 0.0
 
         def keep(tokens: Sequence[int], logits: mx.array) -> None:
             own = list(logits)
@@ -115,9 +117,11 @@ class Call:
                 for event in events:
                     if isinstance(event, PrefillProgress):
                         self.tell(event.done - len(cached))
+                        prompt_s = event.ts
                     for token in getattr(event, "emit", ()):
                         said.append(token.token)
-                        yield Step(token.token, token.kind == "accepted", rows.popleft())
+                        is_drafted = token.kind == "accepted"
+                        yield Step(token.token, is_drafted, rows.popleft(), prompt_s)
                         if token.token in self.ends - known:
                             return
             finally:
@@ -239,12 +243,9 @@ def log_probs(logits: mx.array) -> mx.array:
 
 
 def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
-    stream, start, prompt_tps = speller.detokenizer, time.perf_counter(), 0.0
+    stream, start = speller.detokenizer, time.perf_counter()
     most = most_tokens(call.engine, call.max_tokens, len(call.options.cached) + len(call.prompt))
     for count, step in enumerate(_told(call), 1):
-        if count == 1:
-            prompt_tps = len(call.prompt) / (time.perf_counter() - start)
-            start = time.perf_counter()
         is_end = step.token in call.ends
         if not is_end:
             stream.add_token(step.token)
@@ -255,9 +256,9 @@ def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
             token=step.token,
             from_draft=step.from_draft,
             prompt_tokens=len(call.prompt),
-            prompt_tps=prompt_tps,
+            prompt_tps=len(call.prompt) / step.prompt_s,
             generation_tokens=count,
-            generation_tps=count / (time.perf_counter() - start),
+            generation_tps=count / (time.perf_counter() - start - step.prompt_s),
             peak_memory=backend.peak_memory_gb(),
             finish_reason="stop" if is_end else "length" if count == most else None,
             _logits=step.logits,
