@@ -53,13 +53,14 @@ def tokens(responses):
 
 
 @pytest.mark.parametrize("drafter", [*HOST_DRAFTERS, "random trees", "uniform chain"])
-@pytest.mark.parametrize("prompt", [PROMPT, "a", [5, 9, 200, 31], mx.array([5, 9, 200, 31])])
+@pytest.mark.parametrize("prompt", [PROMPT, "a", [5, 9, 200, 31], np.array([5, 9, 200, 31])])
 def test_responses_are_those_of_mlx_lm(drafter, prompt):
     adversaries = {"random trees": RandomTrees, "uniform chain": UniformChain}
     pair = make_pair(HOST_DRAFTERS[drafter]() if drafter in HOST_DRAFTERS else None)
     if drafter in adversaries:
         pair.engine.drafter = adversaries[drafter](pair.engine.target.vocab_size)
-    found, expected = ours(pair, prompt, 24), theirs(pair, prompt, 24)
+    own = mx.array(prompt) if isinstance(prompt, np.ndarray) else prompt
+    found, expected = ours(pair, prompt, 24), theirs(pair, own, 24)
     assert facts(found) == facts(expected)
     assert text(found) == text(expected)
     for one, other in zip(found, expected, strict=True):
@@ -386,6 +387,7 @@ def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
         ({"logits_processors": lambda tokens, logits: logits}, "give a list of functions"),
         ({"logits_processors": [Law()]}, "give a list of functions"),
         ({"prompt": [1.5]}, "a prompt is a text, or token ids"),
+        ({"prompt": [True]}, "a prompt is a text, or token ids"),
         ({"prompt": mx.zeros((1, 3), mx.int32)}, "a prompt is a text, or token ids"),
     ],
     ids=str,
@@ -393,6 +395,11 @@ def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
 def test_a_value_of_another_kind_is_refused(pair, options, told):
     with pytest.raises(TypeError, match=told):
         ours(pair, **{"prompt": PROMPT, **options})
+
+
+def test_a_list_of_numpy_s_numbers_is_a_prompt(pair):
+    prompt = [5, 9, 200]
+    assert tokens(ours(pair, [*np.array(prompt)], 4)) == tokens(ours(pair, mx.array(prompt), 4))
 
 
 def test_an_empty_prompt_is_refused(pair):

@@ -9,7 +9,7 @@ import mlx_lm.sample_utils
 import mlx_lm.tokenizer_utils
 import numpy as np
 import pytest
-from tokenizers import decoders
+from tokenizers import decoders, processors
 
 from mlxspec import compat
 from mlxspec.compat.options import StepOptions
@@ -301,12 +301,19 @@ def test_what_is_no_tokenizer_is_refused():
 def test_a_prompt_that_begins_with_the_start_token_gets_no_other():
     pair = make_pair()
     for tokenizer in (pair.tokenizer, pair.their_tokenizer):
+        start = tokenizer.convert_tokens_to_ids("<|user|>")
         tokenizer.bos_token = "<|user|>"
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|user|> $A", special_tokens=[("<|user|>", start)]
+        )
+    counts = set()
     for prompt in ("<|user|>the cat", "the cat"):
         options = {"prompt": prompt, "max_tokens": 3}
         (ours, *_) = compat.stream_generate(pair.engine, pair.tokenizer, **options)
         (theirs, *_) = GENERATE.stream_generate(pair.their_model, pair.their_tokenizer, **options)
         assert ours.prompt_tokens == theirs.prompt_tokens
+        counts.add(ours.prompt_tokens)
+    assert counts == {1 + len(pair.tokenizer.encode("the cat", add_special_tokens=False))}
 
 
 # ---- load ------------------------------------------------------------------------------------

@@ -47,8 +47,9 @@ LAWS = {
     "top_p": Law(temperature=1.2, top_p=0.7),
     "min_p": Law(temperature=1.0, min_p=0.1),
     "all filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
-    "mlx-lm's order": Law(temperature=1.6, top_p=0.9, min_p=0.03, top_k=9, filter_order="mlx-lm"),
-    "choices excluded": Law(temperature=1.2, xtc_probability=0.6, filter_order="mlx-lm"),
+    "mlx-lm's order": Law(
+        temperature=1.6, top_p=0.9, min_p=0.03, top_k=9, xtc_probability=0.5, filter_order="mlx-lm"
+    ),
     "penalties": Law(
         temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3
     ),

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -215,13 +216,17 @@ def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
         is_bare = start is None or not prompt.startswith(start)
         return list(tokenizer.encode(prompt, add_special_tokens=is_bare))
     tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-    if not isinstance(tokens, list | tuple) or not all(type(token) is int for token in tokens):
+    if not isinstance(tokens, list | tuple) or not all(map(_is_token, tokens)):
         or_text = "a text, or " if tokenizer is not None else ""
         raise TypeError(
             f"a prompt is {or_text}token ids in a list or in an array of one axis; got "
             f"{type(prompt).__name__}"
         )
-    return list(tokens)
+    return [int(token) for token in tokens]
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)  # NumPy's are such too
 
 
 def _spaces_left_out(tokenizer: PreTrainedTokenizerFast) -> float:
