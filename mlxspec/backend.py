@@ -2,7 +2,8 @@
 
 Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
 works before `mlx.core` is imported (see `blas.py`); `MLXSPEC_BLAS=stock|auto|PATH` chooses it. On
-macOS it raises the size of Metal's command buffers, which small models fill with launches.
+macOS it sets `MLX_MAX_OPS_PER_BUFFER` and, from 32 GB on, `MLX_MAX_MB_PER_BUFFER`, unless they are
+set: the size of Metal's command buffers, which small models fill with launches.
 
 Nothing here imports MLX at import time, so a recorded reply can be shown without it.
 """
@@ -12,8 +13,6 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -22,10 +21,10 @@ from mlxspec.blas import STOCK_BLAS, blas_threads, choose_blas, loaded_blas
 from mlxspec.errors import MlxspecError
 
 GB = 1e9
-_METAL_DEFAULTS = {"MLX_MAX_OPS_PER_BUFFER": "500", "MLX_MAX_MB_PER_BUFFER": "500"}
+_OPS_PER_BUFFER = "200"
+_MB_PER_BUFFER = "500"
+_LARGE_MAC_GB = 32.0
 _MOST_LANES = 2
-_SMALL_MAC_GB = 18.0
-_SMALL_MAC_SLACK_GB = 3.0
 
 
 class BlasChoiceError(MlxspecError, ValueError):
@@ -80,10 +79,20 @@ def prepare() -> None:
     _state.late = "mlx.core" in sys.modules
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # only its tokenizers are used
     if sys.platform == "darwin":
-        for name, value in _METAL_DEFAULTS.items():
-            os.environ.setdefault(name, value)
+        _enlarge_command_buffers()
     elif not _state.late:
         _state.problem = choose_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
+
+
+def _enlarge_command_buffers() -> None:
+    """Let Metal's command buffers hold more operations, and on a large Mac more bytes too.
+
+    What a buffer touches cannot be freed before it ends, so many bytes in each make MLX hold many
+    more in all: too many for a small Mac. How large the model will be is not known yet here.
+    """
+    os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", _OPS_PER_BUFFER)
+    if memory_gb() >= _LARGE_MAC_GB:
+        os.environ.setdefault("MLX_MAX_MB_PER_BUFFER", _MB_PER_BUFFER)
 
 
 def check_early() -> None:
@@ -247,36 +256,3 @@ def give_back_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
         if trim is not None:
             trim(0)
-
-
-@contextmanager
-def wired_limit(weight_bytes: int) -> Iterator[None]:
-    """Keep a model's weights wired in memory on macOS 15 or later; restore the limit after.
-
-    A Mac with 16 GB freezes when most of its memory is wired, so there the limit is the weights
-    and a few GB for the cache. Elsewhere nothing happens.
-    """
-    limit = _wired_bytes(weight_bytes)
-    if limit == 0:
-        yield
-        return
-    import mlx.core as mx
-
-    previous = mx.set_wired_limit(limit)
-    try:
-        yield
-    finally:
-        mx.synchronize()
-        mx.set_wired_limit(previous)
-
-
-def _wired_bytes(weight_bytes: int) -> int:
-    macos = platform.mac_ver()[0]
-    if not macos or int(macos.split(".")[0]) < 15 or is_cpu():
-        return 0
-    import mlx.core as mx
-
-    most = int(mx.device_info().get("max_recommended_working_set_size", 0))
-    if memory_gb() > _SMALL_MAC_GB:
-        return most
-    return min(most, weight_bytes + int(_SMALL_MAC_SLACK_GB * GB))

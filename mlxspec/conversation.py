@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from mlxspec import backend
 from mlxspec.cost import CostCurve, idle_cost_curve
 from mlxspec.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
@@ -211,7 +210,7 @@ class Conversation:
             What a forward costs by its number of rows, or None where it was stopped.
         """
         target = self.engine.target
-        with device_turn(), backend.wired_limit(target.model.nbytes):
+        with device_turn():
             curve = idle_cost_curve(target, should_stop)
         if curve is not None:
             self.engine.budget.know(len(target), dict(zip(curve.widths, curve.ms, strict=True)))

@@ -23,6 +23,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import EngineClosedError
 from mlxspec.events import Event, GenerationFinished
 from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.memory import wire
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.prompt import check_prompt
 from mlxspec.reporting import started_event
@@ -65,6 +66,8 @@ class Engine:
         self.budget: Budget = budget or FixedBudget()
         self._writer: Writer | None = None  # of the newest reply, until it is over
         self._at_close: list[weakref.finalize[..., Engine]] = []
+        with device_turn():
+            self._wired = wire(target.model)
         rotates = target.cache.max_size is not None
         self.context_length = None if rotates else target.model.config.max_position_embeddings
 
@@ -140,7 +143,7 @@ class Engine:
 
         Where something is known of them already, nothing is measured.
         """
-        with device_turn(), backend.wired_limit(self.target.model.nbytes):
+        with device_turn():
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
 
@@ -160,6 +163,7 @@ class Engine:
             for finalizer in self._at_close:
                 finalizer()
             self._writer = None
+            self._wired.release()
             self.__dict__.pop("target", None)
             self.__dict__.pop("drafter", None)
             backend.give_back_memory()
@@ -187,14 +191,13 @@ class Engine:
     ) -> Iterator[Event]:
         stats = GenerationStats()
         syncs = backend.host_syncs()
-        with backend.wired_limit(self.target.model.nbytes):
-            for event in self._events(tokens, params, should_stop):
-                stats.add(event)
-                if isinstance(event, GenerationFinished):
-                    figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
-                    figures["peak_memory_gb"] = backend.peak_memory_gb()
-                    event = GenerationFinished(event.ts, event.reason, event.text, figures)
-                yield event
+        for event in self._events(tokens, params, should_stop):
+            stats.add(event)
+            if isinstance(event, GenerationFinished):
+                figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
+                figures["peak_memory_gb"] = backend.peak_memory_gb()
+                event = GenerationFinished(event.ts, event.reason, event.text, figures)
+            yield event
 
     def _events(
         self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]

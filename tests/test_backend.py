@@ -131,61 +131,30 @@ def fresh(monkeypatch):
     monkeypatch.setattr(backend, "_state", backend._State())
     monkeypatch.setattr(sys, "platform", "darwin")
     for name in ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what `prepare` sets is taken back
+        monkeypatch.delenv(name)
 
 
-def test_command_buffers_are_made_larger_on_a_mac(fresh):
+def test_command_buffers_of_a_mac_hold_a_few_times_as_many_operations(fresh):
     backend.prepare()
-    assert int(os.environ["MLX_MAX_OPS_PER_BUFFER"]) > 50
-    assert int(os.environ["MLX_MAX_MB_PER_BUFFER"]) > 50
+    assert os.environ["MLX_MAX_OPS_PER_BUFFER"] == "200"
 
 
-def test_a_user_s_own_command_buffers_stay(fresh, monkeypatch):
-    monkeypatch.setenv("MLX_MAX_OPS_PER_BUFFER", "7")
+@pytest.mark.parametrize(("memory_gb", "megabytes"), [(8.6, None), (25.8, None), (34.4, "500")])
+def test_command_buffers_hold_more_bytes_on_a_large_mac_only(
+    fresh, monkeypatch, memory_gb, megabytes
+):
+    monkeypatch.setattr(backend, "memory_gb", lambda: memory_gb)
     backend.prepare()
-    assert os.environ["MLX_MAX_OPS_PER_BUFFER"] == "7"
+    assert os.environ.get("MLX_MAX_MB_PER_BUFFER") == megabytes
 
 
-@pytest.fixture
-def mac(monkeypatch):
-    """A Mac with 64 GB under macOS 15, of which 48 may be wired; returns the limits set."""
-    limits = [0]
-
-    def set_limit(limit):
-        limits.append(limit)
-        return limits[-2]
-
-    monkeypatch.setattr(platform, "mac_ver", lambda: ("15.1", ("", "", ""), "arm64"))
-    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+@pytest.mark.parametrize("name", ["MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"])
+def test_a_user_s_own_command_buffers_stay(fresh, monkeypatch, name):
     monkeypatch.setattr(backend, "memory_gb", lambda: 64.0)
-    monkeypatch.setattr(mx, "set_wired_limit", set_limit)
-    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 48 * 10**9})
-    return limits
-
-
-def test_weights_are_wired_up_to_the_system_s_limit_and_let_go(mac):
-    with backend.wired_limit(10**9):
-        assert mac == [0, 48 * 10**9]
-    assert mac == [0, 48 * 10**9, 0]
-
-
-def test_the_limit_is_put_back_after_an_error(mac):
-    with pytest.raises(KeyError), backend.wired_limit(10**9):
-        raise KeyError
-    assert mac[-1] == 0
-
-
-def test_a_small_mac_wires_the_weights_and_a_little_more(mac, monkeypatch):
-    monkeypatch.setattr(backend, "memory_gb", lambda: 17.2)
-    with backend.wired_limit(5 * 10**9):
-        assert 2 * 10**9 <= mac[-1] - 5 * 10**9 <= 4 * 10**9
-
-
-@pytest.mark.parametrize("version", ["", "14.7"])
-def test_nothing_is_wired_elsewhere(mac, monkeypatch, version):
-    monkeypatch.setattr(platform, "mac_ver", lambda: (version, ("", "", ""), ""))
-    with backend.wired_limit(10**9):
-        assert mac == [0]
+    monkeypatch.setenv(name, "7")
+    backend.prepare()
+    assert os.environ[name] == "7"
 
 
 # ---- counters ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"errors"},
     {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
     {"backend", "stats", "trace", "params", "turns"},
-    {"rows", "tree", "draws", "traversal", "exponential", "lanes"},
+    {"memory", "rows", "tree", "draws", "traversal", "exponential", "lanes"},
     {"cache", "branching", "sampling", "processing", "hidden", "noise"},
     {"draft"},
     {"masks", "verify"},

@@ -13,7 +13,6 @@ from itertools import accumulate
 
 import mlx.core as mx
 
-from mlxspec import backend
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
@@ -75,15 +74,14 @@ class BatchRun:
         """
         waiting = deque(jobs)
         over: dict[int, BatchReply] = {}
-        with backend.wired_limit(self._target.model.nbytes):
-            for job in jobs:
-                while job.index not in over:
-                    with device_turn():
-                        finished = self._settle(waiting, should_stop)
-                        over |= {reply.index: reply for reply in finished}
-                        if self._running:
-                            self._round(self._running)
-                yield over.pop(job.index)
+        for job in jobs:
+            while job.index not in over:
+                with device_turn():
+                    finished = self._settle(waiting, should_stop)
+                    over |= {reply.index: reply for reply in finished}
+                    if self._running:
+                        self._round(self._running)
+            yield over.pop(job.index)
 
     # ---- places ----------------------------------------------------------------------------
 
