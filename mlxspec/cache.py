@@ -19,7 +19,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.errors import CacheError
-from mlxspec.rows import Quantization, RowStore
+from mlxspec.rows import Quantization, Rows, RowStore
 
 
 class Cache:
@@ -74,7 +74,7 @@ class Cache:
 
     # ---- staging ---------------------------------------------------------------------------
 
-    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
         """Add rows of one layer behind those already staged.
 
         Args:
@@ -83,7 +83,8 @@ class Cache:
             values: (B, Hkv, L, D).
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new.
+            Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new; packed
+            in a quantised cache.
 
         Raises:
             CacheError: Keys and values do not pair up, or are not like the rows held; nothing

@@ -2,7 +2,8 @@
 
 Rows are kept as one or more *planes*: the rows themselves, or what `mx.quantize` makes of them
 (packed integers, scales, biases). Every row is quantised on its own, so a row reads the same
-whichever rows were written beside it.
+whichever rows were written beside it. Quantised rows are handed out as they are packed, staged
+ones like committed ones: attention may multiply with them so, and need not unpack the whole past.
 """
 
 from collections.abc import Sequence
@@ -69,6 +70,59 @@ class Quantization:
         return ((pairs | (pairs << 4)) & 0x0F0F).view(mx.uint8)
 
 
+@dataclass(frozen=True)
+class PackedRows:
+    """Rows (B, H, n, D) that stay packed.
+
+    Attributes:
+        packing: How.
+        planes: What `packing` made of them, cut to n rows.
+    """
+
+    packing: Quantization
+    planes: tuple[mx.array, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(B, H, n, D)."""
+        words = self.planes[0].shape
+        return *words[:-1], words[-1] * 32 // self.packing.bits
+
+    def unpacked(self) -> mx.array:
+        """Return the rows (B, H, n, D)."""
+        return self.packing.unpack(*self.planes)
+
+    def dot(self, x: mx.array) -> mx.array:
+        """Return the (B, H, L, n) products of (B, H, L, D) with every row."""
+        return self._product(x, is_dot=True)
+
+    def mixed(self, weights: mx.array) -> mx.array:
+        """Return (B, H, L, D): the rows added up by (B, H, L, n) weights."""
+        return self._product(weights, is_dot=False)
+
+    def _product(self, x: mx.array, *, is_dot: bool) -> mx.array:
+        packed, scales, biases = self.planes
+        bits, group_size = self.packing.bits, self.packing.group_size
+        return mx.quantized_matmul(
+            x, packed, scales, biases, transpose=is_dot, group_size=group_size, bits=bits
+        )
+
+
+Rows = mx.array | PackedRows
+"""Rows (B, H, n, D), packed or not."""
+
+
+def read_planes(planes: Sequence[mx.array], length: int, packing: Quantization | None) -> Rows:
+    """Return the first `length` rows that planes hold."""
+    cut = tuple(plane[:, :, :length] for plane in planes)
+    return cut[0] if packing is None else PackedRows(packing, cut)
+
+
+def unpacked(rows: Rows) -> mx.array:
+    """Return rows (B, H, n, D) as an array."""
+    return rows.unpacked() if isinstance(rows, PackedRows) else rows
+
+
 class RowStore:
     """Slots for the keys or the values of one layer.
 
@@ -120,12 +174,9 @@ class RowStore:
         """Let go of the rows written so far; what is in the slots stays."""
         self._recent.clear()
 
-    def read(self, length: int) -> mx.array:
+    def read(self, length: int) -> Rows:
         """Return (B, H, length, D): the first `length` slots."""
-        planes = [plane[:, :, :length] for plane in self._planes]
-        if self._quantization is None:
-            return planes[0]
-        return self._quantization.unpack(*planes)
+        return read_planes(self._planes, length, self._quantization)
 
     @property
     def arrays(self) -> list[mx.array]:

@@ -6,6 +6,7 @@ import pytest
 
 from mlxspec.decoder import Decoder
 from mlxspec.tree import DraftTree
+from tests.dict_cache import seen
 from tests.tiny import make_cache, tiny_model
 from tests.truth import Target
 
@@ -61,9 +62,7 @@ def rows_of(decoder):
     """{position: (n_layers, 2, heads, D)} of the committed rows, read as attention reads them."""
     cache, config = decoder.cache, decoder.model.config
     probe = mx.zeros((1, config.num_key_value_heads, 1, config.head_dim))
-    layers = [
-        mx.stack(cache.stage(layer, probe, probe)) for layer in range(len(decoder.model.layers))
-    ]
+    layers = [seen(cache, layer, probe, probe) for layer in range(len(decoder.model.layers))]
     cache.rollback()
     rows = np.array(mx.stack(layers))[:, :, 0, :, :-1]
     positions = cache.committed_positions().tolist()

@@ -4,6 +4,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.cache import Cache
+from mlxspec.rows import unpacked
 
 LAYERS, HEADS, SIZE = 2, 3, 32
 
@@ -32,9 +33,14 @@ def random_rows(n, seed, *, heads=HEADS, size=SIZE, dtype=mx.float32):
     return mx.random.normal((LAYERS, 2, 1, heads, n, size), key=key).astype(dtype)
 
 
+def seen(cache, layer, keys, values):
+    """Stage rows of a layer; return (2, B, H, n, D), the keys and values that attention sees."""
+    return mx.stack([unpacked(rows) for rows in cache.stage(layer, keys, values)])
+
+
 def stage(cache, rows):
     """Stage rows in every layer; return what attention would see, one array per layer."""
-    return [mx.stack(cache.stage(layer, *rows[layer])) for layer in range(LAYERS)]
+    return [seen(cache, layer, *rows[layer]) for layer in range(LAYERS)]
 
 
 def by_position(rows):
@@ -45,11 +51,11 @@ def by_position(rows):
 def content(cache):
     """Return {position: (LAYERS, 2, 1, H, D)} of the committed rows, read as attention does."""
     probe = random_rows(1, 999)
-    seen = mx.stack(stage(cache, probe))[..., :-1, :]
+    rows = mx.stack(stage(cache, probe))[..., :-1, :]
     cache.rollback()
     positions = cache.committed_positions().tolist()
-    assert len(positions) == seen.shape[-2]
-    return dict(zip(positions, by_position(seen), strict=True))
+    assert len(positions) == rows.shape[-2]
+    return dict(zip(positions, by_position(rows), strict=True))
 
 
 def assert_same(held, expected):

@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.decoder import Decoder
+from tests.dict_cache import seen
 from tests.reference import ConcatCache
 from tests.tiny import make_cache
 from tests.truth import QuantisedConcatCache
@@ -115,7 +116,7 @@ def committed_rows(decoder: Decoder) -> dict[int, np.ndarray]:
     decoder.commit([])
     probe = mx.zeros((1, config.num_key_value_heads, 1, config.head_dim))
     layers = range(config.num_hidden_layers)
-    read = np.array(mx.stack([mx.stack(cache.stage(layer, probe, probe)) for layer in layers]))
+    read = np.array(mx.stack([seen(cache, layer, probe, probe) for layer in layers]))
     decoder.commit([])
     positions = cache.committed_positions().tolist()
     return {position: read[:, :, 0, :, slot] for slot, position in enumerate(positions)}

@@ -14,6 +14,7 @@ from mlxspec.models.layers import DecoderLayer
 from mlxspec.rows import Quantization
 from mlxspec.tree import DraftTree
 from tests.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
+from tests.dict_cache import seen
 from tests.tiny import make_cache, tiny_model
 
 MODEL = tiny_model()
@@ -39,7 +40,7 @@ def rows_of(decoder, place):
     """(length, n_layers, 2, heads, D) of the committed rows of a sequence."""
     cache, config = decoder.cache, decoder.model.config
     probe = mx.zeros((cache.num_places, config.num_key_value_heads, 1, config.head_dim))
-    layers = [mx.stack(cache.stage(layer, probe, probe)) for layer in range(2)]
+    layers = [seen(cache, layer, probe, probe) for layer in range(2)]
     cache.rollback()
     rows = np.array(mx.stack(layers))[:, :, place, :, : cache.offsets[place]]
     return rows.transpose(3, 0, 1, 2, 4)

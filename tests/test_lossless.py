@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import mlxspec.reply as reply_module
+from mlxspec import backend
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -30,6 +31,7 @@ from tests.adversaries import (
     RandomTrees,
     UniformChain,
 )
+from tests.shadow import Shadow
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.tiny_heads_exit import exit_drafter
@@ -115,6 +117,30 @@ def test_greedy_tokens_are_those_of_the_target(drafter, family, kind):
     engine = engine_for(drafter, family, kind)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
     assert emitted(engine.generate(PROMPT, params)) == TARGETS[family, kind].greedy(PROMPT, LENGTH)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_tokens_are_those_of_the_target_where_packed_rows_are_multiplied(
+    drafter, kind, monkeypatch
+):
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)  # as on a GPU
+    engine = engine_for(drafter, "llama", kind)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
+    said = emitted(engine.generate(PROMPT, params))
+    assert said == TARGETS["llama", kind].greedy(PROMPT, LENGTH)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("drafter", ["none", "random trees", "eagle3"])
+def test_a_ring_of_packed_rows_that_are_multiplied_says_what_the_target_does(
+    drafter, family, monkeypatch
+):
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)  # as on a GPU
+    engine = engine_for(drafter, family, "rotating-int8")
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
+    said = emitted(engine.generate(PROMPT, params))
+    assert said == Shadow(MODELS[family], "rotating-int8").greedy(PROMPT, LENGTH)
 
 
 @pytest.mark.parametrize("drafter", ["random trees", "model", *TRAINED])

@@ -7,6 +7,7 @@ import pytest
 
 from mlxspec import backend
 from mlxspec.models import kernels
+from mlxspec.rows import PackedRows, Quantization
 
 
 @pytest.fixture(params=[False, True], ids=["own", "power"])
@@ -63,3 +64,78 @@ def test_a_key_that_is_not_seen_changes_nothing_however_large_it_is():
     loud = keys.at[:, :, 2].multiply(1e6)
     calm = kernels.attend(queries, keys, values, scale=1.0, mask=seen)
     assert mx.array_equal(calm, kernels.attend(queries, loud, values, scale=1.0, mask=seen))
+
+
+# ---- packed keys and values ----------------------------------------------------------------
+
+
+def attention_by_hand(queries, keys, values, seen, scale):
+    """Grouped-query attention in NumPy float64, head by head."""
+    queries, keys, values = (np.array(array, np.float64) for array in (queries, keys, values))
+    group = queries.shape[1] // keys.shape[1]
+    rows = np.zeros(queries.shape)
+    for b, h in np.ndindex(*queries.shape[:2]):
+        scores = scale * queries[b, h] @ keys[b, h // group].T
+        weights = np.where(seen[b % len(seen), 0], np.exp(scores - scores.max()), 0)
+        rows[b, h] = weights / weights.sum(axis=1, keepdims=True) @ values[b, h // group]
+    return rows
+
+
+def packed(rows, bits):
+    """Rows as a quantised cache holds them, behind others, and what they stand for."""
+    packing = Quantization.for_head_dim(bits, rows.shape[-1])
+    planes = packing.pack(mx.pad(rows, [(0, 0), (0, 0), (0, 5), (0, 0)]))
+    cut = tuple(plane[:, :, : rows.shape[2]] for plane in planes)
+    return PackedRows(packing, cut), mx.dequantize(*cut, packing.group_size, bits)
+
+
+@pytest.fixture(params=[True, False], ids=["cpu", "gpu"])
+def is_cpu(request, monkeypatch):
+    """Both devices, as far as MLX's own functions tell."""
+    monkeypatch.setattr(backend, "is_cpu", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("is_cpu")
+@pytest.mark.parametrize("mask", ["none", "causal", "tree", "batch"])
+@pytest.mark.parametrize(("bits", "D"), [(4, 64), (8, 32), (8, 96)])
+@pytest.mark.parametrize("L", [1, 3, 64, 65])
+def test_attention_over_packed_rows_is_that_over_what_they_stand_for(L, bits, D, mask):
+    S = L + 7
+    queries = normal(2, 6, L, D) * 3
+    (keys, plain_keys), (values, plain_values) = (
+        packed(normal(2, 2, S, D, seed=seed), bits) for seed in (1, 2)
+    )
+    seen = np.array((normal(2, 1, L, S, seed=3) < 0.5) | (mx.arange(S) == 0))
+    ago = np.arange(S - L, S)[:, None] - np.arange(S)
+    seen = {"none": seen | True, "causal": (ago >= 0)[None, None], "tree": seen[:1]}.get(mask, seen)
+    given = {"none": None, "causal": "causal", "tree": mx.array(seen[0, 0])}
+    got = kernels.attend(queries, keys, values, scale=0.3, mask=given.get(mask, mx.array(seen)))
+    expected = attention_by_hand(queries, plain_keys, plain_values, seen, 0.3)
+    np.testing.assert_allclose(got, expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("L", [1, 16, 64])
+def test_a_gpu_multiplies_packed_rows_as_they_are_and_a_cpu_unpacks_them(L, is_cpu, monkeypatch):
+    rows, _ = packed(normal(1, 2, L + 3, 32), 8)
+    used = "unpacked" if is_cpu else "dot"
+
+    def refused(self, *_):
+        raise AssertionError("this is slow here")
+
+    monkeypatch.setattr(PackedRows, "dot" if used == "unpacked" else "unpacked", refused)
+    out = kernels.attend(normal(1, 4, L, 32), rows, rows, scale=1.0, mask="causal")
+    assert out.shape == (1, 4, L, 32)
+
+
+@pytest.mark.usefixtures("is_cpu")
+@pytest.mark.parametrize(("dtype", "atol"), [(mx.float16, 0.01), (mx.bfloat16, 0.1)])
+def test_half_precision_stays_half_over_packed_rows(dtype, atol):
+    queries, rows = normal(1, 4, 2, 32).astype(dtype), normal(1, 2, 9, 32).astype(dtype)
+    both, plain = packed(rows, 8)
+    got = kernels.attend(queries, both, both, scale=0.3, mask=None)
+    everything = np.ones((1, 1, 2, 9), bool)
+    wide = [array.astype(mx.float32) for array in (queries, plain, plain)]
+    assert got.dtype == dtype
+    expected = attention_by_hand(*wide, everything, 0.3)
+    np.testing.assert_allclose(got.astype(mx.float32), expected, atol=atol)

@@ -16,7 +16,7 @@ import mlx.core as mx
 from mlxspec.batch.rows import BatchRows
 from mlxspec.cache import Cache
 from mlxspec.errors import CacheError, UnsupportedOperationError
-from mlxspec.rows import Quantization
+from mlxspec.rows import Quantization, Rows
 
 
 class BatchCache:
@@ -84,7 +84,7 @@ class BatchCache:
 
     # ---- staging ---------------------------------------------------------------------------
 
-    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
         """Add rows of one layer behind what every sequence has committed.
 
         Args:
@@ -93,7 +93,8 @@ class BatchCache:
             values: (B, Hkv, L, D).
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D), n_keys reaching to the end of the longest.
+            Keys and values (B, Hkv, n_keys, D), n_keys reaching to the end of the longest; packed
+            in a quantised cache.
 
         Raises:
             CacheError: There are not as many sequences as places.

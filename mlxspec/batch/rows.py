@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.rows import Quantization, grown
+from mlxspec.rows import Quantization, Rows, grown, read_planes
 
 
 class BatchRows:
@@ -82,10 +82,9 @@ class BatchRows:
         """Let go of the rows written last; what is in the slots stays."""
         self._recent = []
 
-    def read(self, length: int) -> mx.array:
+    def read(self, length: int) -> Rows:
         """Return (B, H, length, D): the first `length` slots of every place."""
-        planes = [plane[:, :, :length] for plane in self._planes]
-        return planes[0] if self._quantization is None else self._quantization.unpack(*planes)
+        return read_planes(self._planes, length, self._quantization)
 
     def _grow(self, needed: int, like: Sequence[mx.array]) -> None:
         self._planes = grown(self._planes, needed, like, self._num_places)

@@ -1,7 +1,10 @@
 """SiLU and attention, put together another way where MLX is slow at them.
 
 That is on a CPU without Apple's libraries, for the reasons in `exponential`; elsewhere MLX's
-fused kernels serve.
+fused kernels serve. Keys and values that are packed have no fused kernel: on a GPU a few rows are
+multiplied with them as they are packed, which reads a quarter or less of the bytes. On a CPU such
+a product takes n times as long for n rows (8 rows over 8,192 tokens: 38 ms, and 7 ms unpacked), and
+for the many rows of a prompt unpacking is little beside the products: there all are unpacked first.
 """
 
 import math
@@ -9,11 +12,12 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec import lanes, turns
+from mlxspec import backend, lanes, turns
 from mlxspec.exponential import exp, is_slow
+from mlxspec.rows import PackedRows, Rows, unpacked
 
 _WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
-_FEW = 64  # rows whose mask may be held once for each head of a group
+_FEW = 64  # rows for which a little more may be held for each head: a mask, or scores
 
 
 def silu(x: mx.array) -> mx.array:
@@ -68,8 +72,8 @@ Mask = SharedMask | mx.array | str | None
 
 def attend(
     queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
+    keys: Rows,
+    values: Rows,
     *,
     scale: float,
     mask: Mask,
@@ -79,7 +83,7 @@ def attend(
     Args:
         queries: (B, H, L, D).
         keys: (B, Hkv, S, D), where Hkv divides H.
-        values: (B, Hkv, S, D).
+        values: (B, Hkv, S, D), packed like the keys or not at all.
         scale: Multiplies the scores.
         mask: Who sees whom.
 
@@ -89,6 +93,9 @@ def attend(
     _, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
     shared = mask if isinstance(mask, SharedMask) else SharedMask(mask)
+    if isinstance(keys, PackedRows) and isinstance(values, PackedRows) and _stay_packed(L):
+        return _attend_packed(queries, keys, values, scale, shared)
+    keys, values = unpacked(keys), unpacked(values)
     if not is_slow(queries):
         return mx.fast.scaled_dot_product_attention(
             queries, keys, values, scale=scale, mask=shared.mask
@@ -105,6 +112,10 @@ def attend(
     return mx.concatenate(list(halves), axis=1)
 
 
+def _stay_packed(L: int) -> bool:
+    return L <= _FEW and not backend.is_cpu()
+
+
 def _attend(
     queries: mx.array,
     keys: mx.array,
@@ -118,6 +129,18 @@ def _attend(
     return output.reshape(queries.shape)
 
 
+def _attend_packed(
+    queries: mx.array, keys: PackedRows, values: PackedRows, scale: float, mask: SharedMask
+) -> mx.array:
+    B, _, L, D = queries.shape
+    Hkv, S = keys.shape[1:3]
+    scores = keys.dot((queries * scale).reshape(B, Hkv, -1, D))
+    if mask.mask is not None:
+        scores = _hidden(scores, mask, L, S)
+    weights = mx.softmax(scores, axis=-1, precise=True)
+    return values.mixed(weights).reshape(queries.shape)
+
+
 def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -> mx.array:
     """Return (B, Hkv, H / Hkv * L, S) scores: heads of one group share a product."""
     B, H, L, D = queries.shape
@@ -127,8 +150,14 @@ def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -
         return grouped @ turned
     if L <= _FEW:
         return mx.addmm(mask.added(H // Hkv, L, S), grouped, turned)
-    scores = (grouped @ turned).reshape(B, Hkv, H // Hkv, L, S)
+    return _hidden(grouped @ turned, mask, L, S)
+
+
+def _hidden(scores: mx.array, mask: SharedMask, L: int, S: int) -> mx.array:
+    """Return (B, Hkv, H / Hkv * L, S) scores with minus infinity where nothing is seen."""
+    B, Hkv = scores.shape[:2]
     shown = mask.shown(L, S)
     if shown.ndim == 4:
         shown = shown[:, :, None]  # heads stand in groups here
-    return mx.where(shown, scores, -mx.inf).reshape(B, Hkv, -1, S)
+    grouped = scores.reshape(B, Hkv, -1, L, S)
+    return mx.where(shown, grouped, -mx.inf).reshape(scores.shape)

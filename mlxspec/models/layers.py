@@ -16,12 +16,13 @@ from mlxspec.models.config import ModelConfig
 from mlxspec.models.kernels import Mask, attend
 from mlxspec.models.products import Linear, gated, heads
 from mlxspec.models.rope import Positions, Rope
+from mlxspec.rows import Rows
 
 
 class StagingCache(Protocol):
     """Where the keys and values of all layers live."""
 
-    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
         """Take this pass's rows of one layer and return all rows attention may look at.
 
         Args:
@@ -30,7 +31,8 @@ class StagingCache(Protocol):
             values: (B, Hkv, L, D).
 
         Returns:
-            Keys and values, each (B, Hkv, n_keys, D), n_keys as in this pass's masks.
+            Keys and values, each (B, Hkv, n_keys, D), n_keys as in this pass's masks; packed or
+            not.
         """
 
 
@@ -66,8 +68,8 @@ class Attention(nn.Module):
                 heads(self.v_proj, x, self.head_dim),
             ),
         )
-        keys, values = cache.stage(self.layer, keys, values)
-        output = attend(queries, keys, values, scale=self.scale, mask=mask)
+        all_keys, all_values = cache.stage(self.layer, keys, values)
+        output = attend(queries, all_keys, all_values, scale=self.scale, mask=mask)
         return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
 
 
