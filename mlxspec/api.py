@@ -83,6 +83,7 @@ def load(
     kv_bits: int | None = None,
     learn: str | PathLike[str] | None = None,
     exit_threshold: float | None = None,
+    dtype: str = "auto",
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
@@ -107,6 +108,10 @@ def load(
             parts of what was said can be told from it. None keeps nothing.
         exit_threshold: The drafter "exit" goes on while it gives its best token this probability,
             more than 0 and at most 1; None for the one that it was made with.
+        dtype: In which floating-point type the target computes: "float16", "bfloat16", "float32",
+            or "auto". That is float32 on a CPU, where half precision is honoured and slow; on a
+            GPU the type that the weights are stored in, and bfloat16 where float16 is too small
+            for the model.
         on_progress: Told about a download.
         say: Told in one line what takes time or is not as it should be; left out, the latter
             becomes a Python warning.
@@ -116,7 +121,7 @@ def load(
         ValueError: An argument is out of range, or the drafter is not known.
     """
     options = Options(
-        drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn, exit_threshold
+        drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn, exit_threshold, dtype
     )
     return prepare(source, options, on_progress=on_progress, say=say).engine
 
@@ -132,7 +137,7 @@ def prepare(
     options = options or Options()
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
-    loaded = load_model(source, on_progress=on_progress)
+    loaded = load_model(source, dtype=options.dtype, on_progress=on_progress)
     return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
 
 

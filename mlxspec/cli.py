@@ -17,6 +17,7 @@ from mlxspec import __version__, backend
 from mlxspec.commands.streams import mend_streams
 from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
+from mlxspec.options import DTYPES
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
 
 _WITHOUT_MLX = ("replay", "race", "export", "doctor")
@@ -29,6 +30,11 @@ _DRAFTER_HELP = (
 _LEARN_HELP = (
     "keep what the table learns from run to run, on this disk and for you alone; parts of what was "
     "said can be told from it (chat keeps it, generate does not)"
+)
+
+_DTYPE_HELP = (
+    "in which floating-point type the model computes; auto is float32 on a CPU, and on a GPU what "
+    "the weights are stored in, where that is wide enough (auto)"
 )
 
 
@@ -171,6 +177,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
     )
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help=_DTYPE_HELP)
     group = parser.add_argument_group("other measurements")
     text = "where the time of a round goes, for the first arm that drafts"
     group.add_argument("--profile", action="store_true", help=text)
@@ -204,6 +211,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--max-kv-size", type=int, default=64, help="rows of 'rotating' (64)")
     group.add_argument("--kv-bits", type=int, default=8, help="4 or 8, of 'quantised' (8)")
+    group.add_argument("--dtype", choices=DTYPES, default="auto", help=_DTYPE_HELP)
 
 
 def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
@@ -226,6 +234,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-kv-size", type=int, help="rows of a rotating cache; left out, full")
     group.add_argument("--keep", type=int, default=4, help="first tokens never evicted (4)")
     group.add_argument("--kv-bits", type=int, help="4 or 8: quantised keys and values")
+    group.add_argument("--dtype", choices=DTYPES, default="auto", help=_DTYPE_HELP)
     group.add_argument("--learn", action=argparse.BooleanOptionalAction, help=_LEARN_HELP)
     group.add_argument("--system", metavar="TEXT", help="system prompt")
     group.add_argument("--trace", metavar="FILE", help="append what happens to this file")

@@ -9,6 +9,15 @@ DEFAULT_LOOKAHEAD = 4
 DEFAULT_KEEP = 4
 """First tokens that a rotating cache never evicts."""
 
+DTYPES = ("auto", "float16", "bfloat16", "float32")
+"""In which floating-point type a target computes; auto is float32 on a CPU."""
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise ValueError unless a floating-point type is known by this name."""
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is not known; choose from {', '.join(DTYPES)}")
+
 
 def check_threshold(threshold: float) -> None:
     """Raise ValueError unless the threshold of an early exit lies in (0, 1]."""
@@ -28,8 +37,10 @@ class Options:
     kv_bits: int | None = None
     learn: str | PathLike[str] | None = None
     exit_threshold: float | None = None
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
+        check_dtype(self.dtype)
         if self.exit_threshold is not None:
             check_threshold(self.exit_threshold)
 

@@ -121,7 +121,8 @@ class LazyRound:
         if any(isnan(target_probs[node]) for node in (*outcome.path[1:], -1)):
             raise NumericsError(
                 "the target computed no numbers (NaN): its weights are damaged, or too large for "
-                "their type; load the model again, from another source or in float32"
+                "their type; load the model again, from another source or in a wider type: "
+                "--dtype float32, in Python load(dtype='float32')"
             )
         return Readout(
             outcome=outcome,

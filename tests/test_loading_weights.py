@@ -10,7 +10,7 @@ from model_folders import random_model, random_weights, tiny_config
 from mlxspec import backend
 from mlxspec.decoder import Decoder
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.weights import load_weights
+from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import ModelConfig, build_model
 
 TOKENS = [1, 5, 3, 20, 0, 7]
@@ -108,8 +108,9 @@ def test_a_missing_head_is_named_where_it_is_not_tied():
 def test_half_precision_becomes_float32_on_a_cpu(dtype):
     model = empty_model()
     halves = {name: array.astype(dtype) for name, array in arrays().items()}
-    words = load_weights(model, halves)
-    assert words == f"float32 from {str(dtype).removeprefix('mlx.core.')}"
+    stored = str(dtype).removeprefix("mlx.core.")
+    assert load_weights(model, halves) == stored
+    assert words_of_loaded(stored) == f"float32 from {stored}"
     assert {array.dtype for _, array in tree_flatten(model.parameters())} == {mx.float32}
 
 
@@ -118,7 +119,7 @@ def test_quantised_tensors_become_float32_on_a_cpu(bits):
     settings = {"group_size": 32, "bits": bits}
     tensors, original = quantized(settings)
     model = empty_model()
-    assert load_weights(model, tensors, settings) == f"float32 from {bits}-bit"
+    assert words_of_loaded(load_weights(model, tensors, settings)) == f"float32 from {bits}-bit"
     assert isinstance(model.lm_head, nn.Linear)
     np.testing.assert_allclose(logits_of(model), logits_of(original), atol=1e-4)
 
@@ -171,11 +172,19 @@ def test_floats_take_the_type_of_the_embedding_on_a_gpu(gpu):
     assert {array.dtype for _, array in tree_flatten(model.parameters())} == {mx.bfloat16}
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def device(request, monkeypatch):
+    """Both devices, as far as the loader can tell."""
+    monkeypatch.setattr(backend, "is_cpu", lambda: request.param == "cpu")
+
+
+@pytest.mark.usefixtures("device")
 def test_scales_without_a_word_in_the_config_are_refused():
     tensors, _ = quantized({"group_size": 32, "bits": 4})
     assert "its config.json has no 'quantization'" in refusal_of(tensors)
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("wrong", [{"bits": 8}, {"group_size": 64}, {"bits": "four"}])
 def test_settings_that_do_not_fit_the_tensors_are_named(wrong):
     settings = {"group_size": 32, "bits": 4}
@@ -184,6 +193,44 @@ def test_settings_that_do_not_fit_the_tensors_are_named(wrong):
     assert "is not quantised as its config.json states" in message
 
 
-def test_a_model_larger_than_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(backend, "memory_gb", lambda: 1e-5)
-    assert "GB as float32, which a CPU needs; this machine has" in refusal_of(arrays())
+@pytest.mark.usefixtures("device")
+def test_quantised_tensors_of_another_model_are_named_by_their_size():
+    settings = {"group_size": 32, "bits": 4}
+    tensors, _ = quantized(settings)
+    model = empty_model(tiny_config(hidden_size=48))  # no group divides it
+    message = refusal_of(tensors, model, settings)
+    assert "model.embed_tokens.weight (24, 32), not (24, 48)" in message
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32])
+def test_a_model_takes_the_type_that_is_asked_for(dtype):
+    settings = {"group_size": 32, "bits": 8}
+    tensors, original = quantized(settings, skip=["model.layers.0.self_attn.q_proj"])
+    model = empty_model()
+    assert load_weights(model, tensors, settings, dtype) == "8-bit"
+    floats = {a.dtype for _, a in tree_flatten(model.parameters()) if a.dtype != mx.uint32}
+    assert floats == {dtype}
+    assert logits_of(model).dtype == dtype
+    np.testing.assert_allclose(logits_of(model).astype(mx.float32), logits_of(original), atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("is_cpu", "stored", "dtype", "words"),
+    [
+        (True, "4-bit", "auto", "float32 from 4-bit"),
+        (True, "float32", "auto", "float32"),
+        (True, "4-bit", "float16", "float16 from 4-bit"),
+        (True, "float16", "float16", "float16"),
+        (False, "4-bit", "auto", "4-bit"),
+        (False, "bfloat16", "auto", "bfloat16"),
+        (False, "4-bit", "bfloat16", "4-bit in bfloat16"),
+        (False, "float16", "bfloat16", "bfloat16 from float16"),
+        (False, "float16", "float16", "float16"),
+    ],
+)
+def test_the_words_say_what_is_stored_and_what_became_of_it(
+    is_cpu, stored, dtype, words, monkeypatch
+):
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
+    assert words_of_loaded(stored, dtype) == words

@@ -3,8 +3,11 @@
 To add a kind of head, write its drafter, let `loading/heads.py` read its files, and name it here.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import mlx.core as mx
 
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
@@ -22,22 +25,29 @@ class Builder(Protocol):
         """Return the drafter."""
 
 
+def _parts(
+    head: HeadCheckpoint, target: Decoder
+) -> tuple[Mapping[str, Any], Mapping[str, mx.array], mx.Dtype]:
+    """Return what a network is made of: its config, its tensors, and the type of the target."""
+    return head.config, head.tensors, target.model.dtype
+
+
 def _medusa(head: HeadCheckpoint, target: Decoder) -> Drafter:
-    return MedusaDrafter(MedusaHeads.from_checkpoint(head.config, head.tensors), target)
+    return MedusaDrafter(MedusaHeads.from_checkpoint(*_parts(head, target)), target)
 
 
 def _eagle(head: HeadCheckpoint, target: Decoder) -> Drafter:
-    network = EagleNetwork.from_checkpoint(head.config, head.tensors)
+    network = EagleNetwork.from_checkpoint(*_parts(head, target))
     return EagleDrafter(network, target)
 
 
 def _eagle3(head: HeadCheckpoint, target: Decoder) -> Drafter:
-    network = Eagle3Network.from_checkpoint(head.config, head.tensors)
+    network = Eagle3Network.from_checkpoint(*_parts(head, target))
     return Eagle3Drafter(network, target)
 
 
 def _exit(head: HeadCheckpoint, target: Decoder) -> Drafter:
-    return EarlyExitDrafter(target, ExitHead.from_checkpoint(head.config, head.tensors))
+    return EarlyExitDrafter(target, ExitHead.from_checkpoint(*_parts(head, target)))
 
 
 BUILDERS: dict[str, Builder] = {

@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     check_arms(own)
     check_peers(peers)
     lengths = context_lengths(args.context) if args.context else []
-    loaded = load_model(args.model)
+    loaded = load_model(args.model, dtype=args.dtype)
     options = Options(draft_model=args.draft_model, lookahead=args.lookahead)
     site = make_site(loaded, options, say)
     if args.k is not None:

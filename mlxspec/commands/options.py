@@ -29,6 +29,7 @@ def options(args: Namespace) -> Options:
         max_kv_size=args.max_kv_size,
         keep=args.keep,
         kv_bits=args.kv_bits,
+        dtype=args.dtype,
         learn=find_places(vars(args).get("data_dir")).learned if args.learn else None,
     )
 

@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
-    outcome = check(load_model(args.model), plan, say, _progress)
+    outcome = check(load_model(args.model, dtype=args.dtype), plan, say, _progress)
     print(report.text(outcome))
     print(json.dumps(report.document(outcome)))
     return int(not verdict(outcome).is_lossless)

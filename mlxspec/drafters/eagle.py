@@ -75,9 +75,14 @@ class EagleNetwork(nn.Module):
 
     @staticmethod
     def from_checkpoint(
-        config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> "EagleNetwork":
         """Return the network of a checkpoint, its names normalised, plain or quantised.
+
+        Args:
+            config: As the network takes it, and `quantization` where tensors are quantised.
+            tensors: Its parameters, and `target_ids` of a reduced vocabulary.
+            dtype: In which it computes, as the target does; None as `load_weights` has it.
 
         Raises:
             UnsupportedModelError: Tensors are missing, left over or misshapen.
@@ -85,7 +90,7 @@ class EagleNetwork(nn.Module):
         tensors = dict(tensors)
         target_ids = tensors.pop("target_ids", None)
         network = EagleNetwork(config, tensors.keys(), target_ids)
-        load_weights(network, tensors, config.get("quantization"))
+        load_weights(network, tensors, config.get("quantization"), dtype)
         return network
 
     @property

@@ -132,9 +132,14 @@ class Eagle3Network(nn.Module):
 
     @staticmethod
     def from_checkpoint(
-        config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> "Eagle3Network":
         """Return the network of a checkpoint, its names normalised, plain or quantised.
+
+        Args:
+            config: As the network takes it, and `quantization` where tensors are quantised.
+            tensors: Its parameters, and `target_ids` of a reduced vocabulary.
+            dtype: In which it computes, as the target does; None as `load_weights` has it.
 
         Raises:
             UnsupportedModelError: Tensors are missing, left over or misshapen.
@@ -146,7 +151,7 @@ class Eagle3Network(nn.Module):
             has_embedding="embed_tokens.weight" in tensors,
             has_head="lm_head.weight" in tensors,
         )
-        load_weights(network, tensors, config.get("quantization"))
+        load_weights(network, tensors, config.get("quantization"), dtype)
         return network
 
     @property

@@ -104,7 +104,9 @@ class ExitHead(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     @staticmethod
-    def from_checkpoint(config: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> "ExitHead":
+    def from_checkpoint(
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
+    ) -> "ExitHead":
         """Return the exit of a checkpoint, plain or quantised.
 
         Args:
@@ -112,6 +114,7 @@ class ExitHead(nn.Module):
             tensors: `input_norm.weight`, `fc.{weight,bias}`, `norm.weight`,
                 `blocks.{j}.{norm,gate_proj,up_proj,down_proj}.weight` and, for a reduced
                 vocabulary, `target_ids`.
+            dtype: In which it computes, as the target does; None as `load_weights` has it.
 
         Raises:
             UnsupportedModelError: The config cannot be used, or tensors are missing, left over
@@ -119,7 +122,7 @@ class ExitHead(nn.Module):
         """
         weights = dict(tensors)
         head = ExitHead(ExitConfig.from_dict(config), weights.pop("target_ids", None))
-        load_weights(head, weights, config.get("quantization"))
+        load_weights(head, weights, config.get("quantization"), dtype)
         return head
 
     @property

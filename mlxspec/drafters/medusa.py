@@ -77,7 +77,7 @@ class MedusaDrafter:
         self._width = target.vocab_size
         ids = heads.target_ids if heads.is_tied else None
         self._tied_head = target.logits if ids is None else head_rows(target.model, ids)
-        heads.set_dtype(target.model.model.norm.weight.dtype)
+        heads.set_dtype(target.model.dtype)
         mx.eval(heads.parameters())
 
     # ---- the target's states ---------------------------------------------------------------

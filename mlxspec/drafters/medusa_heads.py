@@ -74,7 +74,7 @@ class MedusaHeads(nn.Module):
 
     @staticmethod
     def from_checkpoint(
-        config: Mapping[str, Any], tensors: Mapping[str, mx.array]
+        config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> "MedusaHeads":
         """Return the heads of a checkpoint; how many is counted in its tensors.
 
@@ -82,6 +82,7 @@ class MedusaHeads(nn.Module):
             config: `hidden_size`, and `quantization` where tensors are quantised.
             tensors: `heads.{i}.blocks.{j}.weight` and `.bias`, perhaps `heads.{i}.out.weight` and
                 `token_map`; quantised ones with `.scales` and `.biases`.
+            dtype: In which they compute, as the target does; None as `load_weights` has it.
 
         Raises:
             UnsupportedModelError: Tensors are missing, left over or misshapen, or `token_map`
@@ -102,7 +103,7 @@ class MedusaHeads(nn.Module):
             num_outputs=num_outputs,
             bias="heads.0.blocks.0.bias" in weights,
         )
-        load_weights(heads, weights, config.get("quantization"))
+        load_weights(heads, weights, config.get("quantization"), dtype)
         return heads
 
     @property

@@ -12,10 +12,11 @@ from mlxspec.loading.gguf import read_gguf
 from mlxspec.loading.heads import HeadCheckpoint, load_head
 from mlxspec.loading.local import LocalModel, list_local_models
 from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.sizes import check_size
 from mlxspec.loading.sources import Source, find_source
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.loading.weights import load_weights
+from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.turns import device_turn
 
@@ -54,13 +55,17 @@ class LoadedModel:
 
 
 def load_model(
-    source: str | PathLike[str] | None = None, *, on_progress: ProgressCallback | None = None
+    source: str | PathLike[str] | None = None,
+    *,
+    dtype: str = "auto",
+    on_progress: ProgressCallback | None = None,
 ) -> LoadedModel:
     """Load a model of the Llama or Qwen2 family.
 
     Args:
         source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
             is fetched the first time.
+        dtype: A word of `options.DTYPES`: in which floating-point type it computes.
         on_progress: Told the bytes done and in all while a model is fetched.
 
     Raises:
@@ -80,8 +85,12 @@ def _load(found: Source) -> LoadedModel:
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
     check_size(config, checkpoint.tensors)
     model = build_model(config)
-    weights = load_weights(model, checkpoint.tensors, checkpoint.quantization)
-    del checkpoint
+    tensors, quantization = checkpoint.tensors, checkpoint.quantization
+    stored = load_weights(model, tensors, quantization, dtype_for(dtype, config, tensors))
+    del checkpoint, tensors
+    if dtype == "auto":
+        widen(model, tokenizer)
+    weights = words_of_loaded(stored, dtype)
     backend.give_back_memory()  # what was converted on the way is a fifth of a small model
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
 

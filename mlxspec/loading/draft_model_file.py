@@ -10,10 +10,11 @@ from pathlib import Path
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.head_file import read_safetensors
+from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.loading.sizes import check_size
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.loading.weights import load_weights
+from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import ModelConfig, build_model
 
 KIND = "draft-model"
@@ -41,5 +42,7 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
     tensors, _ = read_safetensors(Path(path))
     check_size(config, tensors)
     model = build_model(config)
-    weights = load_weights(model, tensors, file.config.get("quantization"))
-    return LoadedModel(model, config, tokenizer, Path(path).stem, weights)
+    dtype = dtype_for("auto", config, tensors)
+    stored = load_weights(model, tensors, file.config.get("quantization"), dtype)
+    widen(model, tokenizer)
+    return LoadedModel(model, config, tokenizer, Path(path).stem, words_of_loaded(stored))

@@ -1,8 +1,8 @@
 """A checkpoint's tensors, checked one by one and put into a model.
 
-On a CPU every weight becomes float32: the CPU kernel for quantised products costs n times as much
-for n rows, and half-precision products are slower still. On a GPU quantised weights stay so, and
-the floating-point ones take the type of the embedding, so that nothing is promoted on the way.
+On a CPU every weight is unpacked: the CPU kernel for quantised products costs n times as much for
+n rows. On a GPU quantised weights stay so. All floating-point ones, scales included, take one type,
+so that nothing is promoted on the way; `precision.py` says which.
 """
 
 from collections.abc import Mapping
@@ -17,46 +17,70 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Quantization
 
 _NAMED = 4  # tensors named in a message before the rest is counted
-_BYTES_PER_WEIGHT = 4
+_EMBEDDING = "model.embed_tokens."
 
 
 def load_weights(
-    model: nn.Module, tensors: Mapping[str, mx.array], quantization: Quantization | None = None
+    model: nn.Module,
+    tensors: Mapping[str, mx.array],
+    quantization: Quantization | None = None,
+    dtype: mx.Dtype | None = None,
 ) -> str:
-    """Put a checkpoint's tensors into a model; return the weight type in words.
+    """Put a checkpoint's tensors into a model; return how they were stored, in words.
 
     Args:
         model: A model whose parameters are named as the tensors; changed in place.
         tensors: Arrays by name. Tables of rotary frequencies are ignored, and so is `lm_head` of
             a model that has none because it is tied to the embedding.
         quantization: How triples are to be read.
+        dtype: Floating-point type of the model, and so of all that it computes; None for float32
+            on a CPU, and on a GPU for the type that the embedding is stored in.
 
     Raises:
-        UnsupportedModelError: Tensors are missing, left over or misshapen, or do not fit in memory.
+        UnsupportedModelError: Tensors are missing, left over or misshapen, or not quantised as
+            stated.
     """
     wanted = dict(tree_flatten(model.parameters()))
     tied = not any(name.startswith("lm_head.") for name in wanted)
     kept = {name: array for name, array in tensors.items() if not _is_ignored(name, tied)}
     stored = _stored_words(kept, quantization)
-    if backend.is_cpu():
-        _check_memory(wanted)
-        weights = _to_float32(kept, quantization)
-    else:
-        if quantization is not None:
-            _quantize(model, kept, quantization)
-            wanted = dict(tree_flatten(model.parameters()))
-        weights = _to_one_dtype(kept)
-    _check_names(wanted, weights)
+    if dtype is None:
+        dtype = mx.float32 if backend.is_cpu() else embedding_dtype(kept)
+    weights = _unpacked(kept, quantization, dtype)
+    _check_names(wanted, weights)  # what is lazy until here is only computed on a CPU
+    if quantization is not None and not backend.is_cpu():
+        _quantize(model, kept, quantization)
+        weights = {name: _in_dtype(array, dtype) for name, array in kept.items()}
+        _check_names(dict(tree_flatten(model.parameters())), weights)
     model.load_weights(list(weights.items()))
     mx.eval(model.parameters())
-    return words_of_loaded(stored)
+    return stored
 
 
-def words_of_loaded(stored: str) -> str:
-    """Return the weight type in words of a model that is loaded here from the stored type."""
-    if not backend.is_cpu() or stored == "float32":
+def words_of_loaded(stored: str, dtype: str = "auto") -> str:
+    """Return the weight type in words of a model that is loaded here.
+
+    Args:
+        stored: How its weights are stored, in words.
+        dtype: The type that was asked for.
+    """
+    if dtype == "auto" and not backend.is_cpu():
         return stored
-    return f"float32 from {stored}"
+    dtype = "float32" if dtype == "auto" else dtype
+    if dtype == stored:
+        return stored
+    is_packed = stored.endswith("-bit") and not backend.is_cpu()
+    return f"{stored} in {dtype}" if is_packed else f"{dtype} from {stored}"
+
+
+def embedding_dtype(tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
+    """Return the floating-point type that the embedding of a checkpoint is stored in, if it is.
+
+    Of a quantised one it is that of the scales; those of mxfp4 and its like are integers.
+    """
+    scales = tensors.get(f"{_EMBEDDING}scales", tensors.get(f"{_EMBEDDING}weight"))
+    is_float = scales is not None and mx.issubdtype(scales.dtype, mx.floating)
+    return scales.dtype if scales is not None and is_float else None
 
 
 def _is_ignored(name: str, tied: bool) -> bool:
@@ -93,26 +117,18 @@ def _stored_words(tensors: Mapping[str, mx.array], quantization: Quantization | 
     return max(sizes, key=lambda key: sizes[key], default="float32")
 
 
-def _check_memory(wanted: Mapping[str, mx.array]) -> None:
-    needed = sum(array.size for array in wanted.values()) * _BYTES_PER_WEIGHT / backend.GB
-    if needed > backend.memory_gb():
-        raise UnsupportedModelError(
-            f"the model takes {needed:.1f} GB as float32, which a CPU needs; this machine has "
-            f"{backend.memory_gb():.1f} GB: choose a smaller model, or a machine with a GPU"
-        )
-
-
-def _to_float32(
-    tensors: Mapping[str, mx.array], quantization: Quantization | None
+def _unpacked(
+    tensors: Mapping[str, mx.array], quantization: Quantization | None, dtype: mx.Dtype | None
 ) -> dict[str, mx.array]:
     weights: dict[str, mx.array] = {}
     quantized = set(_triples(tensors))
     for name, array in tensors.items():
         path, _, kind = name.rpartition(".")
         if path not in quantized or kind == "bias":
-            weights[name] = array.astype(mx.float32)
+            weights[name] = array if dtype is None else array.astype(dtype)
         elif kind == "weight":
-            weights[name] = _dequantize(path, tensors, _settings(quantization, path))
+            weight = _dequantize(path, tensors, _settings(quantization, path))
+            weights[name] = _in_dtype(weight, dtype)
     return weights
 
 
@@ -144,16 +160,9 @@ def _quantize(
     nn.quantize(model, class_predicate=settings)
 
 
-def _to_one_dtype(tensors: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    embedding = "model.embed_tokens."
-    name = embedding + ("scales" if embedding + "scales" in tensors else "weight")
-    dtype = tensors[name].dtype if name in tensors else mx.uint8
-    if not mx.issubdtype(dtype, mx.floating):  # mxfp4 and its like have integer scales
-        return dict(tensors)
-    return {
-        name: array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) else array
-        for name, array in tensors.items()
-    }
+def _in_dtype(array: mx.array, dtype: mx.Dtype | None) -> mx.array:
+    is_float = mx.issubdtype(array.dtype, mx.floating)
+    return array.astype(dtype) if is_float and dtype is not None else array
 
 
 def _check_names(wanted: Mapping[str, mx.array], weights: Mapping[str, mx.array]) -> None:

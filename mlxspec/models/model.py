@@ -59,6 +59,12 @@ class Model(nn.Module):
         return self.model.layers
 
     @property
+    def dtype(self) -> mx.Dtype:
+        """The floating-point type in which it computes."""
+        dtype: mx.Dtype = self.model.norm.weight.dtype
+        return dtype
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all parameters."""
         sizes: list[int] = []

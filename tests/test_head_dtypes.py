@@ -1,0 +1,93 @@
+"""Trained heads compute in the type of their target, whatever they were stored in."""
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+
+from mlxspec import backend
+from mlxspec.choosing.trained import head_drafters
+from mlxspec.decoder import Decoder
+from mlxspec.events import DraftVerified
+from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.params import GenerationParams
+from tests.tiny import emitted, make_engine, tiny_model
+from tests.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config
+from tests.tiny_heads_exit import exit_head
+from tests.tiny_heads_medusa import medusa_config, medusa_tensors
+
+MODEL = tiny_model()
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+
+
+def stored(network):
+    ids = network.target_ids
+    tensors = dict(tree_flatten(network.parameters()))
+    return tensors if ids is None else tensors | {"target_ids": ids}
+
+
+def head(kind):
+    """A head with random weights, stored in float32."""
+    if kind == "medusa":
+        config, tensors = medusa_config(MODEL), medusa_tensors(MODEL)
+    elif kind == "exit":
+        config = {"layer": 1, "hidden_size": 64, "intermediate_size": 64, "threshold": 0.01}
+        tensors = stored(exit_head(MODEL))
+    elif kind == "eagle":
+        config = layer_config(MODEL)
+        tensors = stored(eagle_network(MODEL, optional=EAGLE_BIASES))
+    else:
+        network = eagle3_network(MODEL)
+        config, tensors = network.config, stored(network)
+    assert mx.float32 in {array.dtype for array in tensors.values()}
+    return HeadCheckpoint(kind, config, tensors, kind, {})
+
+
+NETWORKS = {
+    "medusa": lambda drafter: drafter.heads,
+    "eagle": lambda drafter: drafter._head._network,
+    "eagle3": lambda drafter: drafter._head._network,
+    "exit": lambda drafter: drafter.head,
+}
+
+
+def watch(drafter, seen):
+    """Note the type of all logits that a head computes."""
+    owner, name = {"medusa": (drafter, "heads"), "exit": (drafter, "_rows")}.get(
+        drafter.name, (drafter, "_head")
+    )
+    part = getattr(owner, name)
+    holder, method = (owner, name) if drafter.name == "exit" else (part, "logits")
+    compute = getattr(holder, method)
+
+    def noted(*args):
+        logits = compute(*args)
+        seen.add(logits.dtype)
+        return logits
+
+    object.__setattr__(holder, method, noted)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_head_computes_in_the_type_of_its_target_on_a_gpu(kind, dtype, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+    monkeypatch.setattr(backend, "lacks_accelerate", lambda: False)
+    model = tiny_model()
+    model.set_dtype(dtype)
+    engine = make_engine(model, None)
+    params = GenerationParams(max_tokens=12, num_draft_tokens=6)
+    (engine.drafter,) = head_drafters(head(kind), engine.target)
+    network, seen = NETWORKS[kind](engine.drafter), set()
+    assert {array.dtype for _, array in tree_flatten(network.parameters())} == {dtype}
+    watch(engine.drafter, seen)
+    events = list(engine.generate(PROMPT, params))
+    assert len(emitted(events)) == 12
+    assert any(isinstance(event, DraftVerified) for event in events)
+    assert seen == {dtype}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_head_computes_in_float32_beside_a_float32_target(kind):
+    (drafter,) = head_drafters(head(kind), Decoder(MODEL))
+    network = NETWORKS[kind](drafter)
+    assert {array.dtype for _, array in tree_flatten(network.parameters())} == {mx.float32}

@@ -1,0 +1,179 @@
+"""In which floating-point type a model computes: wide enough, and the one that was asked for."""
+
+import re
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata
+from mlx import nn
+from mlx.utils import tree_flatten
+from model_folders import random_weights, save_folder, tiny_config
+
+from mlxspec import api, backend
+from mlxspec.cli import _parser
+from mlxspec.commands.options import options
+from mlxspec.decoder import Decoder
+from mlxspec.errors import NumericsError
+from mlxspec.loading import load_model
+from mlxspec.models import ModelConfig, build_model
+from mlxspec.options import DTYPES, Options
+from tests.reference import reference_logits
+
+TOKENS = [1, 5, 3, 20, 0, 7, 11, 2]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Make the loader believe that MLX computes on a GPU."""
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
+
+
+def halves(family="llama", size=1.0):
+    """Float16 weights of a model whose residual stream reaches about 15 times the size."""
+    config = tiny_config(family, max_position_embeddings=512)
+    weights = random_weights(config)
+    for name in weights:
+        if "norm" in name:
+            weights[name] = np.ones_like(weights[name])
+        if "down_proj.weight" in name:
+            weights[name] *= size
+    return config, {name: mx.array(array).astype(mx.float16) for name, array in weights.items()}
+
+
+def folder_of(path, family="llama", size=1.0):
+    config, weights = halves(family, size)
+    return save_folder(path / "tiny", config, weights)
+
+
+def truth(family="llama", size=1.0):
+    """The logits (L, V) of the stored weights, and the largest number between the layers."""
+    config, weights = halves(family, size)
+    model = build_model(ModelConfig.from_dict(config))
+    model.load_weights([(name, array.astype(mx.float32)) for name, array in weights.items()])
+    decoder = Decoder(model)
+    decoder.observe(TOKENS)
+    _, states = decoder.hidden_states([1])
+    return reference_logits(model, TOKENS), float(mx.abs(states[0]).max())
+
+
+def logits_of(model):
+    decoder = Decoder(model)
+    decoder.observe(TOKENS[:1])
+    return np.array(decoder.batched_logits(TOKENS[1:]).astype(mx.float32))
+
+
+# ---- what is chosen ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_residual_beyond_float16_is_computed_in_bfloat16(tmp_path):
+    expected, largest = truth(size=8_000.0)
+    assert largest > 1e5
+    folder = folder_of(tmp_path, size=8_000.0)
+    assert np.isnan(logits_of(load_model(folder, dtype="float16").model)).any()
+    model = load_model(folder).model
+    assert model.dtype == mx.bfloat16
+    assert_near(logits_of(model), expected)
+    assert_near(logits_of(load_model(folder, dtype="float32").model), expected, 1e-3)
+
+
+def assert_near(logits, expected, share=0.05):
+    np.testing.assert_allclose(logits, expected, atol=share * np.abs(expected).max())
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("family", "size", "dtype"),
+    [
+        ("llama", 1.0, mx.float16),
+        ("llama", 500.0, mx.float16),
+        ("llama", 2_000.0, mx.bfloat16),  # no infinity yet, but near
+        ("qwen2", 1.0, mx.bfloat16),
+    ],
+)
+def test_float16_stays_where_it_is_wide_enough(family, size, dtype, tmp_path):
+    _, largest = truth(family, size)
+    assert (largest > 2**14) == (size > 1_000)
+    assert largest < 65_504
+    loaded = load_model(folder_of(tmp_path, family, size))
+    assert loaded.model.dtype == dtype
+    assert {array.dtype for _, array in tree_flatten(loaded.model.parameters())} == {dtype}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("stored", [mx.bfloat16, mx.float32])
+def test_wide_types_stay_as_they_are_stored(stored, tmp_path):
+    config, weights = halves("qwen2")
+    wide = {name: array.astype(stored) for name, array in weights.items()}
+    assert load_model(save_folder(tmp_path / "tiny", config, wide)).model.dtype == stored
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_scales_of_packed_weights_are_widened_with_all_others(tmp_path):
+    config, weights = halves(size=2_000.0)
+    model = build_model(ModelConfig.from_dict(config))
+    model.load_weights(list(weights.items()))
+    nn.quantize(model, group_size=32, bits=8)
+    config["quantization"] = {"group_size": 32, "bits": 8}
+    packed = dict(tree_flatten(model.parameters()))
+    folder = save_folder(tmp_path / "tiny", config, packed)
+    loaded = load_model(folder)
+    dtypes = {array.dtype for _, array in tree_flatten(loaded.model.parameters())}
+    assert dtypes == {mx.uint32, mx.bfloat16}
+    assert loaded.weights == "8-bit"
+    assert_near(logits_of(loaded.model), logits_of(load_model(folder, dtype="float32").model), 0.1)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gguf_file_of_qwen2_computes_in_bfloat16(tmp_path):
+    config, weights = halves("qwen2")
+    tensors = {
+        gguf_name(name): Stored(array.shape, F16, np.array(array).tobytes())
+        for name, array in weights.items()
+    }
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(gguf_bytes(tiny_metadata(config), tensors))
+    assert load_model(path).model.dtype == mx.bfloat16
+
+
+def test_a_cpu_computes_in_float32_unless_another_type_is_asked_for(tmp_path):
+    folder = folder_of(tmp_path, "qwen2")
+    loaded = load_model(folder)
+    assert (loaded.model.dtype, loaded.weights) == (mx.float32, "float32 from float16")
+    for dtype in ("float16", "bfloat16"):
+        loaded = load_model(folder, dtype=dtype)
+        assert loaded.model.dtype == getattr(mx, dtype)
+        assert_near(logits_of(loaded.model), truth("qwen2")[0])
+
+
+# ---- what is asked for ---------------------------------------------------------------------
+
+
+def test_the_type_is_an_option_of_load_and_of_the_command_line(tmp_path):
+    engine = api.load(folder_of(tmp_path), drafter="none", dtype="bfloat16")
+    assert engine.target.model.dtype == mx.bfloat16
+    assert engine.weights == "bfloat16 from float16"
+    for command in ("chat", "generate", "bench", "verify"):
+        assert _parser().parse_args([command, "--dtype", "float16"]).dtype == "float16"
+        assert _parser().parse_args([command]).dtype == "auto"
+    arguments = _parser().parse_args(["generate", "--dtype", "float32"])
+    assert options(arguments).dtype == "float32"
+
+
+@pytest.mark.parametrize("wrong", ["half", "float64", 16, None])
+def test_a_type_that_is_not_known_is_refused(wrong):
+    with pytest.raises(ValueError, match="is not known; choose from auto, float16, bfloat16, flo"):
+        Options(dtype=wrong)
+
+
+def test_what_is_said_of_a_target_without_numbers_names_an_option_that_helps(tmp_path):
+    folder = folder_of(tmp_path, size=8_000.0)
+    engine = api.load(folder, drafter="none", dtype="float16")
+    with pytest.raises(NumericsError) as told:
+        list(engine.generate(TOKENS))
+    (word,) = re.findall(r"--dtype (\w+)", str(told.value))
+    assert word in DTYPES
+    assert f"load(dtype='{word}')" in str(told.value)
+    better = api.load(folder, drafter="none", dtype=word)
+    assert list(better.generate(TOKENS))
