@@ -29,7 +29,8 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
 from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
-from mlxspec.loading import LoadedModel, load_model
+from mlxspec.loading import LoadedModel, Room, load_model
+from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
 from mlxspec.params import GenerationParams
@@ -137,7 +138,8 @@ def prepare(
     options = options or Options()
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
-    loaded = load_model(source, dtype=options.dtype, on_progress=on_progress)
+    room = Room(options.max_kv_size, options.kv_bits)
+    loaded = load_model(source, dtype=options.dtype, room=room, on_progress=on_progress)
     return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
 
 
@@ -192,6 +194,7 @@ def make_site(
         weights=loaded.weights,
         budget=budget_for(loaded, cache),
     )
+    _bound_context(engine, options, say)
     return Site(
         engine=engine,
         loaded=loaded,
@@ -201,6 +204,19 @@ def make_site(
         exit_threshold=options.exit_threshold,
         on_progress=on_progress,
         say=say,
+    )
+
+
+def _bound_context(engine: Engine, options: Options, say: Say) -> None:
+    """Let a reply end where its keys and values would no longer fit, rather than the process."""
+    most, fitting = engine.context_length, context_that_fits(engine.target.model, options.kv_bits)
+    if most is None or fitting is None or fitting >= most:
+        return
+    engine.context_length = fitting
+    say(
+        f"warning: {engine.name} reads {fitting:,} of its {most:,} tokens here: keys and values of "
+        "more do not fit in what the GPU recommends to take; --kv-bits or --max-kv-size let it "
+        "read on"
     )
 
 

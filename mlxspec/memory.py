@@ -133,12 +133,14 @@ def _set_limit() -> None:
 def working_set_bytes() -> int:
     """Return the bytes that the GPU recommends a process to use at most; 0 where it does not say.
 
-    That is so on a CPU.
+    That is so on a CPU, and where MLX is not installed.
     """
     if backend.is_cpu():
         return 0
-    import mlx.core as mx
-
+    try:
+        import mlx.core as mx
+    except ImportError:
+        return 0
     return int(mx.device_info().get("max_recommended_working_set_size", 0))
 
 

@@ -30,7 +30,7 @@ from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import StoredRows
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
-from mlxspec.loading import LoadedModel, ProgressCallback, load_model
+from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder
@@ -168,7 +168,7 @@ def _build(part: str, site: Site, memory: TableMemory | None) -> Drafter:
     if part in HOST_DRAFTERS:
         return HOST_DRAFTERS[part]()
     if part == "model" and site.draft_model is not None:
-        return _draft_model(load_model(site.draft_model, on_progress=site.on_progress), site)
+        return _draft_model(_beside_the_target(site.draft_model, site), site)
     if part in TRAINED:
         return _from_file(_trained_file(part, site), site)
     place = find_head(part, site.on_progress).path
@@ -176,7 +176,7 @@ def _build(part: str, site: Site, memory: TableMemory | None) -> Drafter:
     if file is not None:
         return _from_file(file, site, is_probed=True)
     if _is_model(place):
-        return _draft_model(load_model(part, on_progress=site.on_progress), site)
+        return _draft_model(_beside_the_target(part, site), site)
     return _head(part, site, is_probed=True)
 
 
@@ -204,6 +204,11 @@ def _from_file(file: DrafterFile, site: Site, *, is_probed: bool = False) -> Dra
 
 def _is_model(path: Path) -> bool:
     return path.suffix == ".gguf" if path.is_file() else is_model_folder(path)
+
+
+def _beside_the_target(source: str | PathLike[str], site: Site) -> LoadedModel:
+    room = Room(beside=site.loaded.model.nbytes)
+    return load_model(source, room=room, on_progress=site.on_progress)
 
 
 def _draft_model(small: LoadedModel, site: Site) -> Drafter:

@@ -18,6 +18,7 @@ from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder, read_config
 from mlxspec.loading.local import LocalModel, describe_model, list_local_models
 from mlxspec.loading.profile import tokenizer_of
+from mlxspec.loading.room import counted_tokens
 from mlxspec.loading.shipped import DrafterFile, drafters_for
 from mlxspec.loading.sizes import num_weights
 from mlxspec.loading.sources import find_local
@@ -25,11 +26,8 @@ from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import words_of_loaded
 from mlxspec.options import DEFAULT_MODEL
 
-MEMORY_TOKENS = 4096
-"""Tokens whose keys and values count in the memory of a model, or its context if that is less."""
-
 Fit = Literal["fits", "tight", "too large"]
-_COMFORTABLE = 0.7  # Metal lets a process use about this share; the rest is for the system
+_COMFORTABLE = 0.7  # the rest is for longer chats, and beside a CPU for the system
 
 _MEANINGS = {
     "auto": "measures once what is fastest here",
@@ -74,7 +72,7 @@ class ModelEntry:
     problem: str = ""
 
     def fit_in(self, memory_gb: float) -> Fit:
-        """Return how it fits the memory of a machine, some of which others need."""
+        """Return how it fits the memory that models may take; loading refuses what is too large."""
         if self.memory_gb > memory_gb:
             return "too large"
         return "fits" if self.memory_gb <= _COMFORTABLE * memory_gb else "tight"
@@ -117,7 +115,7 @@ def model_entry(model: LocalModel) -> ModelEntry:
     if profile is None:
         return ModelEntry(model.source, model.name, model.size_gb, problem=model.problem)
     config = profile.config
-    num_tokens = min(MEMORY_TOKENS, config.max_position_embeddings)
+    num_tokens = counted_tokens(config)
     return ModelEntry(
         model.source,
         model.name,

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from mlxspec import backend
 from mlxspec.commands.importing import IMPORTING
+from mlxspec.memory import usable_gb
 from mlxspec_app.catalogue import DrafterRecord, ModelRecord
 
 _DEFAULT = "default"
@@ -19,7 +19,7 @@ class ChatCatalogue:
 
     @property
     def memory_gb(self) -> float:
-        return backend.memory_gb()
+        return usable_gb()
 
     def models(self) -> list[ModelRecord]:
         with IMPORTING:

@@ -8,10 +8,10 @@ import textwrap
 from argparse import Namespace
 from dataclasses import asdict
 
-from mlxspec import backend
 from mlxspec.choosing.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.sources import find_local
+from mlxspec.memory import usable_gb
 
 _INDENT = "    "
 
@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
         return 0
     if args.model is None:
         models = list_models()
-        rows = {"memory_gb": backend.memory_gb(), "models": [asdict(model) for model in models]}
+        rows = {"memory_gb": usable_gb(), "models": [asdict(model) for model in models]}
         text = "\n".join(map(_model_text, models))
     else:
         if find_local(args.model) is None:
@@ -45,7 +45,7 @@ def _model_text(model: ModelEntry) -> str:
         return f"{model.source}  is not here yet: mlxspec models --fetch gets it (93 MB)"
     if not model.packing:
         return f"{model.source}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
-    memory = backend.memory_gb()
+    memory = usable_gb()
     state = f"cannot chat: {model.problem}" if model.problem else _fit(model, memory)
     facts = (
         f"{model.architecture}, {model.packing}, context {model.context_length:,}, takes "

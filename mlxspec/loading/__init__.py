@@ -13,10 +13,12 @@ from mlxspec.loading.heads import HeadCheckpoint, load_head
 from mlxspec.loading.local import LocalModel, list_local_models
 from mlxspec.loading.pip_download import ProgressCallback
 from mlxspec.loading.precision import dtype_for, widen
+from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sizes import check_size
 from mlxspec.loading.sources import Source, find_source
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import load_weights, words_of_loaded
+from mlxspec.memory import limit_memory
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.turns import device_turn
 
@@ -25,6 +27,7 @@ __all__ = [
     "LoadedModel",
     "LocalModel",
     "ProgressCallback",
+    "Room",
     "Tokenizer",
     "fetch_default_model",
     "list_local_models",
@@ -58,6 +61,7 @@ def load_model(
     source: str | PathLike[str] | None = None,
     *,
     dtype: str = "auto",
+    room: Room | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> LoadedModel:
     """Load a model of the Llama or Qwen2 family.
@@ -66,20 +70,23 @@ def load_model(
         source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
             is fetched the first time.
         dtype: A word of `options.DTYPES`: in which floating-point type it computes.
+        room: What it shares the memory with; None for a cache that grows and nothing else.
         on_progress: Told the bytes done and in all while a model is fetched.
 
     Raises:
         ModelNotFoundError: There is no such model, here or in reach.
-        UnsupportedModelError: It is there but cannot be run.
+        UnsupportedModelError: It is there but cannot be run, or does not fit in memory.
         MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is wrong.
     """
     backend.check()
     found = find_source(source, on_progress)
     with device_turn():  # what the model leaves lazy is for any thread
-        return _load(found)
+        limit_memory()
+        check_room(found.path, found.name, dtype, room or Room())
+        return _load(found, dtype)
 
 
-def _load(found: Source) -> LoadedModel:
+def _load(found: Source, dtype: str) -> LoadedModel:
     checkpoint = _read(found.path)
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)

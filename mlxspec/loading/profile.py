@@ -20,14 +20,15 @@ from mlxspec.loading.folder import (
     weight_files,
 )
 from mlxspec.loading.gguf_config import gguf_config
-from mlxspec.loading.gguf_header import TENSOR_TYPES, read_header
+from mlxspec.loading.gguf_header import TENSOR_TYPES, GgufHeader, read_header
 from mlxspec.loading.gguf_tokenizer import check_tokenizer_kind, tokenizer_from_gguf
-from mlxspec.loading.sizes import num_weights
+from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import ModelConfig
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_SIZES = {"float32": _FLOAT_BYTES, "float16": _HALF_BYTES, "bfloat16": _HALF_BYTES}
 _BITS = {"Q4_0": "4-bit", "Q4_1": "4-bit", "Q8_0": "8-bit"}
 _ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2}
 
@@ -40,28 +41,48 @@ class ModelProfile:
         config: Its shape and settings.
         packing: How most of its weights are stored, in words, such as "Q4_1", "4-bit", "bfloat16".
         weights: The same as `load_weights` words it: GGUF's names for it are not used there.
-        stored_bytes: Bytes of all its weights as stored.
+        stored: What its weights take as they are stored.
         has_chat_template: Whether it can chat.
     """
 
     config: ModelConfig
     packing: str
     weights: str
-    stored_bytes: int
+    stored: StoredSizes
     has_chat_template: bool
 
-    def memory_bytes(self, num_tokens: int) -> int:
-        """Return what it takes here: weights and the keys and values of so many tokens.
+    def computes_in(self, dtype: str = "auto") -> str:
+        """Return the floating-point type that it computes in here; "" where that is not known.
 
-        A CPU computes in float32, whatever is stored; a GPU takes the weights as they are.
+        Args:
+            dtype: The one that is asked for, a word of `options.DTYPES`.
         """
-        config = self.config
-        is_wide = backend.is_cpu() or self.weights == "float32"
-        row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-        cache = num_tokens * row * (_FLOAT_BYTES if is_wide else _HALF_BYTES)
+        if dtype != "auto":
+            return dtype
+        return "float32" if backend.is_cpu() else self.stored.dtype
+
+    def weight_bytes(self, dtype: str = "auto") -> int:
+        """Return what its weights take here: a CPU unpacks them, a GPU leaves them packed."""
+        size = _SIZES.get(self.computes_in(dtype))
         if backend.is_cpu():
-            return num_weights(config) * _FLOAT_BYTES + cache
-        return self.stored_bytes + cache
+            return num_weights(self.config) * (size or _FLOAT_BYTES)
+        floats = self.stored.float_bytes if size is None else self.stored.num_floats * size
+        return self.stored.packed_bytes + floats
+
+    def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
+        """Return what it takes here with the keys and values of so many tokens.
+
+        Args:
+            num_tokens: Rows of its cache.
+            dtype: As in `computes_in`.
+            kv_bits: 8 or 4 where keys and values are kept quantised.
+
+        Raises:
+            ValueError: `kv_bits` is something else.
+            UnsupportedOperationError: Its heads cannot be quantised.
+        """
+        size = _SIZES.get(self.computes_in(dtype), _HALF_BYTES)
+        return self.weight_bytes(dtype) + num_tokens * row_bytes(self.config, size, kv_bits)
 
 
 def read_profile(path: Path) -> ModelProfile:
@@ -94,15 +115,30 @@ def _of_folder(folder: Path) -> ModelProfile:
     config = read_config(folder)
     quantization = read_quantization(folder, config)
     sizes: Counter[str] = Counter()
-    total = 0
+    everything: dict[str, tuple[str, int]] = {}
     for path in weight_files(folder):
         stored = _stored_sizes(path)
-        total += sum(n_bytes for _, n_bytes in stored.values())
+        everything |= stored
         for name, (dtype, n_bytes) in stored.items():
             sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
-    words = _most(sizes)
-    chats = _has_template(folder)
-    return ModelProfile(ModelConfig.from_dict(config), words, words, total, chats)
+    words, model = _most(sizes), ModelConfig.from_dict(config)
+    return ModelProfile(model, words, words, _sizes_of(everything, model), _has_template(folder))
+
+
+def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> StoredSizes:
+    """Return the sizes of tensors given by their name, with type and bytes."""
+    packed = floats = float_bytes = 0
+    for name, (dtype, n_bytes) in stored.items():
+        if config.tie_word_embeddings and name.startswith("lm_head."):
+            continue  # it is not loaded
+        if dtype in _DTYPES:
+            floats += n_bytes // _ITEM_BYTES[dtype]
+            float_bytes += n_bytes
+        else:
+            packed += n_bytes
+    embedding = "model.embed_tokens."
+    found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
+    return StoredSizes(packed, floats, float_bytes, _DTYPES.get(found[0], ""))
 
 
 def _has_template(folder: Path) -> bool:
@@ -123,7 +159,24 @@ def _of_gguf(path: Path) -> ModelProfile:
     name = _most(sizes, quantised)
     packing = name if name in _BITS else _DTYPES[name]
     chats = "tokenizer.chat_template" in header.metadata
-    return ModelProfile(config, packing, _BITS.get(name, packing), sizes.total(), chats)
+    stored = _sizes_of(_as_arrays(header), config)
+    return ModelProfile(config, packing, _BITS.get(name, packing), stored, chats)
+
+
+def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
+    """Return type and bytes of the arrays that a GGUF file is read into."""
+    arrays: dict[str, tuple[str, int]] = {}
+    for name, tensor in header.tensors.items():
+        mlx_name = name.replace("token_embd.", "model.embed_tokens.")
+        if tensor.type.name in _DTYPES:
+            arrays[mlx_name] = (tensor.type.name, tensor.n_bytes)
+            continue
+        num_blocks = tensor.n_bytes // tensor.type.block_bytes
+        bits = int(_BITS[tensor.type.name].removesuffix("-bit"))
+        arrays[mlx_name] = ("U32", num_blocks * tensor.type.block_items * bits // 8)
+        scales = mlx_name.removesuffix("weight") + "scales"
+        arrays[scales] = ("F16", num_blocks * 2 * _HALF_BYTES)  # the biases too
+    return arrays
 
 
 def _stored_sizes(path: Path) -> dict[str, tuple[str, int]]:
