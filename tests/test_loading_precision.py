@@ -137,7 +137,8 @@ def test_a_gguf_file_of_qwen2_computes_in_bfloat16(tmp_path):
     assert load_model(path).model.dtype == mx.bfloat16
 
 
-def test_a_cpu_computes_in_float32_unless_another_type_is_asked_for(tmp_path):
+def test_a_cpu_computes_in_float32_unless_another_type_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: True)
     folder = folder_of(tmp_path, "qwen2")
     loaded = load_model(folder)
     assert (loaded.model.dtype, loaded.weights) == (mx.float32, "float32 from float16")
