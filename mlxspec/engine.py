@@ -31,6 +31,8 @@ from mlxspec.stats import GenerationStats
 from mlxspec.turns import device_turn, free_turn
 from mlxspec.writer import Writer
 
+_GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
+
 
 class Engine:
     """Generates text with one target and one drafter.
@@ -164,8 +166,8 @@ class Engine:
                 finalizer()
             self._writer = None
             self._wired.release()
-            self.__dict__.pop("target", None)
-            self.__dict__.pop("drafter", None)
+            for name in _GONE_WHEN_CLOSED:
+                self.__dict__.pop(name, None)
             backend.give_back_memory()
 
     def __enter__(self) -> Self:
@@ -180,7 +182,7 @@ class Engine:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("target", "drafter"):  # only what is missing is asked for here
+        if name in _GONE_WHEN_CLOSED:  # only what is missing is asked for here
             raise EngineClosedError(f"{self.name or 'the engine'} was closed: load it again")
         raise AttributeError(f"an engine has no attribute {name!r}")
 
