@@ -2,12 +2,15 @@
 
 import pytest
 from app_driver import ScriptedSession, chat, running
+from textual.app import App
+from textual.color import Color
 
 from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.places import find_places
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.session import SessionReady
 from mlxspec_app.settings import Settings, read_settings
+from mlxspec_app.themes import DAY
 
 
 @pytest.fixture
@@ -37,6 +40,15 @@ async def test_a_theme_that_is_asked_for_comes_before_the_settings(folder, monke
     monkeypatch.setenv("TEXTUAL_THEME", "nord")
     async with chat(desk=desk) as driver:
         assert driver.app.theme == "nord"
+
+
+async def test_a_theme_of_ours_named_by_the_environment_has_its_colours(folder, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_THEME", "day")
+    monkeypatch.setattr(App.__dict__["theme"], "_default", "day")  # Textual reads it when imported
+    async with chat(desk=desk_with(folder)) as driver:
+        assert driver.app.theme == "day"
+        assert driver.screen.styles.background == Color.parse(DAY.background)
+        assert driver.app.theme_variables["footer-background"] == DAY.surface
 
 
 @pytest.mark.parametrize(("chosen", "ssh", "rate"), [(0, "", 30), (0, "yes", 15), (20, "yes", 20)])

@@ -44,6 +44,8 @@ class SettingsApp(ThemedApp):
         self.set_keymap(keys.keys)
         asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
         self.theme = next((name for name in asked if name in self.available_themes), THEME_NAMES[0])
+        # Textual begins with TEXTUAL_THEME itself, before it knows our themes: no change is seen
+        self.mutate_reactive(SettingsApp.theme)
         self._show_signs()
 
     def change(self, name: str, value: Value | None) -> None:
