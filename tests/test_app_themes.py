@@ -1,14 +1,17 @@
 """The palette: readable on every background, and apart for every kind of colour vision.
 
 The truth here is outside the app: WCAG 2.1 contrast, CIE Lab differences, and the matrices of
-Machado, Oliveira and Fernandes 2009 for full protanopia, deuteranopia and tritanopia.
+Machado, Oliveira and Fernandes 2009 for full protanopia, deuteranopia and tritanopia. Every theme
+is judged twice: as it is, and as Rich draws it on a terminal of 256 colours.
 """
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
 from app_driver import chat
 from rich.color import Color as TerminalColour
+from rich.color import ColorSystem
 from textual.color import Color
 from textual.filter import NoColor
 
@@ -36,10 +39,33 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-LEAST_DIFFERENCE = {"mint": 27, "day": 16, "dusk": 29, "contrast": 22}
-LEAST_STEP = 8
+LEAST_DIFFERENCE = {"mint": 27, "day": 16, "dusk": 28, "contrast": 22}
+LEAST_STEP = 7  # less than two greys of the ramp of 256 colours
+MOST_SHIFT = 10  # levels of a channel: one grey of the ramp
+
+
+def fewer(colour):
+    """The colour in which a terminal of 256 colours shows it."""
+    shown = TerminalColour.parse(colour).downgrade(ColorSystem.EIGHT_BIT).get_truecolor()
+    return f"#{shown.red:02X}{shown.green:02X}{shown.blue:02X}"
+
+
+def is_grey(colour):
+    return len(set(Color.parse(colour).rgb)) == 1
+
+
+def in_256(theme):
+    """The theme as a terminal of 256 colours shows it."""
+    frame = {part: fewer(getattr(theme, part)) for part in FRAME}
+    shown = {name: fewer(colour) for name, colour in theme.variables.items()}
+    return replace(theme, **frame, variables=shown)
+
+
+FRAME = ("primary", "secondary", "foreground", "background", "surface", "panel")
 OWN = [theme for theme in THEMES if not theme.ansi]
-THEME = pytest.mark.parametrize("theme", OWN, ids=lambda theme: theme.name)
+SEEN = [*OWN, *map(in_256, OWN)]
+NAMES = [theme.name for theme in OWN]
+THEME = pytest.mark.parametrize("theme", SEEN, ids=[*NAMES, *(f"{name}-256" for name in NAMES)])
 
 
 def linear(colour):
@@ -90,7 +116,8 @@ def test_tokens_are_readable_on_every_background(theme, name):
 @THEME
 @pytest.mark.parametrize("name", ["spec-muted", "spec-pending"])
 def test_grey_text_is_readable_too(theme, name):
-    for background in (theme.background, theme.surface, theme.panel):
+    others = [theme.variables[ground] for ground in (*BANDS, "spec-line")]
+    for background in (theme.background, theme.surface, theme.panel, *others):
         assert contrast(theme.variables[name], background) >= 4.5
 
 
@@ -125,9 +152,47 @@ def test_the_bands_of_rounds_are_two(theme):
     assert 3 < difference(one, other, "normal") < 25
 
 
+@THEME
+def test_what_lies_beside_each_other_stays_apart(theme):
+    band_a, band_b = (theme.variables[band] for band in BANDS)
+    for grounds in (
+        (theme.background, theme.surface, theme.panel, band_b),
+        (theme.background, band_a, theme.panel, band_b),
+        (theme.background, theme.surface, theme.variables["spec-line"], theme.variables["border"]),
+        (band_a, band_b, theme.variables["screen-selection-background"]),
+    ):
+        for one, other in combinations(grounds, 2):
+            assert difference(one, other, "normal") > 3, (one, other)
+
+
+@THEME
+def test_the_frame_is_grey(theme):
+    frame = theme.variables | {part: getattr(theme, part) for part in FRAME}
+    assert [name for name, colour in frame.items() if not is_grey(colour)] == list(TOKENS[1:])
+
+
+@pytest.mark.parametrize("theme", OWN, ids=NAMES)
+def test_256_colours_show_what_more_of_them_do(theme):
+    for name, colour in theme.variables.items():
+        pairs = zip(Color.parse(colour).rgb, Color.parse(fewer(colour)).rgb, strict=True)
+        assert max(abs(one - other) for one, other in pairs) <= MOST_SHIFT, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_all_that_is_painted_stays_grey_and_apart_in_256_colours(name):
+    async with chat(theme=name, size=(140, 45)) as driver:
+        await driver.say("hello")
+        await driver.press("f3", "tab")
+        painted = painted_backgrounds(driver)
+        assert len({fewer(colour) for colour in painted}) == len(painted) > 3
+        for key in ("f1", "escape", "f5", "down"):
+            assert all(is_grey(fewer(colour)) for colour in painted_backgrounds(driver))
+            await driver.press(key)
+
+
 @pytest.mark.parametrize("name", TOKENS)
-def test_the_contrast_theme_keeps_the_enhanced_level(name):
-    theme = next(theme for theme in OWN if theme.name == "contrast")
+@pytest.mark.parametrize("theme", [t for t in SEEN if t.name == "contrast"], ids=["true", "256"])
+def test_the_contrast_theme_keeps_the_enhanced_level(theme, name):
     for background in (theme.background, theme.surface, theme.panel, theme.variables[BANDS[1]]):
         assert contrast(theme.variables[name], background) >= 7
 

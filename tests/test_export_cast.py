@@ -83,8 +83,8 @@ def test_a_kind_has_its_colour_and_its_twin():
     recording = export_traces.saying("kept")
     written = "".join(text for _, _, text in frames_of(recording)[1])
     mint = colours(dark=True)
-    assert f"\x1b[0;38;5;{xterm(mint['accepted'])};48;5;234mkept" in written
-    assert f"\x1b[0;3;38;5;{xterm(mint['bonus'])};48;5;234m!" in written
+    assert f"\x1b[0;38;5;{xterm(mint['accepted'])};48;5;233mkept" in written
+    assert f"\x1b[0;3;38;5;{xterm(mint['bonus'])};48;5;233m!" in written
 
 
 @pytest.mark.parametrize(

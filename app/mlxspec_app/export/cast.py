@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 80, 24
 _RESET = "\x1b[0m"
 _DARK = colours(dark=True)
 _MUTED = f"\x1b[38;5;{xterm(_DARK['muted'])}m"
-_BANDS = (234, 236)  # greys of the 256-colour table
+_BANDS = (xterm(_DARK["band-a"]), xterm(_DARK["band-b"]))
 _SAID = "\u276f "
 
 

@@ -4,6 +4,11 @@ The colours of tokens were searched inside the xterm-256 cube for the largest sm
 between any two of them as seen with normal, protan, deutan and tritan vision, at a contrast of
 4.5 or more on every background they are drawn on. The frame of the app is kept grey, so that a
 colour on the screen always speaks of a token.
+
+A terminal of 256 colours (Terminal.app before macOS 26) has no greys but those of a ramp, ten
+levels apart. The frame has equal channels, which Rich takes for grey and gives an entry of the
+ramp; the least tint would make a dark grey black or navy, and a light one cyan. Two greys that are
+seen side by side are ten levels apart or more, so each has its own entry.
 """
 
 from dataclasses import dataclass
