@@ -1,11 +1,14 @@
 """Every key of the chat in one table; the footer, the help screen and the bindings read it.
 
-The ids let a user's key map rebind an action without naming its default key.
+The ids let a user's key map rebind an action without naming its default key. Some terminals keep
+paging keys to themselves, and some keyboards have function keys in a second layer only. So each of
+these keys has a second way: a letter where nothing is typed, and a command in the prompt.
 """
 
 from collections.abc import Mapping
 
 from textual.binding import Binding
+from textual.keys import key_to_character
 
 COMMON = (
     Binding(
@@ -53,6 +56,33 @@ COMMON = (
     ),
     Binding("ctrl+q", "app.quit", "Quit", show=False, priority=True, id="app.quit", tooltip="quit"),
 )
+
+_LETTERS = {
+    "app.help": "question_mark",
+    "view.ink": "i",
+    "view.tree": "t",
+    "view.stats": "s",
+    "app.settings": "S",
+    "view.up": "p",
+    "view.down": "o",
+    "view.follow": "G",
+}
+
+
+def _by_letter(binding: Binding, key: str) -> Binding:
+    """Return a binding that does the same on a letter, wherever on the screen it is pressed."""
+    return Binding(
+        key,
+        f"screen.{binding.action}",
+        binding.description,
+        show=False,
+        id=f"{binding.id}_letter",
+        tooltip=binding.tooltip,
+    )
+
+
+LETTERS = tuple(_by_letter(b, _LETTERS[b.id]) for b in COMMON if b.id in _LETTERS)
+"""Letters for keys that a terminal or a keyboard may lack."""
 
 CHAT = (
     Binding("escape", "stop", "Stop", id="chat.stop", tooltip="end the reply, or a download"),
@@ -231,6 +261,7 @@ TRANSCRIPT = (
         tooltip="in the transcript: the version after",
     ),
     *TREE_VIEWS,
+    *LETTERS,
 )
 
 PROMPT_KEYS = (
@@ -238,32 +269,41 @@ PROMPT_KEYS = (
     ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
     ("Up", "on the first line: the message sent before"),
     ("@file", "bring the text of a file along; Tab completes its name"),
-    ("Tab", "to the transcript, whose tokens can be inspected; again, back to the prompt"),
+    (
+        "Tab",
+        "to the transcript, where letters are keys and tokens can be inspected; again, back to the "
+        "prompt",
+    ),
 )
 
 
 def key_list(
     bindings: tuple[Binding, ...], keys: Mapping[str, str] | None = None
 ) -> list[tuple[str, str]]:
-    """Return each key with what it does, for the help page.
+    """Return the keys with what they do, for the help page; those that do the same share a row.
 
     Args:
         bindings: The bindings.
         keys: Other keys than the usual ones, by the id of a binding.
     """
     chosen = keys or {}
-    return [(shown_key(b, chosen.get(b.id or "", "")), b.tooltip) for b in bindings]
+    rows: dict[str, list[str]] = {}
+    for binding in bindings:
+        key = shown_keys(binding, chosen.get(binding.id or "", ""))
+        rows.setdefault(binding.tooltip, []).append(key)
+    return [(", ".join(shown), does) for does, shown in rows.items()]
 
 
-def shown_key(binding: Binding, chosen: str = "") -> str:
-    """Return the first key of a binding as people write it; `chosen` are keys in its place."""
+def shown_keys(binding: Binding, chosen: str = "") -> str:
+    """Return the keys of a binding as people write them; `chosen` are keys in their place."""
     usual = "" if chosen else binding.key_display
-    return usual or key_name((chosen or binding.key).split(",")[0])
+    return usual or ", ".join(key_name(key) for key in (chosen or binding.key).split(","))
 
 
 def key_name(key: str) -> str:
     """Return a key as people write it, such as Ctrl+R; a letter alone as it is, for M is not m."""
-    if len(key) == 1:
-        return key
+    character = key_to_character(key)
+    if character is not None and character.isprintable() and character != " ":
+        return character
     short = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
     return "+".join(short.get(part, part.capitalize()) for part in key.split("+"))

@@ -3,15 +3,57 @@
 from textual.binding import Binding
 
 LIST = (
-    Binding("up,k", "move(-1)", "Up", show=False, id="chats.up", tooltip="the chat above"),
-    Binding("down,j", "move(1)", "Down", show=False, id="chats.down", tooltip="the chat below"),
-    Binding("pageup", "page(-1)", "Page up", show=False, id="chats.page_up", tooltip="a page up"),
     Binding(
-        "pagedown", "page(1)", "Page down", show=False, id="chats.page_down", tooltip="a page down"
+        "up,k",
+        "move(-1)",
+        "Up",
+        show=False,
+        id="chats.up",
+        tooltip="in the list of chats: the chat above",
     ),
-    Binding("home", "end(-1)", "First", show=False, id="chats.first", tooltip="the newest chat"),
-    Binding("end", "end(1)", "Last", show=False, id="chats.last", tooltip="the oldest one shown"),
-    Binding("enter", "choose", "Open", id="chats.open", tooltip="go on with the chat"),
+    Binding(
+        "down,j",
+        "move(1)",
+        "Down",
+        show=False,
+        id="chats.down",
+        tooltip="in the list of chats: the chat below",
+    ),
+    Binding(
+        "pageup,p",
+        "page(-1)",
+        "Page up",
+        show=False,
+        id="chats.page_up",
+        tooltip="in the list of chats: a page up",
+    ),
+    Binding(
+        "pagedown,o",
+        "page(1)",
+        "Page down",
+        show=False,
+        id="chats.page_down",
+        tooltip="in the list of chats: a page down",
+    ),
+    Binding(
+        "home,g",
+        "end(-1)",
+        "First",
+        show=False,
+        id="chats.first",
+        tooltip="in the list of chats: the newest chat",
+    ),
+    Binding(
+        "end,G",
+        "end(1)",
+        "Last",
+        show=False,
+        id="chats.last",
+        tooltip="in the list of chats: the oldest one shown",
+    ),
+    Binding(
+        "enter", "choose", "Open", id="chats.open", tooltip="in the list of chats: go on with it"
+    ),
 )
 
 HISTORY = (

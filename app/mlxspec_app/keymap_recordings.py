@@ -2,7 +2,7 @@
 
 from textual.binding import Binding
 
-from mlxspec_app.keymap import COMMON, TREE_VIEWS
+from mlxspec_app.keymap import COMMON, LETTERS, TREE_VIEWS
 
 _SPEED = (
     Binding(
@@ -27,7 +27,7 @@ _SPEED = (
 
 _ENDS = (
     Binding(
-        "home",
+        "home,less_than_sign",
         "rewind",
         "Start",
         show=False,
@@ -36,7 +36,7 @@ _ENDS = (
         tooltip="to the beginning",
     ),
     Binding(
-        "end",
+        "end,greater_than_sign",
         "wind",
         "End",
         show=False,
@@ -115,6 +115,7 @@ REPLAY = (
     *TREE_VIEWS,
     Binding("q", "app.quit", "Quit", key_display="q", id="replay.quit", tooltip="quit"),
     *COMMON,
+    *LETTERS,
 )
 
 RACE = (
@@ -177,4 +178,5 @@ RACE = (
         tooltip="quit",
     ),
     *(binding for binding in COMMON if binding.id in _RACE_COMMON),
+    *(b for b in LETTERS if b.id in {f"{common}_letter" for common in _RACE_COMMON}),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlxspec_app.commands import COMMANDS, Command
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
-from mlxspec_app.keymap_chats import HISTORY
+from mlxspec_app.keymap_chats import HISTORY, LIST
 from mlxspec_app.keymap_recordings import RACE, REPLAY
 
 BEGIN = "<!-- keys and commands: written by `python -m mlxspec_app.reference README.md` -->"
@@ -19,7 +19,7 @@ END = "<!-- end of keys and commands -->"
 
 def reference() -> str:
     """Return the tables as Markdown."""
-    chat = [*PROMPT_KEYS, *key_list(CHAT), *key_list(TRANSCRIPT), *key_list(HISTORY)]
+    chat = [*PROMPT_KEYS, *key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST))]
     known = set(chat)
     replay = [row for row in key_list(REPLAY) if row not in known]
     known |= set(replay)

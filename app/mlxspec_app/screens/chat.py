@@ -12,7 +12,7 @@ from mlxspec.events import Event, GenerationFailed, GenerationFinished, Generati
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.demo import read_demo
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
-from mlxspec_app.keymap_chats import HISTORY
+from mlxspec_app.keymap_chats import HISTORY, LIST
 from mlxspec_app.mentions import MentionError, with_files
 from mlxspec_app.messages import Reply, said
 from mlxspec_app.retell import events_of
@@ -32,6 +32,7 @@ class ChatScreen(ChoosingScreen, DeskScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
+    FOLLOW_KEYS = "Ctrl+End or /follow"
 
     _was_loading = True
 
@@ -46,7 +47,7 @@ class ChatScreen(ChoosingScreen, DeskScreen):
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
-        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY), choices_of(self.app).keys)
+        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST), choices_of(self.app).keys)
         return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -1,7 +1,7 @@
 """The help page: the legend and every key of the screen below it."""
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -17,7 +17,7 @@ from mlxspec_app.widgets.legend import legend
 
 _MUTED = "$spec-muted"
 _HEADING = "$foreground bold"
-_KEY_CELLS = 14
+_KEY_CELLS = 16
 
 
 class Key(NamedTuple):
@@ -28,10 +28,12 @@ class Key(NamedTuple):
 
 
 class HelpScreen(SteadyModal[None]):
-    """Explains the screen below; closes on Escape, F1 or q."""
+    """Explains the screen below; closes on Escape, F1, ? or q."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q", "dismiss", "Close"),
+        Binding("escape,f1,question_mark,q", "dismiss", "Close"),
+        Binding("pageup,p", "page(-1)", "Page up", show=False, priority=True),
+        Binding("pagedown,o", "page(1)", "Page down", show=False, priority=True),
         Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
     ]
 
@@ -43,6 +45,10 @@ class HelpScreen(SteadyModal[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
             yield Static(Content("\n").join(help_rows(self._keys, self._commands)))
+
+    def action_page(self, direction: Literal[1, -1]) -> None:
+        page = self.query_one(VerticalScroll)
+        page.scroll_relative(y=direction * page.size.height, animate=False)
 
 
 def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Content]:

@@ -1,6 +1,6 @@
 """A screen whose reader decides what is seen: the ink, the panels, and the place in the text."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from textual.widgets import Static
 
@@ -19,9 +19,11 @@ class ViewingScreen(ReadingScreen):
     """Shows and hides what stands around the transcript.
 
     Attributes:
+        FOLLOW_KEYS: How to follow the newest text again, in a few words.
         ink: What the colours of the text say.
     """
 
+    FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
     ink: Ink = INKS[0]
     _stats_wanted: bool | None = None
     _has_few_rows = False
@@ -65,12 +67,21 @@ class ViewingScreen(ReadingScreen):
         self.query_one(Transcript).turn(where)
         self.call_after_refresh(self.update_panels)
 
+    def action_read_back(self) -> None:
+        self.action_scroll("up")
+
+    def action_read_on(self) -> None:
+        self.action_scroll("down")
+
+    def action_follow(self) -> None:
+        self.action_scroll("end")
+
     def show_unseen(self, unseen: int) -> None:
         """Say how many tokens arrived below what is in view."""
         pill = self.query_one("#pill", Static)
         pill.set_class(unseen > 0, "-shown")
         if unseen:
-            pill.update(f" ↓ {unseen} new tokens · Ctrl+End ")
+            pill.update(f" ↓ {unseen} new tokens · {self.FOLLOW_KEYS} ")
 
     def _place_stats(self) -> None:
         wanted = self._stats_wanted

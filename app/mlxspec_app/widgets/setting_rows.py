@@ -6,7 +6,7 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets.option_list import Option
 
-from mlxspec_app.keymap import key_name, shown_key
+from mlxspec_app.keymap import shown_keys
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.setting_rules import Rule, Value
 from mlxspec_app.setting_values import value_of
@@ -63,10 +63,7 @@ def _shown(settings: Settings, name: str) -> str:
 
 
 def _keys(settings: Settings, binding: Binding) -> str:
-    chosen = settings.keys.get(binding.id or "", "")
-    if not chosen and binding.key_display:
-        return shown_key(binding)
-    return ", ".join(key_name(key) for key in (chosen or binding.key).split(","))
+    return shown_keys(binding, settings.keys.get(binding.id or "", ""))
 
 
 def _heading(text: str, *, is_first: bool) -> Option:
