@@ -70,7 +70,9 @@ async def test_a_chosen_key_does_what_the_usual_one_did(folder):
         await driver.press("f9")
         assert isinstance(driver.app.screen, HelpScreen)
         await driver.press("escape")
-        assert Key("F9, ?", "what the colours, keys and commands mean") in driver.screen.active_keys()
+        assert (
+            Key("F9, ?", "what the colours, keys and commands mean") in driver.screen.active_keys()
+        )
         assert "f9 Help" in driver.shown
 
 

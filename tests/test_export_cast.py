@@ -5,6 +5,7 @@ import re
 import unicodedata
 
 import export_traces
+import hostile_traces
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,6 +103,15 @@ def test_hostile_text_moves_no_cursor():
     left = written.replace("\r\x1b[K", "").replace("\r\n", "")
     assert {char for char in left if unicodedata.category(char) in ("Cc", "Cs")} == set()
     assert source.isascii()
+
+
+def test_a_hostile_recording_writes_nothing_but_colours_and_rows():
+    source = cast.render(Recording.of(hostile_traces.CONTROLS, hostile_traces.events()))
+    header, *frames = map(json.loads, source.splitlines())
+    written = SGR.sub("", "".join(text for _, _, text in frames))
+    left = written.replace("\r\x1b[K", "").replace("\r\n", "") + header["title"]
+    assert not {char for char in left if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")}
+    assert "\u202e" not in left
 
 
 def test_the_same_trace_gives_the_same_film():

@@ -5,6 +5,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import export_traces
+import hostile_traces
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,6 +90,18 @@ def test_hostile_text_stays_text():
     assert {node.tag for node in root.iter()} == {
         SVG + name for name in ("svg", "title", "style", "rect", "path", "text")
     }
+
+
+def test_a_hostile_recording_is_text_alone():
+    source = svg.render(Recording.of(hostile_traces.MARKUP, hostile_traces.events()))
+    root = ElementTree.fromstring(source)
+    assert {node.tag for node in root.iter()} == {
+        SVG + name for name in ("svg", "title", "style", "rect", "path", "text")
+    }
+    assert not any(
+        name.startswith("on") or "href" in name for node in root.iter() for name in node.attrib
+    )
+    assert "alert" not in root.find(f"{SVG}style").text
 
 
 @settings(max_examples=60)

@@ -2,13 +2,19 @@
 
 import csv as reader
 import io
+import math
+import re
+import unicodedata
+from dataclasses import replace
 
 import export_traces
+import hostile_traces
 import pytest
 from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.events import DraftVerified, GenerationFinished, TurnStarted
+from mlxspec.trace import event_to_json, read_trace
 from mlxspec_app.code_blocks import open_fence
 from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS
@@ -69,6 +75,32 @@ def test_a_fence_that_a_reply_leaves_open_does_not_swallow_the_table():
     assert "x = 1!\n```\n\n| figure" in made
 
 
+def test_names_of_a_recording_are_text_in_markdown():
+    evil = "x\n# head\n<script>a</script> [l](http://e) ![i](u) |c| `d` *e* &lt; \\<b> \r\u2028"
+    lines = markdown.render(Recording.of("x", hostile_traces.events("said", name=evil))).split("\n")
+    headings = [line for line in lines if line.startswith("#")]
+    assert headings[:2] == ["## System", "## You"]
+    assert len(headings) == 5
+    assert all(line.startswith("## x # head") for line in headings[2:])
+    named = [*headings[2:], *(line for line in lines if line.startswith("| drafter"))]
+    assert len(named) == 5
+    for line in named:
+        bare = re.sub(r"\\[\\`*\[\]<>|&]", "", line.removeprefix("| drafter |").removesuffix("|"))
+        assert not set(bare) & set("`*[]<>|&\\\r\u2028")
+
+
+def test_what_a_reply_broke_off_with_is_text_in_markdown():
+    made = markdown.render(Recording.of("x", hostile_traces.events("<img src=x>", name="n")))
+    assert "*The reply broke off: \\<img src=x\\>*" in made
+
+
+def test_text_is_as_it_was_said_in_markdown_but_for_controls():
+    said = "a\tb\n\n<b>*c*</b> | d\n"
+    assert f"\n\n{said}" in markdown.render(
+        Recording.of("x", hostile_traces.events(said, name="n"))
+    )
+
+
 # ---- CSV -----------------------------------------------------------------------------------
 
 
@@ -113,6 +145,46 @@ def test_csv_holds_no_text_of_the_model():
     assert "=cmd" not in csv.render(export_traces.saying("=cmd()", asked="=cmd()"))
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=1+1", "'=1+1:1"),
+        ("+1+1", "'+1+1:1"),
+        ("-1+1", "'-1+1:1"),
+        ("@SUM(1)", "'@SUM(1):1"),
+        ("\t=1+1", "'    =1+1:1"),
+        ("\r=1+1", "'␍=1+1:1"),
+        ("\n=1+1", "' =1+1:1"),
+        (" =1+1", "' =1+1:1"),
+        ("\uff1d1+1", "'\uff1d1+1:1"),
+        ("a;=1+1", "a,=1+1:1"),
+    ],
+)
+def test_a_name_that_is_a_formula_is_text_in_csv(name, cell):
+    made = csv.render(Recording.of("x", hostile_traces.events(name=name)))
+    rows = list(reader.DictReader(io.StringIO(made)))
+    assert [row["sources"] for row in rows] == [cell, "", "", cell]
+    assert ";" not in made
+    assert not set(made) & set("\t\r")
+
+
+def test_a_name_that_is_no_formula_is_as_it_was_in_csv():
+    for name in ("suffix", "table", "org/model-2", "a=b", "x@y", "it's"):
+        made = csv.render(Recording.of("x", hostile_traces.events(name=name)))
+        assert next(reader.DictReader(io.StringIO(made)))["sources"] == f"{name}:1"
+
+
+def test_numbers_of_csv_stay_numbers_also_below_zero():
+    late = [
+        replace(event, ts=-1.5) if isinstance(event, DraftVerified) else event
+        for event in hostile_traces.events(name="=1+1")
+    ]
+    for row in rows_of(Recording.of("x", late)):
+        for name in (name for name in csv.COLUMNS if name not in ("ended_by", "sources")):
+            assert math.isfinite(float(row[name])), name
+    assert rows_of(Recording.of("x", late))[0]["time_s"] == "-1.500000"
+
+
 # ---- what they share -----------------------------------------------------------------------
 
 
@@ -144,6 +216,21 @@ def test_text_held_back_to_the_end_belongs_to_the_last_token():
 def test_a_token_without_text_keeps_the_places_of_the_others():
     written = written_by_round(export_traces.saying("", "b").replies[0])
     assert [[place for place, _ in round_] for round_ in written] == [[1], [0, 1]]
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_no_export_of_a_hostile_recording_holds_a_control(name):
+    made = FORMATS[name].render(Recording.of("x", hostile_traces.events()))
+    found = {char for char in made if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")}
+    assert found <= {"\n"}
+    assert "\u202e" not in made
+
+
+def test_a_hostile_recording_is_a_trace(tmp_path):
+    path = tmp_path / "hostile.jsonl"
+    events = list(hostile_traces.events())
+    path.write_text("".join(f"{event_to_json(event)}\n" for event in events), encoding="utf-8")
+    assert list(read_trace(path)) == events
 
 
 def test_totals_are_those_of_all_replies_as_one():

@@ -1,16 +1,21 @@
 """The conversation exactly as it was said, in Markdown, with a table of figures below each reply.
 
-Nothing of the text is changed. A code fence that a cut-off reply left open is closed after it,
-or the table would be shown as code.
+Nothing of the text is changed, but control characters are shown by signs: whoever prints the file
+in a terminal reads them and does not obey them. A code fence that a cut-off reply left open is
+closed after it, or the table would be shown as code. Names come from the recording too; they stay
+on their line and mean nothing in Markdown or HTML.
 """
 
+import re
 from collections.abc import Iterator
 
 from mlxspec_app.code_blocks import closed
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.messages import Message, Reply
 from mlxspec_app.phrases import seconds
+from mlxspec_app.safe_text import safe_line, safe_text
 
+_MARKUP = re.compile(r"([\\`*\[\]<>|&])")
 _ROLES = {"user": "You", "system": "System"}
 
 
@@ -22,13 +27,13 @@ def render(recording: Recording) -> str:
 
 def _message(message: Message) -> Iterator[str]:
     if not isinstance(message, Reply):
-        yield f"## {_ROLES.get(message.role, message.role)}"
-        yield closed(message.text)
+        yield f"## {_ROLES.get(message.role) or _name(message.role)}"
+        yield closed(_text(message.text))
         return
-    yield f"## {message.started.target if message.started is not None else 'Assistant'}"
-    yield closed(message.text)
+    yield f"## {_name(message.started.target) if message.started is not None else 'Assistant'}"
+    yield closed(_text(message.text))
     if message.error:
-        yield f"*The reply broke off: {' '.join(message.error.split())}*"
+        yield f"*The reply broke off: {_name(' '.join(message.error.split()))}*"
     yield _table(message)
 
 
@@ -36,7 +41,7 @@ def _table(reply: Reply) -> str:
     stats = reply.stats
     drafter = reply.started.drafter if reply.started is not None else ""
     rows = [
-        ("drafter", drafter.replace("|", "\\|") or "unknown"),
+        ("drafter", _name(drafter) or "unknown"),
         ("tokens", f"{stats.generated_tokens} in {stats.target_forwards} target forwards"),
         (
             "speed",
@@ -46,6 +51,16 @@ def _table(reply: Reply) -> str:
         ("accepted", f"{stats.accepted} of {stats.drafted} drafted nodes in {stats.rounds} rounds"),
     ]
     if reply.started is not None:
-        rows.append(("lossless", f"{reply.started.lossless}, seed {reply.started.seed}"))
+        rows.append(("lossless", f"{_name(reply.started.lossless)}, seed {reply.started.seed}"))
     lines = ["| figure | value |", "| --- | --- |"]
     return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows])
+
+
+def _text(text: str) -> str:
+    """Return a text in which control characters are signs; tabs and line breaks stay."""
+    return "\t".join(safe_text(part) for part in text.split("\t"))
+
+
+def _name(text: str) -> str:
+    """Return a name that is nothing but text in Markdown, on one line."""
+    return _MARKUP.sub(r"\\\1", safe_line(text))
