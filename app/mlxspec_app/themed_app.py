@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from textual import events, on
 from textual.app import App
 from textual.filter import LineFilter, Monochrome, NoColor
+from textual.notifications import SeverityLevel
 from textual.reactive import reactive
 from textual.widgets import Input, TextArea
 
 from mlxspec_app.ascii_filter import AsciiFilter
 from mlxspec_app.glyphs import terminal_takes_unicode
+from mlxspec_app.safe_text import safe_line, safe_text
 from mlxspec_app.themes import THEMES, fallback_colours
 
 _NO_COLOUR = NoColor()
@@ -51,6 +53,27 @@ class ThemedApp(App[None]):
             # greys cannot be made of colours that only the terminal knows
             filters = [_NO_COLOUR if isinstance(item, Monochrome) else item for item in filters]
         return [*filters, self._ascii] if self.draws_ascii else filters
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Say something for a while, as plain text whatever it holds: it often quotes the user.
+
+        Args:
+            message: What to say.
+            title: What it is about.
+            severity: How bad it is.
+            timeout: For how many seconds; None for the usual ones.
+            markup: Not looked at; a bracket is a bracket.
+        """
+        text, about = safe_text(message), safe_line(title)
+        super().notify(text, title=about, severity=severity, timeout=timeout, markup=False)
 
     def watch_ascii_glyphs(self) -> None:
         self.set_class(self.draws_ascii, "-ascii")

@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.phrases import prob
-from mlxspec_app.safe_text import token_label
+from mlxspec_app.safe_text import safe_line, token_label
 from mlxspec_app.token_facts import TokenFacts
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
 from mlxspec_app.widgets.legend import MEANINGS
@@ -47,7 +47,7 @@ class Inspector(Widget):
 def _who(facts: TokenFacts) -> Content:
     kind = facts.token.kind
     style = MARK_STYLES[kind]
-    source = f", by {facts.source}" if facts.source else ""
+    source = f", by {safe_line(facts.source)}" if facts.source else ""
     return Content.assemble(
         ("token  ", MUTED),
         (f"{SIGNS[kind]}{token_label(facts.text)}", style),
