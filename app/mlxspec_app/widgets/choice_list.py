@@ -15,12 +15,18 @@ class ChoiceList(OptionList):
         width: 1fr;
         height: 1fr;
         border: round $border-blurred;
+        border-title-color: $spec-muted;
+        border-subtitle-color: $spec-muted;
         padding: 0;
         background: $background;
         text-wrap: nowrap;
         text-overflow: ellipsis;
         scrollbar-size-vertical: 1;
-        &:focus { border: round $border; background-tint: transparent; }
+        &:focus {
+            border: round $border;
+            border-title-color: $foreground;
+            background-tint: transparent;
+        }
         & > .option-list--option { padding: 0; }
         & > .option-list--option-highlighted {
             background: $spec-line;
