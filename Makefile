@@ -2,8 +2,8 @@
 # Both need Python 3.11 or later and nothing else, on macOS (Apple Silicon) or Linux (x86-64).
 
 CANDIDATES := python3.12 python3.13 python3.11 python3.14 python3 python
-PYTHON ?= $(shell for p in $(CANDIDATES); do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+CHECK := -I mlxspec/machine_check.py
+PYTHON ?= $(shell for p in $(CANDIDATES); do $$p $(CHECK) >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -28,9 +28,11 @@ lint: $(LINTERS)
 
 # Installs again whenever pyproject.toml has changed.
 $(INSTALLED): pyproject.toml
-	@test -n "$(PYTHON)" || { \
+	@for p in $(or $(PYTHON),$(CANDIDATES)); do \
+		said=$$($$p $(CHECK) 2>&1); code=$$?; \
+		test $$code -gt 1 || { test -z "$$said" || echo "$$said"; exit $$code; }; done; \
 		echo "Python 3.11 or later is needed, and none was found: install it from python.org" \
-			"or with your package manager, or name it: make PYTHON=/path/to/python3"; exit 1; }
+			"or with your package manager, or name it: make PYTHON=/path/to/python3"; exit 1
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
 		rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make a virtual environment: install its venv module" \

@@ -124,6 +124,11 @@ def check() -> None:
 
 
 def _missing(reason: str) -> str:
+    from mlxspec import machine_check  # only those who err wait for it
+
+    problem = machine_check.problem(machine_check.surroundings())
+    if problem:
+        return f"MLX cannot be imported, so no model can run; recorded replies can: {problem}"
     return (
         f"MLX cannot be imported, so no model can run ({reason}); recorded replies can: "
         "pip install 'mlx[cpu]' on Linux, mlx on macOS"

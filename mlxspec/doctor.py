@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlxspec import backend
+from mlxspec import backend, machine_check
 
 _CONTEXT = 256  # tokens in the cache while the cost is measured
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
@@ -62,9 +62,10 @@ def examine() -> Examination:
 def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -> Iterator[str]:
     yield from facts.notes
     if facts.backend == "none":
+        problem = machine_check.problem(machine_check.surroundings())
         yield (
-            "MLX cannot be imported: no model can run, recorded replies can. Install it with "
-            "`pip install mlxspec`"
+            "MLX cannot be imported: no model can run, recorded replies can. "
+            + (problem or "Install it with `pip install mlxspec`")
         )
     if facts.is_stock_blas:
         yield (

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors"},
-    {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options"},
+    {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options", "machine_check"},
     {"backend", "stats", "trace", "params", "turns"},
     {"memory", "rows", "tree", "draws", "traversal", "exponential", "lanes"},
     {"cache", "branching", "sampling", "processing", "hidden", "noise"},
