@@ -75,10 +75,6 @@ def quick_costs(
 ) -> dict[int, float]:
     """Time a few forwards before a reply, which waits meanwhile; the decoder stays as it is.
 
-    Every width has two turns where time allows, and the faster one counts: the first may compile a
-    kernel, and other programs may hold up either. No width begins that is expected to pass the
-    time; one row is always timed.
-
     Args:
         decoder: Runs them.
         most: Most rows of interest.
@@ -88,14 +84,40 @@ def quick_costs(
     Returns:
         Milliseconds by number of rows.
     """
-    verify, end = verify_forward(decoder), clock() + seconds
-    verify(1)  # brings the weights into memory
+    widths = [width for width in _QUICK_WIDTHS if width <= most]
+    return fastest_times(verify_forward(decoder), widths, seconds=seconds, clock=clock)
+
+
+def fastest_times(
+    forward: Callable[[int], None],
+    widths: Sequence[int],
+    *,
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[int, float]:
+    """Time `forward(width)` for these widths in turn, as far as time allows.
+
+    Of a width that has several turns the fastest one counts: the first may compile a kernel, and
+    other programs may hold up any. No width begins that is expected to pass the time; one row is
+    always timed.
+
+    Args:
+        forward: Runs a forward of so many rows and waits for it.
+        widths: Numbers of rows, 1 first; any of them may stand there several times.
+        seconds: How long it may take.
+        clock: Seconds.
+
+    Returns:
+        Milliseconds by number of rows.
+    """
+    end = clock() + seconds
+    forward(1)  # brings the weights into memory
     ms: dict[int, float] = {}
-    for width in _QUICK_WIDTHS:
-        if width > most or (ms and clock() + _expected_ms(ms, width) / 1e3 > end):
+    for width in widths:
+        if ms and clock() + _expected_ms(ms, width) / 1e3 > end:
             continue
         start = clock()
-        verify(width)
+        forward(width)
         took = max((clock() - start) * 1e3, _LEAST_MS)
         ms[width] = min(took, ms.get(width, took))
     return ms
