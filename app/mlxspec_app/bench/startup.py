@@ -4,10 +4,11 @@ Each run is a new process on a terminal of its own, as a user would start it. Th
 the first bytes that paint the app's name after the command has taken the screen, and the process
 is killed then: nothing that comes later, such as loading a model, is waited for. The processor
 time beside it says how much of that a busy machine added. Arguments are those of mlxspec; left
-out, a chat whose store is a folder that is thrown away.
+out, a chat whose store is a folder that is thrown away. The last line is one JSON document.
 """
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str]) -> None:
         f"(median of {RUNS}; {times[0]:.3f} to {times[-1]:.3f}); "
         f"processor {processor_s:.3f} s"
     )
+    figures = {"runs": RUNS, "median_s": statistics.median(times), "best_s": times[0]}
+    print(json.dumps({**figures, "worst_s": times[-1], "processor_s": processor_s}))
 
 
 if __name__ == "__main__":
