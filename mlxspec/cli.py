@@ -127,7 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     race.add_argument("b", metavar="B", help="another one, of the same prompt")
     race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
-    add("doctor", "Say what this machine runs on and what to improve.")
+    reports = add(
+        "doctor", "Say what this machine runs on and what to improve."
+    ).add_mutually_exclusive_group()
+    text = "measure what only a Mac can tell, in ten minutes, into a file to be sent"
+    reports.add_argument("--mac-report", metavar="FILE", help=text)
+    text = "compare such a file with what the tests assume"
+    reports.add_argument("--read-report", metavar="FILE", help=text)
     _add_bench_options(
         add("bench", "Measure drafters, and other projects, against plain decoding.")
     )

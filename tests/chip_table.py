@@ -1,9 +1,7 @@
 """What the budget would choose on Apple's chips: `python -m tests.chip_table` prints the table.
 
-The curves are published times of the verification of M rows over that of one row, for 4-bit
-weights; nobody measured them for this project, and most are of single matrix products. On M1 and
-M2 the kernel reads the weights once per row, so M rows cost M times one. Between the widths that
-were published the staircase interpolates as it does on any machine; beyond them none is chosen.
+Between the widths that were published the staircase interpolates as it does on any machine; beyond
+them none is chosen.
 """
 
 from itertools import accumulate, repeat
@@ -11,13 +9,8 @@ from operator import mul
 
 from mlxspec.budget import CostBook, MeasuredBudget, Staircase, best_count
 from mlxspec.drafters.growth import grow
+from mlxspec.report.chips import CURVES
 
-CHIPS = {  # forwards of one row, by rows
-    "M1, M2 (weights read per row)": {rows: float(rows) for rows in range(1, 33)},
-    "M3 Ultra (mlx #4265)": {1: 1.0, 4: 1.0, 6: 1.28, 8: 1.57},
-    "M4 Pro (mlx #3839)": {1: 1.0, 2: 1.03, 3: 1.22, 4: 1.47, 6: 2.07, 8: 2.69},
-    "M5 Max (mlx #3791)": {1: 1.0, 3: 1.12, 5: 1.48, 8: 2.25, 12: 3.2},
-}
 STEP = 0.1  # of a forward of one row: a draft model a tenth as large, per token
 
 
@@ -71,7 +64,7 @@ def table():
     return {
         chip: {name: chosen(curve, cursor) for name, cursor in TEXTS.items()}
         | {"draft model 80 %": chosen_chain(curve, 0.8)}
-        for chip, curve in CHIPS.items()
+        for chip, curve in CURVES.items()
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 import mlxspec.reply as reply_module
 from mlxspec.cli import main
 from mlxspec.decoder import Decoder
+from tests.broken_rules import say_the_second_best
 from tests.gguf_files import tiny_config
 from tests.model_folders import random_weights, save_folder
 from tests.question_file import save_questions
@@ -101,17 +102,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
 
 
 def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch):
-    """The second best token after a draft: the sampled law does not notice."""
-    right = reply_module.verify
-
-    def second_best(draft, laws, noise, rule="block"):
-        verdict = right(draft, laws, noise, rule)
-        if not laws.law.is_greedy or draft.tree.n_nodes == 1:
-            return verdict
-        last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
-        return replace(verdict, bonus_token=laws.top_tokens(2)[0][last, 1])
-
-    monkeypatch.setattr(reply_module, "verify", second_best)
+    say_the_second_best(monkeypatch)
     code, out, last, _ = verify(drafters="suffix")
     assert code == 1
     assert off(last) == set()

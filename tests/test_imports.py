@@ -31,6 +31,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"api"},
     {"compat", "doctor", "train", "bench"},
     {"checking"},
+    {"report"},
     {"commands"},
     {"cli"},
     {"__main__"},

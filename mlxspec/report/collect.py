@@ -1,0 +1,155 @@
+"""Runs the parts, one after the other, each in a process of its own.
+
+A process that crashes, as MLX does where memory is short, or that takes too long, loses nothing
+of what it found before: findings are lines of a file. After every part everything is saved.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlxspec.report.document import Record, Status
+from mlxspec.report.plan import GRACE_S, SECONDS, Part
+
+_ENDS_IN_S = 3.0  # a process that was asked to
+_MOST_WORDS = 300
+
+Save = Callable[[Mapping[str, Record]], None]
+"""Keeps what there is."""
+
+
+def collect(
+    parts: Sequence[Part],
+    save: Save,
+    say: Callable[[str], None],
+    *,
+    seconds: float = SECONDS,
+    run: Callable[[Part, float], Record] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Record]:
+    """Measure all parts, as far as time allows.
+
+    Args:
+        parts: What to measure.
+        save: Called with what there is, before the first part and after each.
+        say: Told what is being measured.
+        seconds: Time for all of it.
+        run: Measures a part in so many seconds; left out, `run_part`.
+        clock: Seconds.
+
+    Raises:
+        KeyboardInterrupt: A part was interrupted; what there is was saved.
+    """
+    end, run = clock() + seconds, run or run_part
+    records = {part.name: Record("not run", reason="it was not begun") for part in parts}
+    save(records)
+    for number, part in enumerate(parts, 1):
+        left = end - clock() - GRACE_S
+        if left <= 0:
+            records[part.name] = Record("not run", reason="no time was left")
+            continue
+        allowed = min(part.seconds, left)
+        say(f"{number} of {len(parts)}: {part.doing}, {allowed:.0f} s at most")
+        records[part.name] = record = run(part, allowed)
+        save(records)
+        if record.status == "interrupted":
+            raise KeyboardInterrupt
+        if record.status != "done":
+            say(f"{part.name}: {record.status}{': ' if record.reason else ''}{record.reason}")
+    save(records)
+    return records
+
+
+def command_of(part: Part, seconds: float) -> list[str]:
+    """Return the command that measures a part; it prints findings as lines of JSON.
+
+    The time to start is part of the time: the end is told, by the clock of the system.
+    """
+    end = time.monotonic() + seconds
+    return [sys.executable, "-m", "mlxspec.report", part.module, f"{end:.3f}"]
+
+
+def run_part(
+    part: Part,
+    seconds: float,
+    *,
+    command: Sequence[str] | None = None,
+    grace_s: float = GRACE_S,
+) -> Record:
+    """Measure a part in a process of its own.
+
+    Args:
+        part: What to measure.
+        seconds: How long it may take.
+        command: The process; left out, `command_of`.
+        grace_s: How much longer the process may take.
+    """
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mlxspec-") as name:
+        printed, errors = Path(name) / "found", Path(name) / "errors"
+        with printed.open("wb") as out, errors.open("wb") as err:
+            process = subprocess.Popen(
+                command or command_of(part, seconds),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **part.settings},
+                start_new_session=True,  # Ctrl-C reaches this process alone, which ends that one
+            )
+            status = _wait(process, seconds + grace_s)
+        took = time.monotonic() - began
+        reason = _reason(status, process.returncode, seconds, errors.read_bytes())
+        return Record(status, took, reason, _findings(printed.read_bytes()))
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> Status:
+    try:
+        return "done" if process.wait(seconds) == 0 else "failed"
+    except subprocess.TimeoutExpired:
+        return "out of time"
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and those that it started; politely first, so that it can do the same."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        os.killpg(process.pid, number)
+        try:
+            process.wait(_ENDS_IN_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _reason(status: Status, code: int, seconds: float, errors: bytes) -> str:
+    if status == "out of time":
+        return f"it took more than {seconds:.0f} s"
+    if status != "failed":
+        return ""
+    lines = errors.decode(errors="replace").strip().splitlines()
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{how}: {lines[-1].strip() if lines else 'no word'}"[:_MOST_WORDS]
+
+
+def _findings(printed: bytes) -> dict[str, Any]:
+    """Return what was printed; a line that is torn is none."""
+    found = {}
+    for line in printed.decode(errors="replace").splitlines():
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(content, list) and len(content) == 2 and isinstance(content[0], str):
+            found[content[0]] = content[1]
+    return found

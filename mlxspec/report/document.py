@@ -1,0 +1,238 @@
+"""The file: one JSON document, whose head a person can read before sending it.
+
+Its version is raised when a figure changes its meaning. Whatever is read from a file that somebody
+sent is checked for its type where it is used.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeGuard, get_args
+
+from mlxspec.errors import MlxspecError
+from mlxspec.report.scrubbing import scrubbed
+
+FORMAT = "mlxspec mac report"
+VERSION = 1
+_MOST_BYTES = 4_000_000
+_DIGITS = 5
+_MOST = 1e18
+"""No figure is larger; none is negative."""
+
+_NUMBERS = re.compile(r"\[[-+0-9.eE,\s]*\]")  # a list of them, to stand in one line
+_ABOUT = (
+    "What `mlxspec doctor --mac-report` found on one machine; `mlxspec doctor --read-report` "
+    "says what it means.",
+    "It holds figures of the machine and of built-in questions: nothing that anybody wrote, no "
+    "paths, no names. Send it as it is.",
+)
+
+Status = Literal["done", "out of time", "failed", "interrupted", "not run"]
+"""How a part ended; whatever it found before counts."""
+
+
+class ReportError(MlxspecError):
+    """A file that is no report, or a damaged one."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of a part.
+
+    Attributes:
+        status: How it ended; what was found before that counts.
+        seconds: How long it took.
+        reason: Why it did not end well, or "".
+        found: What was found, by name.
+    """
+
+    status: Status
+    seconds: float = 0.0
+    reason: str = ""
+    found: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a file holds.
+
+    Attributes:
+        records: What came of each part, by its name.
+    """
+
+    records: Mapping[str, Record]
+
+    def value(self, part: str, *names: str) -> Any:
+        """Return what stands under some names, one in the other; None where nothing does.
+
+        Raises:
+            ReportError: There is something else than names on the way.
+        """
+        here: Any = self.records[part].found if part in self.records else {}
+        for name in names:
+            if not isinstance(here, dict):
+                raise _damaged(part, names)
+            here = here.get(name)
+            if here is None:
+                return None
+        return here
+
+    def number(self, part: str, *names: str) -> float | None:
+        """Return a number; None where there is none.
+
+        Raises:
+            ReportError: Something else stands there.
+        """
+        found = self.value(part, *names)
+        if found is None:
+            return None
+        if not _is_number(found):
+            raise _damaged(part, names)
+        return float(found)
+
+    def text(self, part: str, *names: str) -> str:
+        """Return a text; "" where there is none.
+
+        Raises:
+            ReportError: Something else stands there.
+        """
+        found = self.value(part, *names)
+        if found is None or isinstance(found, str):
+            return found or ""
+        raise _damaged(part, names)
+
+    def numbers(self, part: str, *names: str) -> list[float]:
+        """Return numbers, an empty list where there are none.
+
+        Raises:
+            ReportError: Something else stands there.
+        """
+        found = self.value(part, *names)
+        if found is None:
+            return []
+        if not isinstance(found, list) or not all(map(_is_number, found)):
+            raise _damaged(part, names)
+        return found
+
+    def group(self, part: str, *names: str) -> dict[str, Any]:
+        """Return what stands under names of its own; nothing where there is nothing.
+
+        Raises:
+            ReportError: Something else stands there.
+        """
+        found = self.value(part, *names)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise _damaged(part, names)
+        return found
+
+    def curve(self, part: str, *names: str) -> dict[int, float]:
+        """Return milliseconds by rows, 1 first; nothing where they were not measured.
+
+        Raises:
+            ReportError: Something else stands there.
+        """
+        if self.value(part, *names) is None:
+            return {}
+        rows, ms = self.numbers(part, *names, "rows"), self.numbers(part, *names, "ms")
+        is_sound = len(rows) == len(ms) > 0 and rows[0] == 1 and min(ms) > 0
+        if not is_sound or sorted(set(rows)) != rows:
+            raise _damaged(part, names)
+        return {int(row): took for row, took in zip(rows, ms, strict=True)}
+
+
+def to_text(records: Mapping[str, Record]) -> str:
+    """Return the content of a file, without names and paths."""
+    parts = {name: _stated(record) for name, record in records.items()}
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "about": [*_ABOUT, *_head_lines(parts)],
+        "parts": parts,
+    }
+    text = json.dumps(document, indent=1, allow_nan=False)
+    return _NUMBERS.sub(lambda found: " ".join(found[0].split()), text) + "\n"
+
+
+def _stated(record: Record) -> dict[str, Any]:
+    said = scrubbed({"reason": record.reason, "found": dict(record.found)})
+    return {key: _short(value) for key, value in (asdict(record) | said).items()}
+
+
+def _head_lines(parts: Mapping[str, Any]) -> list[str]:
+    """Return what was measured on what, and how that went."""
+    machine = parts.get("machine", {}).get("found", {})
+    known = [str(machine[name]) for name in ("device", "backend", "system") if machine.get(name)]
+    ends = (
+        f"{name}: {part['status']} after {part['seconds']:.0f} s" for name, part in parts.items()
+    )
+    return [", ".join(known) or "an unknown machine", *ends]
+
+
+def read_report(path: Path) -> Report:
+    """Read a file.
+
+    Raises:
+        ReportError: It cannot be read, is no report, one of another version, or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ReportError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        document = json.loads(content) if len(content) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ReportError(
+            f"{path} is no report of `mlxspec doctor --mac-report`, or it is damaged: give the "
+            "file that this wrote, whole and unchanged"
+        )
+    if document.get("version") != VERSION:
+        raise ReportError(
+            f"{path} is a report of version {str(document.get('version'))[:20]}, and this mlxspec "
+            f"reads version {VERSION}: read it with the mlxspec that wrote it, or make it anew"
+        )
+    parts = document.get("parts")
+    if not isinstance(parts, dict):
+        raise _damaged("parts", ())
+    return Report({name: _record(name, content) for name, content in parts.items()})
+
+
+def _record(name: str, content: Any) -> Record:
+    stated = content if isinstance(content, dict) else {}
+    status: Any = stated.get("status")
+    seconds, reason, found = (stated.get(key) for key in ("seconds", "reason", "found"))
+    if not (status in get_args(Status) and isinstance(reason, str) and isinstance(found, dict)):
+        raise _damaged(name, ())
+    if not _is_number(seconds):
+        raise _damaged(name, ("seconds",))
+    return Record(status, seconds, reason, found)
+
+
+def _damaged(part: str, names: Sequence[str]) -> ReportError:
+    place = " / ".join((part, *names))[:80]
+    return ReportError(
+        f"the report is damaged: what stands under {place!r} cannot be read. Ask for the file anew"
+    )
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < _MOST  # neither NaN nor infinity is
+
+
+def _short(value: Any) -> Any:
+    """Return what goes into JSON with few digits, and null for what is no number."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _short(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(inner) for inner in value]
+    return value

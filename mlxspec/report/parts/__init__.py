@@ -1,0 +1,1 @@
+"""What is measured: a module each, whose `measure` yields findings as it has them."""

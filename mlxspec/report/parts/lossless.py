@@ -1,0 +1,115 @@
+"""Whether drafts change what the default model says: what `mlxspec verify` does, within a time.
+
+What time does not allow for is left out from the end of each list: questions, then draws. The
+figures say how many there were.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from mlxspec.api import make_site
+from mlxspec.bench.arms import PLAIN
+from mlxspec.bench.machine import setup_of
+from mlxspec.bench.prompts import choose_questions, read_questions
+from mlxspec.checking.greedy import Agreement
+from mlxspec.checking.run import CacheCheck, Checker, Outcome, Plan
+from mlxspec.checking.sampled import LawCheck
+from mlxspec.checking.verdict import verdict
+from mlxspec.choosing.assembly import Site, candidates
+from mlxspec.loading import LoadedModel, load_model
+from mlxspec.options import Options
+from mlxspec.report.allowance import Allowance, Finding
+
+_NUM_NODES = (4, 12)
+_MAX_TOKENS, _NUM_DRAWS = 48, 400
+_WORK, _GREEDY = 0.75, 0.5  # of the time; lists that take longer than theirs use up the rest
+
+T = TypeVar("T")
+
+
+class Shares:
+    """Gives every list an equal share of the time that is left, and cuts it off there."""
+
+    def __init__(self, time: Allowance, num_lists: int) -> None:
+        self.give(time, num_lists)
+
+    def give(self, time: Allowance, num_lists: int) -> None:
+        """Begin anew, with so much time for so many lists."""
+        self._time, self._num_lists = time, num_lists
+
+    def __call__(self, items: Sequence[T], doing: str) -> Iterable[T]:
+        share = self._time.share(self._num_lists)
+        self._num_lists = max(self._num_lists - 1, 1)
+        return share.within(items)
+
+
+def measure(time: Allowance) -> Iterator[Finding]:
+    """Yield the greedy replies, the draws and the verdict."""
+    yield from check_within(time, load_model())
+
+
+def check_within(time: Allowance, loaded: LoadedModel) -> Iterator[Finding]:
+    """Yield what `measure` does, of any model."""
+    site = make_site(loaded, Options(), lambda line: None)
+    drafters = drafters_of(site)
+    plan, time = _plan(drafters), time.first(_WORK)
+    notes: list[str] = []
+    shares = Shares(time.first(_GREEDY), len(drafters) + 2)
+    checker = Checker(site, plan, shares, notes)
+    cache = checker.check_replies()
+    yield "greedy", _greedy_dict(cache)
+    shares.give(time, 1 + (len(drafters) + 1) * len(_NUM_NODES))
+    laws = checker.check_laws(checker.cases())
+    yield "sampled", [_law_dict(law, len(laws)) for law in laws]
+    setup = setup_of(site, plan.task(max(_NUM_NODES)), PLAIN)
+    outcome = Outcome(setup, _NUM_NODES, (cache,), laws, tuple(notes))
+    found = verdict(outcome)
+    yield "verdict", found.kind
+    yield "verdict_text", found.text
+    yield "notes", notes
+
+
+def drafters_of(site: Site) -> list[str]:
+    """Return the drafters that are here for a target, as arms are called."""
+    return [word.replace(",", "+") for word in candidates(site.files) if word != "none"]
+
+
+def _plan(drafters: Sequence[str]) -> Plan:
+    questions = choose_questions(read_questions(), limit=1)
+    return Plan(questions, [Options()], drafters, _NUM_NODES, _MAX_TOKENS, _NUM_DRAWS)
+
+
+def _greedy_dict(found: CacheCheck) -> dict[str, Any]:
+    return {
+        "largest_drift": found.drift.largest,
+        "near_tie": found.drift.near_tie,
+        "drafters": {
+            agreement.drafter: agreement_dict(agreement) for agreement in found.agreements
+        },
+    }
+
+
+def agreement_dict(found: Agreement) -> dict[str, Any]:
+    """Return how far the greedy replies of a drafter are those of plain decoding."""
+    return {
+        "replies": found.num_replies,
+        "the_same": found.num_same,
+        "tokens": found.num_tokens,
+        "drafted": found.drafted,
+        "accepted": found.accepted,
+        "gaps": [parting.gap for parting in found.partings],  # null where one of the two ends
+        "faults": len(found.faults),
+    }
+
+
+def _law_dict(law: LawCheck, num_checks: int) -> dict[str, Any]:
+    return {
+        "drafter": law.drafter,
+        "draws": law.fit.num_draws,
+        "chi_square": law.fit.chi_square,
+        "freedom": law.fit.freedom,
+        "p": law.fit.p_value,
+        "is_off": law.is_off(num_checks),
+        "drafted": law.drafted,
+        "accepted": law.accepted,
+    }

@@ -1,0 +1,104 @@
+"""A few replies of every drafter that is here: how fast, how much is accepted, and is it plain?
+
+Rounds draft as much as pays, as in a chat. The gap at which a reply leaves plain decoding stands
+beside it; what a rounding explains is for the reader to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from mlxspec.api import make_site
+from mlxspec.bench.arms import PLAIN, own_arms
+from mlxspec.bench.prompts import choose_questions, read_questions
+from mlxspec.bench.run import Runner
+from mlxspec.bench.sample import Arm, Reply, Task
+from mlxspec.checking.greedy import Asked, check_replies
+from mlxspec.choosing.assembly import Site
+from mlxspec.loading import load_model
+from mlxspec.options import Options
+from mlxspec.report.allowance import Allowance, Finding
+from mlxspec.report.parts.lossless import agreement_dict, drafters_of
+
+_NUM_QUESTIONS = 3  # one of a category each
+_TASK = Task(max_tokens=96)
+_WARM_UP_TOKENS = 4
+
+
+class Noting:
+    """An arm whose replies are kept; each begins with a drafter that has learned nothing.
+
+    Attributes:
+        name: What the arm is called.
+        replies: What was written.
+    """
+
+    def __init__(self, arm: Arm) -> None:
+        self.name = arm.name
+        self.replies: list[Reply] = []
+        self._arm = arm
+
+    def begin(self) -> None:
+        self._arm.begin()
+
+    def write(self, prompt: Sequence[int], task: Task) -> Reply:
+        self.begin()
+        reply = self._arm.write(prompt, task)
+        self.replies.append(reply)
+        return reply
+
+    def warm_up(self, prompt: Sequence[int]) -> None:
+        """Write a little that does not count: the first use compiles and loads."""
+        self._arm.write(prompt, replace(_TASK, max_tokens=_WARM_UP_TOKENS))
+
+
+def measure(time: Allowance) -> Iterator[Finding]:
+    """Yield the figures of plain decoding, then of each drafter."""
+    site = make_site(load_model(), Options(), lambda line: None)
+    site.engine.measure_costs()
+    yield from replies_within(time, site)
+
+
+def replies_within(time: Allowance, site: Site) -> Iterator[Finding]:
+    """Yield what `measure` does, of any target."""
+    plain, *arms = [Noting(arm) for arm in own_arms([PLAIN, *drafters_of(site)], site)]
+    prompts = _prompts(site)
+    plain.warm_up(prompts[0][1])
+    share = time.share(len(arms) + 1)
+    asked = [
+        Asked(name, prompt, _TASK, plain.write(prompt, _TASK).tokens)
+        for name, prompt in share.within(prompts)
+    ]
+    yield PLAIN, _figures(plain.replies)
+    for number, arm in enumerate(arms):
+        if time.is_over:
+            return
+        arm.warm_up(prompts[0][1])
+        share = time.share(len(arms) - number)
+        agreement = check_replies(site.engine, arm, share.within(asked), 0.0)
+        yield arm.name, {**agreement_dict(agreement), **_figures(arm.replies)}
+
+
+def _prompts(site: Site) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the names and tokens of some questions; replies to the last one copy from it."""
+    runner = Runner(site.engine, [], PLAIN)
+    questions = choose_questions(read_questions(), limit=1)
+    chosen = [*questions[: _NUM_QUESTIONS - 1], questions[-1]]
+    return [
+        (asked.category, tuple(runner.prompt([{"role": "user", "content": asked.turns[0]}])))
+        for asked in chosen
+    ]
+
+
+def _figures(replies: Sequence[Reply]) -> dict[str, Any]:
+    forwards = sum(reply.forwards for reply in replies)
+    speeds = [reply.later_tokens / reply.seconds for reply in replies if reply.seconds > 0]
+    return {
+        "replies": len(replies),
+        "tokens_per_s": median(speeds) if speeds else None,
+        "tokens_a_forward": sum(len(reply.tokens) for reply in replies) / max(forwards, 1),
+        "first_tokens_s": median(reply.ttft_s for reply in replies),
+        "peak_memory_gb": max(reply.peak_memory_gb for reply in replies),
+        "own_memory_gb": max(reply.own_memory_gb for reply in replies),
+    }

@@ -1,0 +1,21 @@
+"""Rules of verification, broken on purpose: what is to notice that has to be red."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+
+import mlxspec.reply as reply_module
+
+
+def say_the_second_best(monkeypatch):
+    """Emit the second best token after a greedy draft; sampled laws stay right."""
+    right = reply_module.verify
+
+    def second_best(draft, laws, noise, rule="block"):
+        verdict = right(draft, laws, noise, rule)
+        if not laws.law.is_greedy or draft.tree.n_nodes == 1:
+            return verdict
+        last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
+        return replace(verdict, bonus_token=laws.top_tokens(2)[0][last, 1])
+
+    monkeypatch.setattr(reply_module, "verify", second_best)
