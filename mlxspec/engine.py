@@ -162,6 +162,8 @@ class Engine:
         `EngineClosedError` from then on.
         """
         with device_turn():
+            if "target" not in self.__dict__:
+                return
             for finalizer in self._at_close:
                 finalizer()
             self._writer = None

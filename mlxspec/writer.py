@@ -103,16 +103,11 @@ class Writer:
             is_cancelled: Whether the reply ends here instead.
         """
         assert self.target is not None
-        is_whole = False
         try:
             events = self._step(self.target, is_cancelled)
-            is_whole = not self.is_over
         except NumericsError:
             self.target.reset()  # no row that led there is to be reused
             raise
-        finally:
-            if not is_whole:
-                self.leave()
         self._revision = self.target.revision
         return events
 

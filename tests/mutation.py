@@ -87,6 +87,8 @@ def run_tests(folder: Path, tests: list[str]) -> tuple[int, str, str]:
     except subprocess.TimeoutExpired:
         return FAILED, f"none ended within {TIME_LIMIT_S} s", ""
     found = _FAILURE.search(done.stdout)
+    if done.returncode < 0:
+        return FAILED, f"none lived: signal {-done.returncode}", ""
     return done.returncode, found[1] if found else "", (done.stdout + done.stderr)[-3000:]
 
 

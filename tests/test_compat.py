@@ -390,7 +390,6 @@ def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
         ({"prompt": [True]}, "a prompt is a text, or token ids"),
         ({"prompt": mx.zeros((1, 3), mx.int32)}, "a prompt is a text, or token ids"),
     ],
-    ids=str,
 )
 def test_a_value_of_another_kind_is_refused(pair, options, told):
     with pytest.raises(TypeError, match=told):

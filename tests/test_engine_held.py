@@ -45,7 +45,7 @@ def test_replies_read_in_turn_are_those_read_alone(drafter, kind, params):
 @each_law
 @each_kind
 @each_drafter
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 6])
 def test_a_held_reply_goes_on_after_others_were_written(drafter, kind, params, count):
     engine = engine_with(drafter, kind, looks_ahead=True)
     held = engine.generate(PROMPT, params)
@@ -69,12 +69,22 @@ def test_a_held_reply_drafts_again_once_the_other_is_over():
     assert len([event for event in begun if isinstance(event, PrefillProgress)]) == 1
 
 
-def test_a_held_reply_goes_on_whatever_was_done_to_the_target_meanwhile():
-    engine = engine_with("eagle3", "full")
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda target: target.reset(),
+        lambda target: target.observe([1, 2, 3]),
+        lambda target: target.rollback_to(3),
+        lambda target: (target.rollback_to(0), target.observe(list(target.history) + [9] * 12)),
+    ],
+    ids=["reset", "observe", "rollback", "another text"],
+)
+@pytest.mark.parametrize("drafter", ["eagle3", "pool"])
+def test_a_held_reply_goes_on_whatever_was_done_to_the_target_meanwhile(drafter, disturb):
+    engine = engine_with(drafter, "full", looks_ahead=True)
     held = engine.generate(PROMPT, PARAMS)
-    begun = [next(held) for _ in range(4)]
-    engine.target.reset()
-    engine.target.observe([1, 2, 3])
+    begun = [next(held) for _ in range(5)]
+    disturb(engine.target)
     assert emitted([*begun, *held]) == SHADOWS["full"].greedy(PROMPT, 14)
 
 
@@ -87,7 +97,8 @@ def test_the_newest_reply_keeps_what_the_engine_has_read():
     assert next(newest)
     progress = next(newest)
     assert progress.reused == len(PROMPT) + len(told) - 1
-    next(held)  # beside it, in a cache of its own
+    for _ in range(5):
+        next(held)  # beside it, in a cache of its own
     assert len(engine.target) >= len(PROMPT) + len(told)
     assert emitted([*newest]) == SHADOWS["full"].greedy([*PROMPT, *told, 4], 14)
 

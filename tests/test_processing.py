@@ -238,9 +238,7 @@ def two_tokens(model, prompt, drafter, sampler):
     return tuple(said[:2])
 
 
-@pytest.mark.parametrize(
-    "make_drafter", [NoDrafter, EveryChild, lambda: UniformChain(3, length=2)], ids=str
-)
+@pytest.mark.parametrize("make_drafter", [NoDrafter, EveryChild, lambda: UniformChain(3, length=2)])
 def test_the_joint_law_of_a_sampler_is_the_product_of_its_own(make_drafter):
     """Summed over all that the sampler can draw, at nodes that become text and at others."""
     model, prompt = tiny_model(vocab_size=3, seed=2), [1, 2]

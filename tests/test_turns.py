@@ -184,11 +184,12 @@ def test_a_reply_that_is_dropped_while_another_thread_computes_waits_for_nobody(
     for _ in range(4):
         next(held)
     has_begun, may_end = threading.Event(), threading.Event()
+    was_let_go = []
 
     def hold():
         with turns.device_turn():
             has_begun.set()
-            may_end.wait(10)
+            was_let_go.append(may_end.wait(10))
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -196,6 +197,7 @@ def test_a_reply_that_is_dropped_while_another_thread_computes_waits_for_nobody(
     held.close()  # as the garbage collector does, in any thread
     may_end.set()
     holder.join()
+    assert was_let_go == [True]
     assert reply(engine) == SHADOWS["full"].greedy(PROMPT, 12)
 
 
