@@ -5,9 +5,11 @@ loaded, which takes longer than opening a screen.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
+
+from mlxspec.checks import biases, choice, real, settle, token_ids, whole
 
 FilterOrder = Literal["hugging-face", "mlx-lm"]
 """`hugging-face`: temperature, top-k, top-p, min-p, XTC, each filter on what the temperature made;
@@ -52,33 +54,47 @@ class Law:
     min_tokens_to_keep: int = 1
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
-    xtc_special_tokens: tuple[int, ...] = ()
+    xtc_special_tokens: Sequence[int] = ()
     filter_order: FilterOrder = "hugging-face"
 
     def __post_init__(self) -> None:
-        temperature = self.temperature
-        is_safe = temperature == 0 or temperature >= _MIN_TEMPERATURE
-        _check("temperature", temperature, f"0, or {_MIN_TEMPERATURE} and more", is_safe)
-        is_count = isinstance(self.top_k, int) and self.top_k >= 0
-        _check("top_k", self.top_k, "a whole number, 0 for all", is_count)
-        _check("top_p", self.top_p, "more than 0 and at most 1", 0 < self.top_p <= 1)
-        _check("min_p", self.min_p, "at least 0 and at most 1", 0 <= self.min_p <= 1)
-        least = self.min_tokens_to_keep
-        _check("min_tokens_to_keep", least, "a whole number, 1 or more", _is_whole(least, 1))
-        share, threshold = self.xtc_probability, self.xtc_threshold
-        _check("xtc_probability", share, "at least 0 and at most 1", 0 <= share <= 1)
-        _check("xtc_threshold", threshold, "at least 0 and at most 0.5", 0 <= threshold <= 0.5)
-        for token in self.xtc_special_tokens:
-            _check("xtc_special_tokens", token, "token ids", _is_whole(token, 0))
-        if self.filter_order not in get_args(FilterOrder):
-            names = " or ".join(map(repr, get_args(FilterOrder)))
-            raise ValueError(f"filter_order must be {names}; got {self.filter_order!r}")
-        penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, "more than 0, 1 for none", penalty > 0)
+        least = _MIN_TEMPERATURE
+        settle(
+            self,
+            temperature=real(
+                "temperature", self.temperature, f"0, or {least} and more", _is_temperature
+            ),
+            top_k=whole("top_k", self.top_k, "0 (for all) or more"),
+            top_p=real("top_p", self.top_p, "more than 0 and at most 1", lambda p: 0 < p <= 1),
+            min_p=real("min_p", self.min_p, "at least 0 and at most 1", lambda p: 0 <= p <= 1),
+            repetition_penalty=real(
+                "repetition_penalty",
+                self.repetition_penalty,
+                "finite and more than 0, 1 for none",
+                lambda penalty: penalty > 0,
+            ),
+            logit_bias=biases("logit_bias", self.logit_bias),
+            min_tokens_to_keep=whole(
+                "min_tokens_to_keep", self.min_tokens_to_keep, "1 or more", least=1
+            ),
+            xtc_probability=real(
+                "xtc_probability",
+                self.xtc_probability,
+                "at least 0 and at most 1",
+                lambda p: 0 <= p <= 1,
+            ),
+            xtc_threshold=real(
+                "xtc_threshold",
+                self.xtc_threshold,
+                "at least 0 and at most 0.5",
+                lambda p: 0 <= p <= 0.5,
+            ),
+            xtc_special_tokens=tuple(token_ids("xtc_special_tokens", self.xtc_special_tokens)),
+            filter_order=choice("filter_order", self.filter_order, get_args(FilterOrder)),
+        )
         for name in ("presence_penalty", "frequency_penalty"):
-            _check(name, getattr(self, name), "a finite number, 0 for none", True)
-        for token, bias in self.logit_bias.items():
-            _check(f"logit_bias of token {token}", bias, "a finite number", token >= 0)
+            number = real(name, getattr(self, name), "finite, 0 for none", math.isfinite)
+            settle(self, **{name: number})
 
     @property
     def is_greedy(self) -> bool:
@@ -107,10 +123,5 @@ class Law:
         }
 
 
-def _is_whole(value: float, least: int) -> bool:
-    return isinstance(value, int) and value >= least
-
-
-def _check(name: str, value: float, allowed: str, is_allowed: bool) -> None:
-    if not math.isfinite(value) or not is_allowed:
-        raise ValueError(f"{name} must be {allowed}; got {value}")
+def _is_temperature(value: float) -> bool:
+    return value == 0 or value >= _MIN_TEMPERATURE

@@ -40,7 +40,7 @@ def test_settings_add_up():
         ("seed", "1.5", "seed must be a whole number; got '1.5'"),
         ("exact_seed", "1", "exact_seed must be on or off; got '1'"),
         ("top_p", "2", "top_p must be"),
-        ("max", "0", "max_tokens must be 1 or more"),
+        ("max", "-1", "max_tokens must be 0 or more"),
         ("speed", "1", f"choose from {', '.join(NAMES)}"),
     ],
 )

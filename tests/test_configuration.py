@@ -29,7 +29,7 @@ SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
         (lambda: BeamShape(0, 2), "a beam needs a width and a depth of 1 or more; got 0 and 2"),
         (lambda: BeamShape(2, 0), "a beam needs a width and a depth of 1 or more; got 2 and 0"),
         (lambda: GenerationParams(num_draft_tokens=-1), "num_draft_tokens must be 0 .*; got -1"),
-        (lambda: GenerationParams(max_tokens=0), "max_tokens must be 1 or more; got 0"),
+        (lambda: GenerationParams(max_tokens=-1), "max_tokens must be 0 or more; got -1"),
         (lambda: Law(temperature=-0.5), "temperature must be 0, or 1e-05 and more; got -0.5"),
         (lambda: Law(temperature=1e-9), "temperature must be 0, or 1e-05 and more; got 1e-09"),
         (lambda: Options(exit_threshold=0.0), "threshold must be more than 0 and at most 1; got 0"),

@@ -317,7 +317,7 @@ def test_a_draft_beyond_its_budget_is_refused():
         list(engine.generate(PROMPT, GenerationParams(num_draft_tokens=2)))
 
 
-@pytest.mark.parametrize("bad", [{"max_tokens": 0}, {"num_draft_tokens": -1}, {"seed": -1}])
+@pytest.mark.parametrize("bad", [{"max_tokens": -1}, {"num_draft_tokens": -1}, {"seed": -1}])
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         GenerationParams(**bad)

@@ -12,10 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
-    {"errors"},
-    {"events", "blas", "text", "prefix", "prompt", "proof", "law", "options", "machine_check"},
+    {"errors", "checks"},
+    {"events", "blas", "text", "prefix", "prompt", "proof", "law", "machine_check"},
     {"backend", "stats", "trace", "params", "turns"},
-    {"memory", "rows", "tree", "draws", "traversal", "exponential", "lanes"},
+    {"options", "memory", "rows", "tree", "draws", "traversal", "exponential", "lanes"},
     {"cache", "branching", "sampling", "processing", "hidden", "noise"},
     {"draft"},
     {"masks", "verify"},

@@ -67,7 +67,7 @@ def test_a_chat_without_mlx_says_so_before_the_screen_opens():
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("option", ["--temp=-1", "--top-p=2", "--max-tokens=0"])
+@pytest.mark.parametrize("option", ["--temp=-1", "--top-p=2", "--max-tokens=-1"])
 def test_a_bad_setting_is_told_before_the_screen_opens(option):
     program = f"from mlxspec import cli; sys.exit(cli.main(['chat', {option!r}]))"
     done = subprocess.run(

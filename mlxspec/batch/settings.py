@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from mlxspec.checks import settle, whole
+
 DEFAULT_BATCH_SIZE = 8
 DEFAULT_ROWS_PER_ROUND = 64
 
@@ -16,18 +18,22 @@ class BatchSettings:
             each round; what is left is divided equally, so that no tree is wider than
             `rows_per_round // sequences`, nor than its own `num_draft_tokens` allows. Where it is
             known what forwards cost, trees are as wide as pays and no wider.
+
+    Raises:
+        ValueError: A number is no whole one, or less than 1.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE
     rows_per_round: int = DEFAULT_ROWS_PER_ROUND
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be 1 or more; got {self.batch_size}")
-        if self.rows_per_round < 1:
-            raise ValueError(
-                f"rows_per_round must be 1 (plain decoding) or more; got {self.rows_per_round}"
-            )
+        settle(
+            self,
+            batch_size=whole("batch_size", self.batch_size, "1 or more", least=1),
+            rows_per_round=whole(
+                "rows_per_round", self.rows_per_round, "1 (plain decoding) or more", least=1
+            ),
+        )
 
     def for_prompts(self, count: int) -> "BatchSettings":
         """Return the same for so few prompts that not every place is needed."""

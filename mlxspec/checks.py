@@ -1,0 +1,208 @@
+"""What a setting may be: its type is looked at before its range, and one sentence says both.
+
+A value of the wrong type is refused, never read as something that it is not: 2.5 is no number of
+tokens, "0.7" no temperature, and True no 1. Whatever is wrong raises ValueError, so that whoever
+passes settings on has one kind of error to meet. Numbers and ids of NumPy are taken for what they
+are, without NumPy having to be here.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, TypeGuard, TypeVar
+
+_SHOWN = 60  # characters of a value in a message
+
+T = TypeVar("T")
+
+
+def refusal(name: str, allowed: str, value: object) -> ValueError:
+    """Return the error of a value out of range."""
+    return ValueError(f"{name} must be {allowed}; got {_shown(value)}")
+
+
+def wrong_type(name: str, allowed: str, value: object) -> ValueError:
+    """Return the error of a value of the wrong type, which it names."""
+    return ValueError(f"{name} must be {allowed}; got {_shown(value)} of type {_type(value)}")
+
+
+def settle(settings: object, **values: object) -> None:
+    """Give the fields of a frozen dataclass the values that were made of what it got."""
+    for name, value in values.items():
+        object.__setattr__(settings, name, value)
+
+
+def whole(
+    name: str, value: object, allowed: str = "0 or more", *, least: int = 0, most: float = math.inf
+) -> int:
+    """Return a whole number.
+
+    Args:
+        name: What to call it.
+        value: The value.
+        allowed: Its range in words.
+        least: Smallest allowed.
+        most: Largest allowed.
+
+    Raises:
+        ValueError: It is no whole number, or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise wrong_type(name, f"a whole number, {allowed}", value)
+    number = int(value)
+    if not least <= number <= most:
+        raise refusal(name, allowed, number)
+    return number
+
+
+def real(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
+    """Return a finite number.
+
+    Args:
+        name: What to call it.
+        value: The value.
+        allowed: Its range in words.
+        fits: Whether a number is in that range.
+
+    Raises:
+        ValueError: It is no number, not finite or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise wrong_type(name, f"a number, {allowed}", value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number) or not fits(number):
+        raise refusal(name, allowed, value)
+    return number
+
+
+def flag(name: str, value: object) -> bool:
+    """Return True or False; raises ValueError for anything else, 0 and 1 too."""
+    if not isinstance(value, bool):
+        raise wrong_type(name, "True or False", value)
+    return value
+
+
+def text(name: str, value: object, allowed: str = "a text") -> str:
+    """Return a text; raises ValueError for anything else."""
+    if not isinstance(value, str):
+        raise wrong_type(name, allowed, value)
+    return value
+
+
+def choice(name: str, value: T, choices: Collection[object]) -> T:
+    """Return one of a few texts; raises ValueError for anything else."""
+    if not isinstance(value, str) or value not in choices:
+        raise refusal(name, f"one of {', '.join(map(str, choices))}", value)
+    return value
+
+
+def place(name: str, value: object) -> str | PathLike[str]:
+    """Return the name or path of something to load; raises ValueError for anything else."""
+    if not isinstance(value, str | PathLike):
+        raise wrong_type(name, "a name or a path", value)
+    return value
+
+
+def function(name: str, value: T) -> T:
+    """Return what can be called; raises ValueError for anything else."""
+    if not callable(value):
+        raise wrong_type(name, "a function", value)
+    return value
+
+
+def functions(name: str, values: Sequence[T]) -> tuple[T, ...]:
+    """Return what can be called as a tuple; raises ValueError for anything else."""
+    if not is_list(values) or not all(map(callable, values)):
+        raise wrong_type(name, "functions in a list or tuple", values)
+    return tuple(values)
+
+
+def instance(name: str, value: object, kind: type[T]) -> T:
+    """Return a value of a class; raises ValueError for anything else."""
+    if not isinstance(value, kind):
+        raise wrong_type(name, f"of type {kind.__name__}", value)
+    return value
+
+
+def texts(name: str, value: object, *, may_be_empty: bool = False) -> tuple[str, ...]:
+    """Return texts, one alone being one of them.
+
+    Raises:
+        ValueError: They are no texts, or one is empty that may not be.
+    """
+    allowed = "a text, or several in a tuple"
+    found = (value,) if isinstance(value, str) else value
+    if not is_list(found) or not all(isinstance(one, str) for one in found):
+        raise wrong_type(name, allowed, value)
+    if not (may_be_empty or all(found)):
+        raise ValueError(f"{name} holds an empty text, which would end nothing: leave it out")
+    return tuple(found)
+
+
+def token_ids(name: str, value: object, allowed: str = "token ids in a list or array") -> list[int]:
+    """Return token ids as Python numbers.
+
+    Args:
+        name: What to call them.
+        value: A sequence of whole numbers, or an array of one axis of MLX, NumPy and the like.
+        allowed: What they may be, in words.
+
+    Raises:
+        ValueError: They are anything else.
+    """
+    found: Any = value
+    if hasattr(found, "tolist") and hasattr(found, "ndim"):
+        if found.ndim != 1:
+            raise ValueError(
+                f"{name} must be {allowed}, of one axis; got an array of shape "
+                f"{tuple(found.shape)}: take one row of it"
+            )
+        found = found.tolist()
+    if not is_list(found):
+        raise wrong_type(name, allowed, value)
+    if set(map(type, found)) <= {int}:
+        return list(found)
+    for index, token in enumerate(found):
+        if isinstance(token, bool) or not isinstance(token, Integral):
+            raise ValueError(
+                f"{name} must be {allowed}, whole numbers; item {index} is {_shown(token)} of "
+                f"type {_type(token)}"
+            )
+    return [int(token) for token in found]
+
+
+def biases(name: str, value: object) -> dict[int, float]:
+    """Return what is added to the logits of some tokens, by id, as a copy.
+
+    Raises:
+        ValueError: It is no mapping of token ids to finite numbers.
+    """
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, "a mapping of token ids to numbers", value)
+    return {
+        whole(f"{name}: a token id", token): real(
+            f"{name} of token {_shown(token)}", bias, "finite", math.isfinite
+        )
+        for token, bias in value.items()
+    }
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is a sequence of things, which text and bytes are not meant to be."""
+    is_text = isinstance(value, str | bytes | bytearray | memoryview)
+    return isinstance(value, Sequence) and not is_text
+
+
+def _type(value: object) -> str:
+    return type(value).__name__
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.{_SHOWN}}"
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of many digits"

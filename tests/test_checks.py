@@ -1,0 +1,249 @@
+"""Settings: what is of another type than it has to be is refused, and nothing is taken for it."""
+
+import math
+from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxspec.batch import BatchSettings
+from mlxspec.law import Law
+from mlxspec.options import DraftLimits, Options
+from mlxspec.params import GenerationParams
+
+
+def is_whole(value):
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def whole(least=0, most=math.inf):
+    return lambda value: is_whole(value) and least <= value <= most
+
+
+def number(fits=lambda value: True):
+    def is_allowed(value):
+        if not isinstance(value, Real) or isinstance(value, bool):
+            return False
+        return abs(value) <= Fraction(np.finfo(float).max) and fits(value)
+
+    return is_allowed
+
+
+def flag(value):
+    return value is True or value is False
+
+
+def or_none(fits):
+    return lambda value: value is None or fits(value)
+
+
+def place(value):
+    return isinstance(value, str | PathLike)
+
+
+def ids(value):
+    if isinstance(value, np.ndarray | mx.array):
+        value = value.tolist() if value.ndim == 1 else None
+    return isinstance(value, list | tuple | range) and all(map(is_whole, value))
+
+
+def strings(value):
+    if isinstance(value, str):
+        return value != ""
+    return isinstance(value, list | tuple | range) and all(isinstance(v, str) and v for v in value)
+
+
+def functions(value):
+    return isinstance(value, list | tuple | range) and all(map(callable, value))
+
+
+def biases(value):
+    return isinstance(value, dict) and all(
+        is_whole(token) and token >= 0 and number()(bias) for token, bias in value.items()
+    )
+
+
+share = number(lambda value: 0 <= value <= 1)
+chain_rule = ("block", "token").__contains__
+FIELDS = {
+    Law: {
+        "temperature": number(lambda value: value == 0 or value >= 1e-5),
+        "top_k": whole(),
+        "top_p": number(lambda value: 0 < value <= 1),
+        "min_p": share,
+        "repetition_penalty": number(lambda value: value > 0),
+        "presence_penalty": number(),
+        "frequency_penalty": number(),
+        "logit_bias": biases,
+        "min_tokens_to_keep": whole(1),
+        "xtc_probability": share,
+        "xtc_threshold": number(lambda value: 0 <= value <= 0.5),
+        "xtc_special_tokens": ids,
+        "filter_order": lambda value: (
+            isinstance(value, str) and value in ("hugging-face", "mlx-lm")
+        ),
+    },
+    GenerationParams: {
+        "max_tokens": whole(),
+        "law": lambda value: isinstance(value, Law),
+        "seed": whole(0, 2**64 - 1),
+        "stop": strings,
+        "stop_tokens": ids,
+        "num_draft_tokens": whole(),
+        "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
+        "exact_seed": flag,
+        "ignore_eos": flag,
+        "logits_processors": functions,
+        "sampler": or_none(callable),
+        "prefill_step_size": or_none(whole(1)),
+        "on_logits": or_none(callable),
+    },
+    Options: {
+        "drafter": place,
+        "draft_model": or_none(place),
+        "lookahead": whole(1),
+        "max_kv_size": or_none(whole(1)),
+        "keep": whole(),
+        "kv_bits": or_none(lambda value: is_whole(value) and value in (4, 8)),
+        "learn": or_none(place),
+        "exit_threshold": or_none(number(lambda value: 0 < value <= 1)),
+        "dtype": lambda value: (
+            isinstance(value, str) and value in ("auto", "float16", "bfloat16", "float32")
+        ),
+        "branching": or_none(whole(1)),
+        "depth": or_none(whole(1)),
+        "chain_rule": lambda value: isinstance(value, str) and chain_rule(value),
+    },
+    DraftLimits: {"branching": or_none(whole(1)), "depth": or_none(whole(1))},
+    BatchSettings: {"batch_size": whole(1), "rows_per_round": whole(1)},
+}
+EVERY_FIELD = [(kind, name) for kind, names in FIELDS.items() for name in names]
+
+plain = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.sampled_from([2**31, 2**64, -(2**64), 10**400, 10**5000]),
+    st.floats(width=32),
+    st.sampled_from([0.5, 2.0, 1e-5, math.nan, math.inf, -0.0, 1e-320]),
+    st.text(max_size=3),
+    st.sampled_from(["4", "0.5", "block", "token", "BLOCK", "True"]),
+    st.binary(max_size=2),
+    st.complex_numbers(max_magnitude=2),
+    st.sampled_from([Decimal("0.5"), Decimal(3), Fraction(1, 2), Path("x"), object(), len, int]),
+    st.sampled_from([np.int64(3), np.uint8(4), np.float32(0.5), np.float64(0.5), np.bool_(True)]),
+    st.sampled_from([np.float16("nan"), np.str_("ab"), mx.array(3), mx.array(0.5), Law()]),
+)
+arrays = st.sampled_from(
+    [
+        np.array([1, 2], np.int64),
+        np.array([1.0, 2.0]),
+        np.array([[1, 2]]),
+        np.array(3),
+        np.array(["a"]),
+        np.array([True]),
+        mx.array([1, 2]),
+        mx.array([0.5]),
+        mx.array([[1]]),
+    ]
+)
+anything = st.one_of(
+    plain,
+    arrays,
+    st.lists(plain, max_size=3),
+    st.tuples(plain),
+    st.sets(st.integers(0, 3), max_size=2),
+    st.dictionaries(st.one_of(st.integers(-1, 5), st.floats(), st.text(max_size=1)), plain),
+)
+
+
+def taken(value, kind):
+    """What a setting becomes where it is taken: a Python number, a tuple, a dict."""
+    if kind is ids:
+        return tuple(int(token) for token in value)
+    if kind is functions:
+        return tuple(value)
+    if kind is strings:
+        return (value,) if isinstance(value, str) else tuple(value)
+    return value
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_every_field_is_tried(kind):
+    assert set(FIELDS[kind]) == {field.name for field in fields(kind)}
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY_FIELD)
+def test_a_field_takes_what_it_allows_and_refuses_the_rest_by_its_name(kind, name):
+    is_allowed = FIELDS[kind][name]
+    found = {True: 0, False: 0}
+
+    @settings(max_examples=80)
+    @given(anything)
+    def check(value):
+        found[bool(is_allowed(value))] += 1
+        if is_allowed(value):
+            kept = getattr(kind(**{name: value}), name)
+            assert kept == taken(value, is_allowed)
+            assert not isinstance(kept, np.generic) or isinstance(kept, str)
+            return
+        with pytest.raises(ValueError, match=name):
+            kind(**{name: value})
+
+    check()
+    assert found[False] > 10
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: GenerationParams(max_tokens=2.5),
+            "max_tokens must be a whole number, 0 or more; got 2.5 of type float",
+        ),
+        (lambda: GenerationParams(max_tokens=True), "got True of type bool"),
+        (lambda: GenerationParams(max_tokens="8"), "got '8' of type str"),
+        (lambda: GenerationParams(chain_rule="foo"), "one of block, token; got 'foo'"),
+        (lambda: GenerationParams(law=0.7), "law must be of type Law; got 0.7 of type float"),
+        (lambda: GenerationParams(exact_seed=1), "exact_seed must be True or False; got 1"),
+        (lambda: GenerationParams(seed=0.0), "seed must be a whole number, between 0 and"),
+        (lambda: GenerationParams(stop=("a", "")), "stop holds an empty text.*: leave it out"),
+        (lambda: GenerationParams(stop=""), "stop holds an empty text.*: leave it out"),
+        (lambda: GenerationParams(stop_tokens=2), "stop_tokens must be token ids in a list or"),
+        (lambda: Law(temperature="0.7"), "temperature must be a number, .*; got '0.7' of type str"),
+        (lambda: Law(temperature=math.nan), "temperature must be 0, .*; got nan"),
+        (lambda: Law(top_k=True), "top_k must be a whole number, .*; got True of type bool"),
+        (lambda: Law(logit_bias={2.5: 1}), "logit_bias: a token id must be a whole number"),
+        (lambda: Law(logit_bias={2: "1"}), "logit_bias of token 2 must be a number"),
+        (lambda: Law(logit_bias=[1, 2]), "logit_bias must be a mapping of token ids to numbers"),
+        (lambda: Law(presence_penalty=10**400), "presence_penalty must be finite"),
+        (lambda: Options(lookahead=2.5), "lookahead must be a whole number, 1 or more; got 2.5"),
+        (lambda: Options(kv_bits=6), "kv_bits must be 4 or 8; got 6"),
+        (lambda: Options(drafter=None), "drafter must be a name or a path; got None"),
+        (lambda: DraftLimits(depth=0), "depth must be 1 or more; got 0"),
+        (lambda: BatchSettings(2.0), "batch_size must be a whole number, 1 or more; got 2.0"),
+    ],
+)
+def test_says_what_was_got_and_what_is_allowed(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_one_text_is_one_stop_string():
+    assert GenerationParams(stop="bd").stop == ("bd",)
+    assert GenerationParams(stop=["b", "d"]).stop == ("b", "d")
+
+
+def test_a_law_keeps_its_biases_whatever_becomes_of_the_mapping():
+    given_biases = {2: 1}
+    law = Law(logit_bias=given_biases)
+    given_biases[3] = 5.0
+    assert law.logit_bias == {2: 1.0}
