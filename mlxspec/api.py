@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
-from mlxspec import backend
+from mlxspec import backend, checks
 from mlxspec.cache import Cache
 from mlxspec.choosing.assembly import (
     HOST_DRAFTERS,
@@ -119,7 +119,7 @@ def load(
 
     Raises:
         MlxspecError: Nothing found under `source` or `drafter`, or it cannot be run.
-        ValueError: An argument is out of range, or the drafter is not known.
+        ValueError: An argument is of the wrong type or out of range, or the drafter is not known.
     """
     options = Options(
         drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn, exit_threshold, dtype
@@ -135,7 +135,12 @@ def prepare(
     say: Say | None = None,
 ) -> Prepared:
     """Do what `load` does, and tell how the drafter was chosen."""
-    options = options or Options()
+    options = checks.instance("options", Options() if options is None else options, Options)
+    if source is not None:
+        checks.place("source", source)
+    for name, told in (("on_progress", on_progress), ("say", say)):
+        if told is not None:
+            checks.function(name, told)
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
     room = Room(options.max_kv_size, options.kv_bits)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from mlxspec import checks
 from mlxspec.cost import CostCurve, idle_cost_curve
 from mlxspec.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
@@ -89,6 +90,7 @@ class Conversation:
         """Start an empty chat.
 
         Raises:
+            ValueError: The system prompt is no text.
             UnsupportedOperationError: The model has no chat template.
         """
         if not engine.tokenizer.has_chat_template:
@@ -97,7 +99,7 @@ class Conversation:
                 "instruct model, or generate from a plain prompt"
             )
         self.engine = engine
-        self.system = system
+        self.system = None if system is None else checks.text("system", system)
         self.forgets_oldest = False
         self._exchanges: list[_Exchange] = []
 
@@ -126,13 +128,19 @@ class Conversation:
         Args:
             turns: What the user said and what was answered, oldest first.
             system: Its system prompt.
+
+        Raises:
+            ValueError: They are no texts, in pairs; the chat stays as it is.
         """
-        self.system = system
-        self._exchanges = [_Exchange(user, pieces=[reply]) for user, reply in turns]
+        pairs = [checks.texts("a turn", turn, may_be_empty=True) for turn in turns]
+        if any(len(pair) != 2 for pair in pairs):
+            raise ValueError("a turn has to be a pair: what the user said, and the answer")
+        self.system = None if system is None else checks.text("system", system)
+        self._exchanges = [_Exchange(user, pieces=[reply]) for user, reply in pairs]
 
     def cut(self, num_turns: int) -> None:
-        """Keep the first turns and forget those after them."""
-        self._exchanges = self._exchanges[:num_turns]
+        """Keep the first turns and forget those after them; raises ValueError for no count."""
+        self._exchanges = self._exchanges[: checks.whole("num_turns", num_turns)]
 
     def reply(
         self,
@@ -151,6 +159,7 @@ class Conversation:
             should_stop: Asked once a round.
 
         Raises:
+            ValueError: An argument is of the wrong type; nothing is added.
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
             StaleReplyError: While it is read: the chat has gone on without it.
         """
@@ -224,7 +233,7 @@ class Conversation:
         should_stop: Callable[[], bool],
     ) -> Iterator[Event]:
         """Begin a turn after some exchanges; they are those of the chat from its first event on."""
-        exchange = self._next_exchange(earlier, text, params or GenerationParams())
+        exchange = self._next_exchange(earlier, checks.text("text", text), _settings(params))
         events = self.engine.generate(exchange.prompt, exchange.params, should_stop=should_stop)
         seen = [(one, len(one.pieces)) for one in self._exchanges]
         return self._follow([*earlier, exchange], events, seen)
@@ -315,3 +324,9 @@ class Conversation:
             messages.append({"role": "user", "content": exchange.user})
             messages.append({"role": "assistant", "content": exchange.reply})
         return messages
+
+
+def _settings(params: GenerationParams | None) -> GenerationParams:
+    return checks.instance(
+        "params", GenerationParams() if params is None else params, GenerationParams
+    )

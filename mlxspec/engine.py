@@ -16,6 +16,7 @@ from mlxspec import backend
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
+from mlxspec.checks import function
 from mlxspec.cost import quick_costs
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
@@ -24,8 +25,8 @@ from mlxspec.errors import EngineClosedError
 from mlxspec.events import Event, GenerationFinished
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.memory import wire
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
-from mlxspec.prompt import check_prompt
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
+from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.reporting import started_event
 from mlxspec.stats import GenerationStats
 from mlxspec.turns import device_turn, free_turn
@@ -48,7 +49,10 @@ class Engine:
         name: Name of the target, for people.
         weights: Weight type in words, such as "float32".
         context_length: Tokens that fit; None with a rotating cache, which never fills.
+        chain_rule: Verifies chains drawn at random where a reply's settings name no rule.
     """
+
+    chain_rule: ChainRule = "block"
 
     def __init__(
         self,
@@ -86,18 +90,20 @@ class Engine:
         plain decoding, else tokens of the same joint law.
 
         Args:
-            prompt: Text, taken as it is, or token ids. Rows of the cache that already hold its
-                beginning are reused.
+            prompt: Text, taken as it is, or token ids in a sequence or an array of one axis. Rows
+                of the cache that already hold its beginning are reused.
             params: Settings.
             should_stop: Asked once a round and once per chunk of the prompt.
 
         Raises:
-            ValueError: The prompt is empty or holds a token outside the vocabulary.
+            ValueError: An argument is of the wrong type, or the prompt is empty or holds a token
+                outside the vocabulary.
             ContextLengthError: The prompt is longer than the model's context.
         """
-        params = params or GenerationParams()
-        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        params = check_params(params, self.target.vocab_size, self.chain_rule)
+        tokens = prompt_tokens(prompt, self.tokenizer.encode)
         check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
+        function("should_stop", should_stop)
         return self._generate(tokens, params, should_stop)
 
     def generate_batch(
@@ -129,14 +135,16 @@ class Engine:
             like it that has learned nothing.
 
         Raises:
-            ValueError: A number is out of range, a prompt is empty or holds a token outside the
-                vocabulary, or the drafter needs more than the text.
+            ValueError: An argument is of the wrong type or out of range, a prompt is empty or holds
+                a token outside the vocabulary, or the drafter needs more than the text.
             ContextLengthError: A prompt is longer than the model's context.
             UnsupportedOperationError: The target's cache rotates.
         """
-        settings = BatchSettings(batch_size, rows_per_round).for_prompts(len(prompts))
-        jobs = jobs_of(prompts, params, self.target, self.tokenizer)
+        settings = BatchSettings(batch_size, rows_per_round)
+        jobs = jobs_of(prompts, params, self.target, self.tokenizer, self.chain_rule)
+        function("should_stop", should_stop)
         costs = self.budget.known(max((len(job.prompt) for job in jobs), default=0))
+        settings = settings.for_prompts(len(jobs))
         run = BatchRun(self.target, self.drafter, self.tokenizer, settings, costs)
         return run.replies(jobs, should_stop)
 

@@ -5,7 +5,7 @@ loaded, which takes longer than opening a screen.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -54,7 +54,7 @@ class Law:
     min_tokens_to_keep: int = 1
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
-    xtc_special_tokens: Sequence[int] = ()
+    xtc_special_tokens: tuple[int, ...] = ()
     filter_order: FilterOrder = "hugging-face"
 
     def __post_init__(self) -> None:

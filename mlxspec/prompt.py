@@ -1,9 +1,28 @@
 """What a prompt must be, checked before anything is read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from mlxspec.checks import token_ids
 from mlxspec.errors import ContextLengthError
+
+
+def prompt_tokens(
+    prompt: object, encode: Callable[[str], list[int]], name: str = "the prompt"
+) -> list[int]:
+    """Return the tokens of a prompt.
+
+    Args:
+        prompt: Text, or token ids in a sequence or in an array of one axis.
+        encode: Reads text.
+        name: What to call it.
+
+    Raises:
+        ValueError: It is anything else, or text that cannot be read.
+    """
+    if isinstance(prompt, str):
+        return encode(prompt)
+    return token_ids(name, prompt, "text, or token ids in a list or array")
 
 
 def check_prompt(

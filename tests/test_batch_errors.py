@@ -36,7 +36,7 @@ def test_refuses_a_prompt_longer_than_the_context():
 
 
 def test_refuses_one_text_in_place_of_a_list():
-    with pytest.raises(TypeError, match="a list of prompts; got one text"):
+    with pytest.raises(ValueError, match="a list of prompts; got one text"):
         make_engine(MODEL, DRAFTERS["none"]()).generate_batch("abc")
 
 

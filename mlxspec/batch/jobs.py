@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from mlxspec.checks import is_list, wrong_type
 from mlxspec.decoder import Decoder
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.params import GenerationParams
-from mlxspec.prompt import check_prompt
+from mlxspec.params import ChainRule, GenerationParams, check_params
+from mlxspec.prompt import check_prompt, prompt_tokens
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ def jobs_of(
     params: GenerationParams | Sequence[GenerationParams] | None,
     target: Decoder,
     tokenizer: Tokenizer,
+    chain_rule: ChainRule = "block",
 ) -> list[Job]:
     """Return one job per prompt.
 
@@ -37,32 +40,45 @@ def jobs_of(
         params: Settings for all, one per prompt, or None for the usual ones.
         target: Who is to reply.
         tokenizer: The target's.
+        chain_rule: The rule of settings that name none.
 
     Raises:
-        ValueError: There are not as many settings as prompts, or a prompt is empty or holds a
-            token outside the vocabulary.
+        ValueError: An argument is of the wrong type, there are not as many settings as prompts, or
+            a prompt is empty or holds a token outside the vocabulary.
         ContextLengthError: A prompt is longer than the model's context.
-        TypeError: The prompts are one text.
     """
     if isinstance(prompts, str):
-        raise TypeError("a batch takes a list of prompts; got one text: put it into a list")
-    settings = _one_each(params, len(prompts))
+        raise ValueError("a batch takes a list of prompts; got one text: put it into a list")
+    listed = _listed("prompts", prompts, "a list of prompts")
+    settings = _one_each(params, len(listed))
     jobs = []
-    for index, prompt in enumerate(prompts):
-        tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    for index, prompt in enumerate(listed):
+        name = f"prompt {index}"
+        tokens = prompt_tokens(prompt, tokenizer.encode, name)
         most = target.model.config.max_position_embeddings
-        check_prompt(tokens, target.vocab_size, most, "the model", f"prompt {index}")
-        jobs.append(Job(index, tokens, settings[index]))
+        check_prompt(tokens, target.vocab_size, most, "the model", name)
+        own = check_params(settings[index], target.vocab_size, chain_rule, f"params of {name}")
+        jobs.append(Job(index, tokens, own))
     return jobs
+
+
+def _listed(name: str, values: object, allowed: str) -> list[Any]:
+    """Return the items of a sequence, or the rows of an array."""
+    is_array = hasattr(values, "tolist") and getattr(values, "ndim", 0) > 0
+    if not (is_array or is_list(values)):
+        raise wrong_type(name, allowed, values)
+    rows: Any = values
+    return list(rows)
 
 
 def _one_each(
     params: GenerationParams | Sequence[GenerationParams] | None, count: int
 ) -> list[GenerationParams]:
     if params is None or isinstance(params, GenerationParams):
-        return [params or GenerationParams()] * count
-    if len(params) != count:
+        return [GenerationParams() if params is None else params] * count
+    listed = _listed("params", params, "one GenerationParams, or a list of one per prompt")
+    if len(listed) != count:
         raise ValueError(
-            f"got {len(params)} settings for {count} prompts: give one for all, or one per prompt"
+            f"got {len(listed)} settings for {count} prompts: give one for all, or one per prompt"
         )
-    return list(params)
+    return listed
