@@ -260,3 +260,7 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     text = "the text of plain sampling with this seed, whatever drafts; accepts a little less"
     group.add_argument("--exact-seed", action="store_true", help=text)
     group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may repeat")
+    text = "a token that ends the reply, by its id; may repeat"
+    group.add_argument(
+        "--stop-token", action="append", default=[], type=int, metavar="ID", help=text
+    )

@@ -23,6 +23,7 @@ from mlxspec.events import (
 from mlxspec.params import GenerationParams
 from mlxspec.proof import Proof
 from mlxspec.proving import Progress, prove
+from mlxspec.reply import StopWhen, never
 from mlxspec.turns import device_turn
 
 
@@ -148,6 +149,7 @@ class Conversation:
         params: GenerationParams | None = None,
         *,
         should_stop: Callable[[], bool] = lambda: False,
+        stop_when: StopWhen = never,
     ) -> Iterator[Event]:
         """Answer a user turn; what a stopped reply said stays part of the chat.
 
@@ -157,19 +159,21 @@ class Conversation:
             text: What the user says.
             params: Settings.
             should_stop: Asked once a round.
+            stop_when: Asked of every token; see `Engine.generate`.
 
         Raises:
             ValueError: An argument is of the wrong type; nothing is added.
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
             StaleReplyError: While it is read: the chat has gone on without it.
         """
-        return self._ask(self._exchanges, text, params, should_stop)
+        return self._ask(self._exchanges, text, params, should_stop, stop_when)
 
     def regenerate(
         self,
         params: GenerationParams | None = None,
         *,
         should_stop: Callable[[], bool] = lambda: False,
+        stop_when: StopWhen = never,
     ) -> Iterator[Event]:
         """Answer the last user turn again, in place of the last reply.
 
@@ -179,7 +183,7 @@ class Conversation:
         if not self._exchanges:
             raise ValueError("there is no turn to answer again: say something first")
         *earlier, last = self._exchanges
-        return self._ask(earlier, last.user, params, should_stop)
+        return self._ask(earlier, last.user, params, should_stop, stop_when)
 
     def prove(
         self,
@@ -231,10 +235,13 @@ class Conversation:
         text: str,
         params: GenerationParams | None,
         should_stop: Callable[[], bool],
+        stop_when: StopWhen,
     ) -> Iterator[Event]:
         """Begin a turn after some exchanges; they are those of the chat from its first event on."""
         exchange = self._next_exchange(earlier, checks.text("text", text), _settings(params))
-        events = self.engine.generate(exchange.prompt, exchange.params, should_stop=should_stop)
+        events = self.engine.generate(
+            exchange.prompt, exchange.params, should_stop=should_stop, stop_when=stop_when
+        )
         seen = [(one, len(one.pieces)) for one in self._exchanges]
         return self._follow([*earlier, exchange], events, seen)
 

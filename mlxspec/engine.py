@@ -22,11 +22,12 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import EngineClosedError
-from mlxspec.events import Event, GenerationFinished
+from mlxspec.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.memory import wire
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.prompt import check_prompt, prompt_tokens
+from mlxspec.reply import StopWhen, never
 from mlxspec.reporting import started_event
 from mlxspec.stats import GenerationStats
 from mlxspec.turns import device_turn, free_turn
@@ -83,6 +84,7 @@ class Engine:
         params: GenerationParams | None = None,
         *,
         should_stop: Callable[[], bool] = lambda: False,
+        stop_when: StopWhen = never,
     ) -> Iterator[Event]:
         """Reply to a prompt; yields what happens, as it happens.
 
@@ -94,6 +96,8 @@ class Engine:
                 of the cache that already hold its beginning are reused.
             params: Settings.
             should_stop: Asked once a round and once per chunk of the prompt.
+            stop_when: Asked of every token before its round is told; the one that it returns true
+                for is the reply's last. It must not use the engine, which is in the midst of it.
 
         Raises:
             ValueError: An argument is of the wrong type, or the prompt is empty or holds a token
@@ -104,7 +108,14 @@ class Engine:
         tokens = prompt_tokens(prompt, self.tokenizer.encode)
         check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
         function("should_stop", should_stop)
-        return self._generate(tokens, params, should_stop)
+        function("stop_when", stop_when)
+        return self._generate(tokens, params, should_stop, stop_when)
+
+    def generate_text(
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None
+    ) -> str:
+        """Return the whole text of a reply; see `generate` for the arguments and errors."""
+        return "".join(map(text_of, self.generate(prompt, params)))
 
     def generate_batch(
         self,
@@ -114,6 +125,7 @@ class Engine:
         batch_size: int = DEFAULT_BATCH_SIZE,
         rows_per_round: int = DEFAULT_ROWS_PER_ROUND,
         should_stop: Callable[[int], bool] = lambda index: False,
+        stop_when: Callable[[int, EmittedToken], bool] = lambda index, token: False,
     ) -> Iterator[BatchReply]:
         """Reply to many prompts, several at a time with one target forward per round for all.
 
@@ -128,6 +140,8 @@ class Engine:
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
             should_stop: Asked with the index of a prompt, once a round and once per chunk of it;
                 only that reply is cancelled.
+            stop_when: Asked with the index of a prompt of every token of its reply, as in
+                `generate`.
 
         Returns:
             The replies in the order of the prompts, each as soon as those before are over too.
@@ -143,10 +157,11 @@ class Engine:
         settings = BatchSettings(batch_size, rows_per_round)
         jobs = jobs_of(prompts, params, self.target, self.tokenizer, self.chain_rule)
         function("should_stop", should_stop)
+        function("stop_when", stop_when)
         costs = self.budget.known(max((len(job.prompt) for job in jobs), default=0))
         settings = settings.for_prompts(len(jobs))
         run = BatchRun(self.target, self.drafter, self.tokenizer, settings, costs)
-        return run.replies(jobs, should_stop)
+        return run.replies(jobs, should_stop, stop_when)
 
     def measure_costs(self) -> None:
         """Let the budget find out what forwards cost, before a reply has to wait for that.
@@ -199,11 +214,15 @@ class Engine:
     # ---- a reply ---------------------------------------------------------------------------
 
     def _generate(
-        self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]
+        self,
+        tokens: list[int],
+        params: GenerationParams,
+        should_stop: Callable[[], bool],
+        stop_when: StopWhen,
     ) -> Iterator[Event]:
         stats = GenerationStats()
         syncs = backend.host_syncs()
-        for event in self._events(tokens, params, should_stop):
+        for event in self._events(tokens, params, should_stop, stop_when):
             stats.add(event)
             if isinstance(event, GenerationFinished):
                 figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
@@ -212,11 +231,22 @@ class Engine:
             yield event
 
     def _events(
-        self, tokens: list[int], params: GenerationParams, should_stop: Callable[[], bool]
+        self,
+        tokens: list[int],
+        params: GenerationParams,
+        should_stop: Callable[[], bool],
+        stop_when: StopWhen,
     ) -> Iterator[Event]:
         with device_turn():
             length = self.context_length
-            writer = Writer(tokens, params, self.target, self.tokenizer, context_length=length)
+            writer = Writer(
+                tokens,
+                params,
+                self.target,
+                self.tokenizer,
+                context_length=length,
+                stop_when=stop_when,
+            )
             started = started_event(
                 target=self.name,
                 drafter=self.drafter.name,
@@ -227,6 +257,7 @@ class Engine:
             )
         try:
             yield started
+            yield from writer.end()
             while not writer.is_over:
                 is_cancelled = should_stop()
                 with device_turn():

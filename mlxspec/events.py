@@ -22,8 +22,8 @@ draft for that position was rejected; `bonus`, the target's own after a whole pa
 `plain`, decoded without a draft."""
 
 FinishReason = Literal["stop", "length", "cancelled", "context"]
-"""`stop`: stop token or stop string; `length`: max_tokens reached; `cancelled`: the user stopped
-it; `context`: the model's context is full."""
+"""`stop`: stop token or stop string, or a caller's `stop_when`; `length`: max_tokens reached;
+`cancelled`: the user stopped it; `context`: the model's context is full."""
 
 
 @dataclass(frozen=True)
@@ -279,3 +279,13 @@ Event = (
     | GenerationFailed
     | CostMeasured
 )
+
+
+def text_of(event: Event) -> str:
+    """Return what an event adds to the text of the reply; most add nothing."""
+    match event:
+        case DraftVerified() | PlainDecoded():
+            return "".join(token.text for token in event.emit)
+        case GenerationFinished():
+            return event.text
+    return ""

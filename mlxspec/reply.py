@@ -1,7 +1,7 @@
 """What one reply needs to know of itself: settings, position, text, and when it is over."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -18,6 +18,14 @@ from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.text import TextStream
 from mlxspec.tree import DraftTree
 from mlxspec.verify import match_rule, verify
+
+StopWhen = Callable[[EmittedToken], bool]
+"""Asked of every emitted token in turn: is it to be the last of the reply?"""
+
+
+def never(token: EmittedToken) -> bool:
+    """Let a reply go on until it ends by itself."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -47,15 +55,20 @@ class Reply:
         params: GenerationParams,
         target: Decoder,
         tokenizer: Tokenizer,
+        stop_when: StopWhen = never,
     ) -> None:
+        """Begin a reply; one of no tokens is over at once."""
         self.params = params
         self.root = prompt[-1]
         self.num_emitted = 0
         self.num_rounds = 0
-        self.finish_reason: FinishReason | None = None
+        self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
         self.text = TextStream(tokenizer.token_bytes, params.stop)
         stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
-        self._stop_tokens = frozenset() if params.ignore_eos else stop_tokens
+        self._stop_tokens = frozenset(params.stop_tokens)
+        if not params.ignore_eos:
+            self._stop_tokens |= stop_tokens
+        self._stop_when = stop_when
         self._noise = Noise.of_seed(params.seed)
         self._prompt_length = len(prompt)
         self._said = list(prompt)  # what stands in the text, the root last
@@ -171,9 +184,11 @@ class Reply:
 
     def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
         self.num_emitted += 1
-        text = self.text.push(token)
-        if token in self._stop_tokens or self.text.stopped:
+        emitted = EmittedToken(token, self.text.push(token), kind, p, q)
+        # Asked even where the token ends the reply anyway: a caller counts on being told of all.
+        is_last = self._stop_when(emitted)
+        if is_last or token in self._stop_tokens or self.text.stopped:
             self.finish_reason = "stop"
         elif self.num_emitted == self.params.max_tokens:
             self.finish_reason = "length"
-        return EmittedToken(token, text, kind, p, q)
+        return emitted

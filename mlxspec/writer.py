@@ -26,7 +26,7 @@ from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
 from mlxspec.prefix import common_length
 from mlxspec.readout import LazyRound
-from mlxspec.reply import Reply
+from mlxspec.reply import Reply, StopWhen, never
 from mlxspec.reporting import RoundFacts, round_events
 from mlxspec.tree import DraftTree
 
@@ -50,6 +50,7 @@ class Writer:
         tokenizer: Tokenizer,
         *,
         context_length: int | None,
+        stop_when: StopWhen = never,
     ) -> None:
         """Make ready; nothing is read.
 
@@ -59,12 +60,13 @@ class Writer:
             target: Whose reply it is to be.
             tokenizer: The target's.
             context_length: Tokens that fit; None for any number.
+            stop_when: Asked of every token whether it is the last.
         """
         self.target: Decoder | None = None
         self.drafter: Drafter | None = None
         self.is_over = False
         self._text = list(prompt)  # and what was emitted
-        self._reply = Reply(prompt, params, target, tokenizer)
+        self._reply = Reply(prompt, params, target, tokenizer, stop_when)
         self._tokenizer = tokenizer
         self._context_length = context_length
         self._num_reused = 0  # tokens of the prompt that need not be read
@@ -111,6 +113,14 @@ class Writer:
         self._revision = self.target.revision
         return events
 
+    def end(self) -> list[Event]:
+        """Return the end of a reply that is over, as one of no tokens is before its first step."""
+        reply = self._reply
+        if not reply.finish_reason:
+            return []
+        self.is_over = True
+        return [GenerationFinished(reply.seconds(), reply.finish_reason, reply.text.finish())]
+
     def leave(self) -> None:
         """Let go of the target: what was ahead, or broke off, is not to be."""
         self._ahead = None
@@ -130,12 +140,7 @@ class Writer:
                 reply.finish_reason = "cancelled"
             else:
                 events += self._write(target)
-        if reply.finish_reason:
-            self.is_over = True
-            events.append(
-                GenerationFinished(reply.seconds(), reply.finish_reason, reply.text.finish())
-            )
-        return events
+        return events + self.end()
 
     def _read(self, target: Decoder, chunk: Sequence[int]) -> list[Event]:
         target.observe(chunk)

@@ -9,6 +9,7 @@ a place, so that it has learned from the prompts before.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 
 import mlx.core as mx
@@ -22,6 +23,7 @@ from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.events import EmittedToken
 from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.prefix import common_length
@@ -64,14 +66,19 @@ class BatchRun:
         self._running: list[BatchSequence] = []  # by place; none before the first round
 
     def replies(
-        self, jobs: Sequence[Job], should_stop: Callable[[int], bool]
+        self,
+        jobs: Sequence[Job],
+        should_stop: Callable[[int], bool],
+        stop_when: Callable[[int, EmittedToken], bool] = lambda index, token: False,
     ) -> Iterator[BatchReply]:
         """Yield the replies in the order of the jobs, each as soon as it and those before are over.
 
         Args:
             jobs: What to reply to; to be called once.
             should_stop: Asked with the index of a prompt, once a round and once per chunk of it.
+            stop_when: Asked with the index of a prompt of every token of its reply.
         """
+        self._stop_when = stop_when
         waiting = deque(jobs)
         over: dict[int, BatchReply] = {}
         for job in jobs:
@@ -119,9 +126,12 @@ class BatchRun:
     def _begin(self, place: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
         """Read all of a prompt but the last token, which is the first root."""
         tokenizer, target = self._tokenizer, self._target
-        reply = Reply(job.prompt, job.params, target, tokenizer)
+        stop_when = partial(self._stop_when, job.index)
+        reply = Reply(job.prompt, job.params, target, tokenizer, stop_when)
         guard = Guard(self._drafters[place], target.vocab_size)
         sequence = BatchSequence(job, reply, guard, tokenizer.token_bytes)
+        if reply.finish_reason:
+            return sequence
         read = job.prompt[:-1]
         reused = common_length(self._reader.history, read)
         self._reader.rollback_to(reused)

@@ -43,6 +43,7 @@ def generation_params(args: Namespace) -> GenerationParams:
         law=Law(**_stated(law)),
         seed=seed,
         stop=tuple(args.stop),
+        stop_tokens=tuple(args.stop_token),
         exact_seed=args.exact_seed,
         **_stated(given),
     )
