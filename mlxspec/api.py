@@ -28,12 +28,12 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
-from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import ChainRule, GenerationParams
 from mlxspec.rows import Quantization
 from mlxspec.turns import device_turn
 
@@ -85,6 +85,9 @@ def load(
     learn: str | PathLike[str] | None = None,
     exit_threshold: float | None = None,
     dtype: str = "auto",
+    branching: int | None = None,
+    depth: int | None = None,
+    chain_rule: ChainRule = "block",
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
@@ -113,6 +116,11 @@ def load(
             or "auto". That is float32 on a CPU, where half precision is honoured and slow; on a
             GPU the type that the weights are stored in, and bfloat16 where float16 is too small
             for the model.
+        branching: Children that a draft node may have at most; None leaves it to the drafter.
+        depth: Longest path of a draft, for drafters that draft a chain its length; None leaves it
+            to the drafter. A draft model takes it in place of `lookahead`.
+        chain_rule: How chains drawn at random are verified, "block" or "token", unless the settings
+            of a reply say otherwise; the law of what is said is the same.
         on_progress: Told about a download.
         say: Told in one line what takes time or is not as it should be; left out, the latter
             becomes a Python warning.
@@ -122,7 +130,18 @@ def load(
         ValueError: An argument is of the wrong type or out of range, or the drafter is not known.
     """
     options = Options(
-        drafter, draft_model, lookahead, max_kv_size, keep, kv_bits, learn, exit_threshold, dtype
+        drafter=drafter,
+        draft_model=draft_model,
+        lookahead=lookahead,
+        max_kv_size=max_kv_size,
+        keep=keep,
+        kv_bits=kv_bits,
+        learn=learn,
+        exit_threshold=exit_threshold,
+        dtype=dtype,
+        branching=branching,
+        depth=depth,
+        chain_rule=chain_rule,
     )
     return prepare(source, options, on_progress=on_progress, say=say).engine
 
@@ -200,6 +219,7 @@ def make_site(
         budget=budget_for(loaded, cache),
     )
     _bound_context(engine, options, say)
+    engine.chain_rule = options.chain_rule
     return Site(
         engine=engine,
         loaded=loaded,
@@ -207,6 +227,7 @@ def make_site(
         draft_model=options.draft_model,
         lookahead=options.lookahead,
         exit_threshold=options.exit_threshold,
+        limits=options.limits,
         on_progress=on_progress,
         say=say,
     )
@@ -242,11 +263,8 @@ def stream_text(
 ) -> Iterator[str]:
     """Yield the text of a reply piece by piece."""
     for event in engine.generate(prompt, params):
-        match event:
-            case DraftVerified() | PlainDecoded():
-                yield "".join(token.text for token in event.emit)
-            case GenerationFinished():
-                yield event.text
+        if isinstance(event, DraftVerified | PlainDecoded | GenerationFinished):
+            yield text_of(event)
 
 
 def _warn(line: str) -> None:

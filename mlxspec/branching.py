@@ -13,7 +13,8 @@ import mlx.core as mx
 from mlxspec.tree import DraftTree
 
 MAX_WIDTH = 3
-"""Children of the root at most: a fourth was measured to be the right one once in twenty rounds."""
+"""Children of the root where nobody asks for more: a fourth was measured to be the right one once
+in twenty rounds."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class Branching:
     widths: tuple[int, ...]
 
     @staticmethod
-    def for_budget(budget: int, depth: int) -> "Branching":
-        """Return a shape of at most `budget` nodes, the root not counted, both at least 1.
+    def for_budget(budget: int, depth: int, width: int | None = None) -> "Branching":
+        """Return a shape of at most `budget` nodes, the root not counted, all at least 1.
 
-        The tree branches at the root alone and all its branches are of one length: up to `depth`.
+        The tree branches at the root alone, into at most `width`, and all its branches are of one
+        length: up to `depth`.
         """
         depth = min(budget, depth)
-        return Branching((min(budget // depth, MAX_WIDTH), *[1] * (depth - 1)))
+        return Branching((min(budget // depth, width or MAX_WIDTH), *[1] * (depth - 1)))
 
     @property
     def is_chain(self) -> bool:

@@ -18,7 +18,7 @@ from mlxspec.commands.streams import mend_streams
 from mlxspec.commands.train_options import add_train_commands
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DTYPES
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec.params import CHAIN_RULES, DEFAULT_NUM_DRAFT_TOKENS
 
 _WITHOUT_MLX = ("replay", "race", "export", "doctor")
 _CHECKS_ITSELF = ("chat",)  # its app opens before MLX is there
@@ -184,6 +184,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
     )
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help=_DTYPE_HELP)
+    _add_drafting_options(group)
     group = parser.add_argument_group("other measurements")
     text = "where the time of a round goes, for the first arm that drafts"
     group.add_argument("--profile", action="store_true", help=text)
@@ -237,6 +238,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--lookahead", type=int, default=4, help="longest chain of a draft model (4)"
     )
     group.add_argument("--num-draft-tokens", type=int, help="draft nodes per round at most (31)")
+    _add_drafting_options(group)
     group.add_argument("--max-kv-size", type=int, help="rows of a rotating cache; left out, full")
     group.add_argument("--keep", type=int, default=4, help="first tokens never evicted (4)")
     group.add_argument("--kv-bits", type=int, help="4 or 8: quantised keys and values")
@@ -244,6 +246,17 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--learn", action=argparse.BooleanOptionalAction, help=_LEARN_HELP)
     group.add_argument("--system", metavar="TEXT", help="system prompt")
     group.add_argument("--trace", metavar="FILE", help="append what happens to this file")
+
+
+def _add_drafting_options(group: argparse._ArgumentGroup) -> None:
+    text = "children of a draft node at most; left out, the drafter decides"
+    group.add_argument("--branching", type=int, metavar="N", help=text)
+    text = "longest path of a draft; left out, the drafter decides"
+    group.add_argument("--depth", type=int, metavar="N", help=text)
+    text = "the drafter 'exit' goes on while it is so sure, more than 0 and at most 1"
+    group.add_argument("--exit-threshold", type=float, metavar="X", help=text)
+    text = "how chains drawn at random are verified; both keep the law (block)"
+    group.add_argument("--chain-rule", choices=CHAIN_RULES, help=text)
 
 
 def _add_sampling_options(parser: argparse.ArgumentParser) -> None:

@@ -101,7 +101,7 @@ def test_what_are_no_settings_is_refused_even_where_it_is_empty(params):
         chat().reply("ab", params)
 
 
-@pytest.mark.parametrize("name", ["should_stop"])
+@pytest.mark.parametrize("name", ["should_stop", "stop_when"])
 def test_what_cannot_be_asked_is_refused_before_anything_is_read(name):
     engine, conversation = make_engine(MODEL, NoDrafter()), chat()
     for call in (
@@ -151,6 +151,9 @@ def test_tokens_outside_the_vocabulary_are_refused_before_anything_is_read(setti
         ({"kv_bits": "8"}, "kv_bits must be a whole number, 4 or 8; got '8'"),
         ({"learn": 1}, "learn must be a name or a path"),
         ({"exit_threshold": "0.5"}, "exit_threshold must be a number"),
+        ({"branching": 0}, "branching must be 1 or more; got 0"),
+        ({"depth": 1.5}, "depth must be a whole number"),
+        ({"chain_rule": "foo"}, "chain_rule must be one of block, token; got 'foo'"),
         ({"on_progress": 3}, "on_progress must be a function"),
         ({"say": "x"}, "say must be a function"),
     ],

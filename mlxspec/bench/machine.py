@@ -8,11 +8,13 @@ from mlxspec import __version__, backend
 from mlxspec.bench.sample import Task
 from mlxspec.choosing.assembly import Site
 from mlxspec.cost import CostCurve, cost_curve, verify_forward
+from mlxspec.engine import Engine
 
 Setup = Mapping[str, Any]
 """What has to be the same for figures to stand in one table, by name, ready for JSON."""
 
 _COST_CONTEXT = 256  # tokens in the cache while a forward is timed
+_DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
 _OTHERS = ("mlx-lm", "mlx-dspark")
 
 
@@ -30,9 +32,22 @@ def setup_of(site: Site, task: Task, baseline: str) -> Setup:
         "max_tokens": task.max_tokens,
         "num_draft_tokens": task.num_draft_tokens,
         "lookahead": site.lookahead,
+        **_drafting(site),
         "seed": task.seed,
         "baseline": baseline,
     }
+
+
+def _drafting(site: Site) -> dict[str, Any]:
+    """Return what was asked of the drafts, nothing where that was left to the drafters."""
+    rule = site.engine.chain_rule
+    values = {
+        "branching": site.limits.branching,
+        "depth": site.limits.depth,
+        "exit_threshold": site.exit_threshold,
+        "chain_rule": None if rule == Engine.chain_rule else rule,
+    }
+    return {name: values[name] for name in _DRAFTING if values[name] is not None}
 
 
 def setup_lines(setup: Setup) -> list[str]:
@@ -42,6 +57,8 @@ def setup_lines(setup: Setup) -> list[str]:
         f"{setup['max_tokens']} tokens at most, {setup['num_draft_tokens']} draft nodes a round, "
         f"draft models {setup['lookahead']}"
     )
+    asked = (f"{name.replace('_', ' ')} {setup[name]}" for name in _DRAFTING if name in setup)
+    settings = ", ".join((settings, *asked))
     rows = {name: setup[name] for name in ("model", "weights", "device", "system", "blas")}
     rows |= {"versions": versions, "settings": settings}
     return [f"{name:<10}{value}" for name, value in rows.items() if value]

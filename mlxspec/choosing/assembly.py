@@ -18,7 +18,7 @@ from mlxspec.cache import Cache
 from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.decoder import Decoder
-from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.base import Drafter, limit
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -39,7 +39,7 @@ from mlxspec.loading.head_source import find_head
 from mlxspec.loading.heads import load_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
-from mlxspec.options import DEFAULT_LOOKAHEAD
+from mlxspec.options import DEFAULT_LOOKAHEAD, FREE, DraftLimits
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,
@@ -71,6 +71,7 @@ class Site:
         draft_model: Checkpoint for the word "model" in place of the trained one, or None.
         lookahead: Longest chain of a draft model.
         exit_threshold: How sure an early exit has to be; None for what it was made with.
+        limits: How wide and how deep drafts may be.
         on_progress: Told about a download.
         say: Told what a user should know.
         wirings: Which way of reading a head was found best, by source: each is tried once.
@@ -82,6 +83,7 @@ class Site:
     draft_model: str | PathLike[str] | None = None
     lookahead: int = DEFAULT_LOOKAHEAD
     exit_threshold: float | None = None
+    limits: DraftLimits = FREE
     on_progress: ProgressCallback | None = None
     say: Say = lambda line: None
     wirings: dict[str, int] = field(default_factory=dict)
@@ -150,10 +152,10 @@ def build_drafter(drafter: str, site: Site, memory: TableMemory | None = None) -
     Raises:
         MlxspecError: There is no such drafter here, or it cannot serve this target.
     """
-    parts = parts_of(drafter)
-    if len(parts) == 1:
-        return _build(parts[0], site, memory)
-    return PoolDrafter([_build(part, site, memory) for part in parts])
+    built = [_build(part, site, memory) for part in parts_of(drafter)]
+    made = built[0] if len(built) == 1 else PoolDrafter(built)
+    limit(made, site.limits)
+    return made
 
 
 def candidates(files: Mapping[str, DrafterFile]) -> list[str]:

@@ -54,8 +54,8 @@ def choose_drafter(site: Site) -> Choice:
     The target's history is empty afterwards, and nothing learned in a trial is kept.
     """
     names = candidates(site.files)
-    cache = site.target.cache.describe()
-    key = _key(site.fingerprint, site.loaded.weights, cache, site.files)
+    kind = ", ".join(filter(None, (site.target.cache.describe(), site.limits.describe())))
+    key = _key(site.fingerprint, site.loaded.weights, kind, site.files)
     known = _speeds_of(recall(key) or {})
     if known and fastest(known) in names:
         return Choice(fastest(known), f"{_reason(known)}, measured before", known)

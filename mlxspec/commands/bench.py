@@ -31,6 +31,7 @@ from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, rou
 from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.choosing.assembly import Site
 from mlxspec.commands.measuring import words_of
+from mlxspec.commands.options import drafting
 from mlxspec.commands.saying import say
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
@@ -56,7 +57,7 @@ def run(args: Namespace) -> int:
     check_peers(peers)
     lengths = context_lengths(args.context) if args.context else []
     loaded = load_model(args.model, dtype=args.dtype)
-    options = Options(draft_model=args.draft_model, lookahead=args.lookahead)
+    options = Options(draft_model=args.draft_model, lookahead=args.lookahead, **drafting(args))
     site = make_site(loaded, options, say)
     if args.k is not None:
         site.engine.budget = FixedBudget()

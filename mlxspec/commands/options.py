@@ -20,6 +20,9 @@ _LAW = {
 }
 
 
+_DRAFTING = ("exit_threshold", "branching", "depth", "chain_rule")
+
+
 def options(args: Namespace) -> Options:
     """Return what is to be loaded."""
     return Options(
@@ -31,7 +34,13 @@ def options(args: Namespace) -> Options:
         kv_bits=args.kv_bits,
         dtype=args.dtype,
         learn=find_places(vars(args).get("data_dir")).learned if args.learn else None,
+        **drafting(args),
     )
+
+
+def drafting(args: Namespace) -> dict[str, Any]:
+    """Return what `load` is told of how to draft, where anything is said of it."""
+    return _stated({name: vars(args)[name] for name in _DRAFTING})
 
 
 def generation_params(args: Namespace) -> GenerationParams:

@@ -13,15 +13,18 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.hidden import HiddenStateReader
 from mlxspec.law import Law
 from mlxspec.noise import Noise
+from mlxspec.options import DraftLimits
 
 __all__ = [
     "CoupledDrafter",
     "Draft",
     "Drafter",
+    "LimitedDrafter",
     "RoundOutcome",
     "SamplingDrafter",
     "TextDrafter",
     "fresh_drafter",
+    "limit",
     "readers_of",
 ]
 
@@ -93,6 +96,17 @@ class CoupledDrafter(SamplingDrafter, Protocol):
 
 
 @runtime_checkable
+class LimitedDrafter(Drafter, Protocol):
+    """A drafter that can be told how wide and how deep its drafts may be.
+
+    Attributes:
+        limits: Settled before anything is drawn, and read in every round.
+    """
+
+    limits: DraftLimits
+
+
+@runtime_checkable
 class TextDrafter(Drafter, Protocol):
     """A drafter that needs nothing but the text: each sequence of a batch can have one."""
 
@@ -116,7 +130,18 @@ def fresh_drafter(drafter: Drafter) -> Drafter:
             "alone; a batch takes 'none', 'suffix', 'table' and pools of these: load the engine "
             "with one of them, or set its drafter"
         )
-    return drafter.fresh()
+    fresh: Drafter = drafter.fresh()
+    if isinstance(drafter, LimitedDrafter) and isinstance(fresh, LimitedDrafter):
+        fresh.limits = drafter.limits
+    return fresh
+
+
+def limit(drafter: Drafter, limits: DraftLimits) -> None:
+    """Tell a drafter, and those it is made of, how wide and how deep drafts may be."""
+    if isinstance(drafter, LimitedDrafter):
+        drafter.limits = limits
+    for part in getattr(drafter, "drafters", ()):
+        limit(part, limits)
 
 
 def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:

@@ -19,6 +19,7 @@ import mlx.core as mx
 
 from mlxspec.draft import Draft
 from mlxspec.exponential import exp
+from mlxspec.options import FREE, DraftLimits
 from mlxspec.sampling import top_tokens
 from mlxspec.tree import DraftTree
 
@@ -32,12 +33,19 @@ class BeamShape:
     """How far a tree may reach while it grows.
 
     Attributes:
-        width: Nodes expanded per level, and children offered by each.
+        width: Nodes expanded per level, and children offered by each unless `fan` says otherwise.
         depth: Levels below the root; all but the first cost a forward of the drafter.
+        fan: Children offered by each node; None for as many as the level is wide.
     """
 
     width: int
     depth: int
+    fan: int | None = None
+
+    @property
+    def children(self) -> int:
+        """Children offered by each node."""
+        return self.width if self.fan is None else self.fan
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 1:
@@ -46,13 +54,15 @@ class BeamShape:
             )
 
     @staticmethod
-    def for_budget(budget: int) -> "BeamShape":
-        """Return a shape for trees of `budget` nodes, at least one.
+    def for_budget(budget: int, limits: DraftLimits = FREE) -> "BeamShape":
+        """Return a shape for trees of `budget` nodes, at least one, as it was asked for.
 
-        A tree of 4 nodes gets 3 levels, one of 8 gets 4, of 16 5 and of 60 7.
+        Where nothing is asked, a tree of 4 nodes gets 3 levels, one of 8 gets 4, of 16 5 and of
+        60 7.
         """
         width = min(budget, 2 + budget // 4, _MAX_WIDTH)
-        return BeamShape(width, 1 + (budget - 1).bit_length())
+        depth = min(budget, limits.depth or 1 + (budget - 1).bit_length())
+        return BeamShape(width, depth, limits.branching and min(budget, limits.branching))
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,10 @@ class NextTokens:
         total = exp(logits - best[:, :1]).sum(axis=-1, keepdims=True)
         log_probs = best - best[:, :1] - mx.log(total)
         return NextTokens(tokens if target_ids is None else target_ids[tokens], log_probs)
+
+    def first(self, count: int | None) -> "NextTokens":
+        """Return those of the first `count` places; None for all."""
+        return NextTokens(self.tokens[:count], self.log_probs[:count])
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.law import Law
 from mlxspec.noise import Noise
-from mlxspec.options import DEFAULT_LOOKAHEAD
+from mlxspec.options import DEFAULT_LOOKAHEAD, FREE
 from mlxspec.prefix import common_length
 from mlxspec.tree import DraftTree
 
@@ -33,10 +33,12 @@ class DraftModelDrafter:
             the conversation.
         lookahead: Longest path to draft.
         samples: Whether it draws above temperature 0; see `SamplingDrafter`.
+        limits: See `LimitedDrafter`; a depth takes the place of `lookahead`.
     """
 
     name = "model"
     num_top_tokens = 0
+    limits = FREE
 
     def __init__(
         self,
@@ -83,10 +85,10 @@ class DraftModelDrafter:
 
     def propose(self, root: int, budget: int) -> Draft:
         self._fed, self._drafted, self._num_staged = [*self._unread, root], [], 0
-        length = min(budget, self.lookahead, self._room())
+        length = min(budget, self.limits.depth or self.lookahead, self._room(budget))
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
-        shape = Branching.for_budget(budget, length)
+        shape = Branching.for_budget(budget, length, self.limits.branching)
         if shape.is_chain or self._law.law.is_greedy:
             return self._chain(length)
         return self._tree(shape)
@@ -143,8 +145,9 @@ class DraftModelDrafter:
         width = self.decoder.vocab_size
         return next((i for i, token in enumerate(tokens) if token >= width), len(tokens))
 
-    def _room(self) -> int:
+    def _room(self, wanted: int) -> int:
+        """Return how many tokens its context still takes; as many as are wanted if it rotates."""
         limit = self.decoder.model.config.max_position_embeddings
         if self.decoder.cache.max_size is not None:
-            return self.lookahead
+            return wanted
         return limit - len(self.decoder) - len(self._fed)

@@ -26,6 +26,7 @@ from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.models import Model
 from mlxspec.noise import Noise
+from mlxspec.options import FREE
 
 DEFAULT_LOOKAHEAD = 5
 
@@ -43,12 +44,14 @@ class EagleBase:
         lookahead: Longest path to draw.
         samples: Whether it draws above temperature 0; else it proposes the likeliest trees at any
             temperature, as is needed inside a pool. Read at the start of a reply.
+        limits: See `LimitedDrafter`; a depth takes the place of `lookahead`. A `shape` goes before.
         history: The pairs it has read, and their cache.
     """
 
     name: str
     head_type: Callable[[Any, Model], Head]
     num_top_tokens = 0
+    limits = FREE
 
     def __init__(
         self,
@@ -134,11 +137,11 @@ class EagleBase:
     # ---- inside ----------------------------------------------------------------------------
 
     def _tree(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
-        shape = self.shape or BeamShape.for_budget(budget)
+        shape = self.shape or BeamShape.for_budget(budget, self.limits)
         head, history = self._head, self.history
 
         def next_tokens(states: mx.array) -> NextTokens:
-            return NextTokens.of(head.logits(states), shape.width, head.target_ids)
+            return NextTokens.of(head.logits(states), shape.children, head.target_ids)
 
         def expand(level: Level) -> NextTokens:
             nonlocal features
@@ -150,7 +153,9 @@ class EagleBase:
     def _drawn(
         self, law: DraftLaw, root: int, budget: int, states: mx.array, features: mx.array
     ) -> Draft:
-        shape = Branching.for_budget(budget, self.lookahead)
+        limits = self.limits
+        depth = limits.depth or self.lookahead
+        shape = Branching.for_budget(budget, depth, limits.branching)
         tokens, laws = [mx.array([root], mx.int32)], []
         on_path = mx.zeros((1, 0), mx.bool_)
         for depth, width in enumerate(shape.widths, 1):

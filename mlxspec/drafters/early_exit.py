@@ -22,7 +22,7 @@ from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.exponential import exp
 from mlxspec.law import Law
 from mlxspec.noise import Noise
-from mlxspec.options import check_threshold
+from mlxspec.options import FREE, check_threshold
 from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
 
@@ -63,10 +63,12 @@ class EarlyExitDrafter:
         threshold: Drafting stops when the exit's largest probability falls below it.
         lookahead: Longest chain to draft.
         samples: Whether it draws above temperature 0; see `SamplingDrafter`.
+        limits: See `LimitedDrafter`; a depth takes the place of `lookahead`.
     """
 
     name = "exit"
     num_top_tokens = 0
+    limits = FREE
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class EarlyExitDrafter:
         """Draft a chain; waits for the device once per token, to learn whether to go on."""
         self.decoder.commit([])  # a draft that nobody verified may have left rows
         tokens, steps = [root], list[_Step]()
-        for _ in range(min(budget, self.lookahead)):
+        for _ in range(min(budget, self.limits.depth or self.lookahead)):
             step = self._step(tokens)
             sync(step.token, step.prob, step.confidence)
             if values(step.confidence)[0] < self.threshold:

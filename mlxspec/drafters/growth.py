@@ -9,12 +9,14 @@ of falling path probability, and its first n nodes are the best tree of n nodes.
 """
 
 from collections.abc import Iterator, Mapping
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nlargest
 from itertools import count
+from operator import itemgetter
 from typing import Protocol, runtime_checkable
 
 from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter
+from mlxspec.options import FREE, DraftLimits
 
 MAX_DEPTH = 32
 MIN_PATH_PROB = 1e-3
@@ -45,7 +47,8 @@ class HostDrafter(Drafter, Protocol):
 class _Growth:
     """A tree while it grows: its nodes, and a heap of the children it could take next."""
 
-    def __init__(self, root: int, cursor: Cursor) -> None:
+    def __init__(self, root: int, cursor: Cursor, limits: DraftLimits) -> None:
+        self._branching, self._depth = limits.branching, limits.depth or MAX_DEPTH
         self.tokens, self.parents = [root], [-1]
         self.sources: list[str] = []
         self.probs: list[float] = []
@@ -57,10 +60,13 @@ class _Growth:
 
     def expand(self, parent: int) -> None:
         """Offer the children of a node of the tree."""
-        if self._depths[parent] == MAX_DEPTH:
+        if self._depths[parent] == self._depth:
             return
         reached = self.path_probs[parent]
-        for token, prob in self._cursors[parent].next_probs().items():
+        probs = self._cursors[parent].next_probs()
+        if self._branching is not None:
+            probs = dict(nlargest(self._branching, probs.items(), key=itemgetter(1)))
+        for token, prob in probs.items():
             prob = min(prob, 1.0)
             if reached * prob >= MIN_PATH_PROB:
                 entry = (-reached * prob, next(self._order), parent, token, prob)
@@ -81,15 +87,16 @@ class _Growth:
         return True
 
 
-def grow(root: int, cursor: Cursor, budget: int) -> Draft:
+def grow(root: int, cursor: Cursor, budget: int, limits: DraftLimits = FREE) -> Draft:
     """Return the tree of the `budget` most probable paths below `root`.
 
     Args:
         root: Token at the root.
         cursor: The place after `root`.
         budget: Most nodes to propose, the root not counted.
+        limits: How wide and how deep it may be.
     """
-    growth = _Growth(root, cursor)
+    growth = _Growth(root, cursor, limits)
     node = 0
     while node < budget:  # the last node needs no children
         growth.expand(node)

@@ -26,6 +26,7 @@ from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.exponential import exp
 from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
+from mlxspec.options import FREE
 from mlxspec.tree import DraftTree
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]
@@ -44,10 +45,12 @@ class MedusaDrafter:
         tree: Chooses among their guesses.
         capture: No layers; the final norm's output is read.
         num_read: Tokens of the target's history read so far.
+        limits: See `LimitedDrafter`.
     """
 
     name = "medusa"
     num_top_tokens = 0
+    limits = FREE
     capture: tuple[int, ...] = ()
 
     def __init__(self, heads: MedusaHeads, target: Decoder, tree: RankTree | None = None) -> None:
@@ -105,7 +108,8 @@ class MedusaDrafter:
         """Return a tree; empty where no state is known."""
         if self._hidden is None or budget < 1:
             return Draft.empty(root)
-        nodes = self.tree.nodes(self._logits(self._hidden), self.heads.target_ids, budget)
+        logits, ids = self._logits(self._hidden), self.heads.target_ids
+        nodes = self.tree.nodes(logits, ids, budget, self.limits)
         tree = DraftTree(
             mx.concatenate([mx.array([root], mx.int32), nodes.tokens]),
             mx.concatenate([mx.array([-1], mx.int32), nodes.parents]),

@@ -19,6 +19,7 @@ from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.calibration import Mixer, log_odds
 from mlxspec.drafters.growth import Cursor, HostDrafter, grow
 from mlxspec.law import Law
+from mlxspec.options import FREE
 
 _GREEDY_PRIORS = (
     ((1.0, 0.0),),
@@ -41,9 +42,11 @@ class PoolDrafter:
 
     Attributes:
         drafters: What it merges.
+        limits: See `LimitedDrafter`.
     """
 
     name = "pool"
+    limits = FREE
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         """Take over some drafters, which must not be used elsewhere.
@@ -88,7 +91,7 @@ class PoolDrafter:
         """
         cursors = tuple(_cursor(drafter, root, budget) for drafter in self.drafters)
         self._cursor = _PoolCursor(self._names, self._mixers[self._is_greedy], cursors)
-        return grow(root, self._cursor, budget)
+        return grow(root, self._cursor, budget, self.limits)
 
     def update(self, outcome: RoundOutcome) -> None:
         """Learn which expectations came true, and tell every drafter."""

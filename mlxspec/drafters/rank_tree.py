@@ -24,6 +24,7 @@ from mlxspec.drafters.rank_paths import (
     possible_paths,
 )
 from mlxspec.exponential import exp
+from mlxspec.options import FREE, DraftLimits
 from mlxspec.sampling import top_tokens
 
 _WIDTH = 10  # guesses of a head that are looked at
@@ -55,13 +56,20 @@ class RankTree(Protocol):
     @property
     def depth(self) -> int: ...
 
-    def nodes(self, logits: mx.array, target_ids: mx.array | None, budget: int) -> RankNodes:
+    def nodes(
+        self,
+        logits: mx.array,
+        target_ids: mx.array | None,
+        budget: int,
+        limits: DraftLimits = FREE,
+    ) -> RankNodes:
         """Return at most `budget` nodes, parents before children, no two siblings alike.
 
         Args:
             logits: (H, V) what the heads say, the one for depth 1 first.
             target_ids: (V,) int32 target token of each output; None where they agree.
             budget: Most nodes, at least 1.
+            limits: How wide and how deep the tree may be.
         """
 
 
@@ -90,8 +98,15 @@ class DynamicTree:
     def depth(self) -> int:
         return len(self._log_shares)
 
-    def nodes(self, logits: mx.array, target_ids: mx.array | None, budget: int) -> RankNodes:
-        guesses = self._weighed(best_guesses(logits, target_ids, budget))
+    def nodes(
+        self,
+        logits: mx.array,
+        target_ids: mx.array | None,
+        budget: int,
+        limits: DraftLimits = FREE,
+    ) -> RankNodes:
+        most = min(budget, limits.branching or budget)
+        guesses = self._weighed(best_guesses(logits, target_ids, most)).first(limits.depth)
         n_heads, width = guesses.tokens.shape
         paths = _layout(possible_paths(n_heads, width, budget), n_heads)
         order = mx.argsort(_sort_keys(_path_logprobs(paths, guesses.log_probs)))
@@ -150,9 +165,16 @@ class StaticTree:
         """Return the paths of a tree of at most `budget` nodes."""
         return self._choices[:budget] or most_accurate_paths(self._accuracies, budget)
 
-    def nodes(self, logits: mx.array, target_ids: mx.array | None, budget: int) -> RankNodes:
-        width = logits.shape[1]
-        paths = tuple(path for path in self.paths(budget) if max(path) < width)
+    def nodes(
+        self,
+        logits: mx.array,
+        target_ids: mx.array | None,
+        budget: int,
+        limits: DraftLimits = FREE,
+    ) -> RankNodes:
+        depth, width = limits.depth or len(logits), limits.branching or logits.shape[1]
+        width = min(width, logits.shape[1])
+        paths = tuple(p for p in self.paths(budget) if max(p) < width and len(p) <= depth)
         layout = _layout(paths, len(logits))
         guesses, _ = top_tokens(logits, 1 + max(map(max, paths), default=0))
         tokens = guesses if target_ids is None else target_ids[guesses]

@@ -21,6 +21,7 @@ from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.calibration import HitRate
 from mlxspec.drafters.growth import grow
 from mlxspec.law import Law
+from mlxspec.options import FREE
 from mlxspec.prefix import common_length
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
@@ -46,6 +47,7 @@ class SuffixDrafter:
 
     name = "suffix"
     num_top_tokens = 0
+    limits = FREE
 
     def __init__(self, max_tokens: int = 100_000) -> None:
         """Begin with nothing read.
@@ -77,7 +79,7 @@ class SuffixDrafter:
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return the tree of the likeliest continuations; empty where nothing matches."""
-        return grow(root, self.cursor(root), budget)
+        return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, outcome: RoundOutcome) -> None:
         """Read the accepted tokens and the bonus token, and learn which matches came true."""

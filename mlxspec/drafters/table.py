@@ -23,6 +23,7 @@ from mlxspec.drafters.table_file import load_table
 from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.law import Law
+from mlxspec.options import FREE
 from mlxspec.prefix import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
@@ -39,6 +40,7 @@ class TableDrafter:
 
     name = "table"
     num_top_tokens = 8
+    limits = FREE
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class TableDrafter:
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return the tree of the likeliest continuations; empty where no context is known."""
-        return grow(root, self.cursor(root), budget)
+        return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, outcome: RoundOutcome) -> None:
         """Learn a row from every verified node, rejected ones included."""

@@ -1,0 +1,271 @@
+"""How wide and how deep drafts may be: they are so, and what is said does not change."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+import mlxspec.reply as reply_module
+from mlxspec.api import prepare
+from mlxspec.branching import Branching
+from mlxspec.cli import _parser, main
+from mlxspec.commands.options import options
+from mlxspec.drafters.base import fresh_drafter, limit
+from mlxspec.drafters.beam import BeamShape
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.rank_tree import StaticTree
+from mlxspec.events import DraftProposed
+from mlxspec.law import Law
+from mlxspec.options import DraftLimits, Options
+from mlxspec.params import GenerationParams
+from mlxspec.trace import read_trace
+from tests.drafter_files import medusa_parts, save_drafter
+from tests.model_folders import save_folder
+from tests.question_file import save_questions
+from tests.test_lossless import MODELS, PROMPT, TARGETS, engine_for
+from tests.tiny import emitted, make_engine
+from tests.tiny_heads_medusa import medusa_drafter
+
+DRAFTERS = (
+    "suffix",
+    "table",
+    "pool",
+    "model",
+    "medusa",
+    "eagle",
+    "eagle3",
+    "exit",
+    "pool of trained heads",
+)
+GROWING = {"model": 8, "eagle": 8, "eagle3": 8, "exit": 8}  # longest paths that they can be given
+PARAMS = GenerationParams(max_tokens=20, num_draft_tokens=12)
+SAMPLED = GenerationParams(
+    max_tokens=12, num_draft_tokens=12, law=Law(temperature=0.8), seed=5, exact_seed=True
+)
+REPLY = TARGETS["llama", "full"].greedy(PROMPT, 20)
+LIMITS = [
+    DraftLimits(branching=1),
+    DraftLimits(branching=2),
+    DraftLimits(depth=1),
+    DraftLimits(branching=2, depth=3),
+    DraftLimits(branching=50, depth=50),
+]
+
+
+def shape_of(event):
+    """Most children of a node, and nodes on the longest path, of a draft that was proposed."""
+    depths = {0: 0}
+    for node in event.nodes:
+        depths[node.index] = depths[node.parent] + 1
+    return max(Counter(node.parent for node in event.nodes).values()), max(depths.values())
+
+
+def shapes_of(events):
+    """Most children and longest path in all drafts."""
+    shapes = [shape_of(event) for event in events if isinstance(event, DraftProposed)]
+    return tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+
+
+def limited(drafter, limits):
+    engine = engine_for(drafter, "llama")
+    limit(engine.drafter, limits)
+    return engine
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=DraftLimits.describe)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_drafts_are_no_wider_and_no_deeper_and_the_reply_is_the_targets(drafter, limits):
+    events = list(limited(drafter, limits).generate(PROMPT, PARAMS))
+    assert emitted(events) == REPLY
+    children, depth = shapes_of(events)
+    assert children <= (limits.branching or 50)
+    assert depth <= (limits.depth or 50)
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=DraftLimits.describe)
+@pytest.mark.parametrize("drafter", ["pool", "model", "eagle3", "exit"])
+def test_a_sampled_reply_is_that_of_plain_sampling_with_its_seed(drafter, limits):
+    plain = emitted(make_engine(MODELS["llama"], NoDrafter()).generate(PROMPT, SAMPLED))
+    events = list(limited(drafter, limits).generate(PROMPT, SAMPLED))
+    assert emitted(events) == plain
+    children, depth = shapes_of(events)
+    assert children <= (limits.branching or 50)
+    assert depth <= (limits.depth or 50)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_what_is_allowed_is_used(drafter):
+    """Without limits every one of them drafts more than the smallest limit lets through."""
+    free = shapes_of(limited(drafter, DraftLimits()).generate(PROMPT, PARAMS))
+    assert free[1] > 1
+    if drafter not in ("model", "exit"):
+        assert free[0] > 1
+        narrow = shapes_of(limited(drafter, DraftLimits(branching=1)).generate(PROMPT, PARAMS))
+        assert narrow[0] == 1
+    if drafter in GROWING:
+        deep = shapes_of(limited(drafter, DraftLimits(depth=8)).generate(PROMPT, PARAMS))
+        assert deep[1] == GROWING[drafter] > free[1]
+
+
+def test_a_drawn_tree_branches_as_widely_as_it_may():
+    assert Branching.for_budget(12, 2).widths == (3, 1)
+    assert Branching.for_budget(12, 2, 5).widths == (5, 1)
+    assert Branching.for_budget(12, 4, 1).widths == (1, 1, 1, 1)
+    params = GenerationParams(max_tokens=20, num_draft_tokens=12, law=Law(temperature=0.8))
+    for drafter in ("model", "eagle3"):
+        engine = limited(drafter, DraftLimits(branching=5, depth=2))
+        assert shapes_of(engine.generate(PROMPT, params)) == (5, 2)
+
+
+def test_a_beam_is_as_wide_as_its_budget_where_few_children_are_allowed():
+    shape = BeamShape.for_budget(16, DraftLimits(branching=2))
+    assert (shape.width, shape.children, shape.depth) == (6, 2, 5)
+    assert BeamShape.for_budget(3, DraftLimits(9, 9)) == BeamShape(2, 3, 3)
+
+
+def test_a_static_tree_leaves_out_the_paths_that_are_not_allowed():
+    engine = make_engine(MODELS["llama"], NoDrafter())
+    tree = StaticTree([(0,), (1,), (0, 0), (2,), (0, 1), (0, 0, 0)])
+    engine.drafter = medusa_drafter(engine.target, tree=tree)
+    limit(engine.drafter, DraftLimits(branching=2, depth=2))
+    events = list(engine.generate(PROMPT, PARAMS))
+    assert emitted(events) == REPLY
+    drafts = [event for event in events if isinstance(event, DraftProposed)]
+    assert max(len(event.nodes) for event in drafts) == 4
+    assert shapes_of(events) == (2, 2)
+
+
+def test_a_drafter_of_a_batch_has_the_limits_of_the_one_it_is_like():
+    pool = engine_for("pool", "llama").drafter
+    limit(pool, DraftLimits(2, 3))
+    fresh = fresh_drafter(pool)
+    assert [fresh.limits, *(part.limits for part in fresh.drafters)] == [DraftLimits(2, 3)] * 3
+
+
+# ---- how they arrive -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    return save_folder(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("drafter", ["suffix", "table", "pool", "model", "medusa", "suffix,medusa"])
+def test_limits_arrive_at_the_drafter_and_its_parts(folder, tmp_path, drafter):
+    path = save_drafter(tmp_path / "medusa.safetensors", "medusa", *medusa_parts())
+    asked = drafter.replace("medusa", str(path))
+    given = {"draft_model": folder} if drafter == "model" else {}
+    wanted = Options(asked, branching=2, depth=3, **given)
+    made = prepare(folder, wanted, say=lambda line: None).engine.drafter
+    parts = [made, *getattr(made, "drafters", ())]
+    assert [part.limits for part in parts] == [DraftLimits(2, 3)] * len(parts)
+
+
+def test_the_measured_choice_is_one_for_these_limits(folder, monkeypatch):
+    keys = []
+    monkeypatch.setattr("mlxspec.choosing.auto.recall", lambda key: keys.append(key))
+    monkeypatch.setattr("mlxspec.choosing.auto.measure", lambda names, run: {"none": 1.0})
+    for given in ({}, {"depth": 3}, {"branching": 2}):
+        prepare(folder, Options(**given), say=lambda line: None)
+    assert len(set(keys)) == 3
+    assert "full, depth 3" in keys[1]
+
+
+class RuleSpy:
+    """Stands in for `verify` in a reply and keeps the rule that it is called with."""
+
+    def __init__(self):
+        self._verify, self.rules = reply_module.verify, set()
+
+    def __call__(self, draft, laws, noise, rule):
+        self.rules.add(rule)
+        return self._verify(draft, laws, noise, rule)
+
+
+@pytest.mark.parametrize("rule", ["block", "token"])
+@pytest.mark.parametrize("call", ["generate", "generate_batch"])
+def test_a_chain_rule_arrives_where_chains_are_verified(folder, monkeypatch, rule, call):
+    spy = RuleSpy()
+    monkeypatch.setattr(reply_module, "verify", spy)
+    engine = prepare(folder, Options("suffix", chain_rule=rule)).engine
+    prompts = [5, 6] if call == "generate" else [[5, 6]]
+    list(getattr(engine, call)(prompts, GenerationParams(max_tokens=3)))
+    assert spy.rules == {rule}
+    spy.rules.clear()
+    other = {"block": "token", "token": "block"}[rule]
+    list(getattr(engine, call)(prompts, GenerationParams(max_tokens=3, chain_rule=other)))
+    assert spy.rules == {other}
+
+
+def test_a_greedy_reply_is_the_same_by_either_rule(folder):
+    engines = [prepare(folder, Options("pool", chain_rule=rule)).engine for rule in RULES]
+    replies = [emitted(engine.generate([5, 6], PARAMS)) for engine in engines]
+    assert replies[0] == replies[1]
+
+
+RULES = ("block", "token")
+GIVEN = ("--branching", "2", "--depth", "3", "--exit-threshold", "0.25", "--chain-rule", "token")
+
+
+@pytest.mark.parametrize("command", ["chat", "generate"])
+def test_the_command_line_says_how_to_draft(command):
+    found = options(_parser().parse_args([command, *GIVEN]))
+    assert found == Options(branching=2, depth=3, exit_threshold=0.25, chain_rule="token")
+    assert options(_parser().parse_args([command])) == Options()
+
+
+@pytest.mark.parametrize("command", ["chat", "generate", "bench"])
+def test_the_help_says_so(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in GIVEN if word.startswith("--"))
+    assert "{block,token}" in shown
+
+
+def test_a_reply_of_the_command_line_drafts_so_and_says_the_same(folder, tmp_path, capsys):
+    prompt = "abababababababab"
+    words = ["generate", "--model", str(folder), "--prompt", prompt, "--drafter", "suffix"]
+    replies = []
+    for name, given in (("free", ()), ("narrow", GIVEN)):
+        trace = tmp_path / f"{name}.jsonl"
+        limits = ["--temp", "0", "--max-tokens", "24", "--json", "--trace", str(trace)]
+        assert main([*words, *limits, *given]) == 0
+        replies.append(json.loads(capsys.readouterr().out)["tokens"])
+    assert replies[0] == replies[1]
+    free, narrow = (list(read_trace(tmp_path / f"{name}.jsonl")) for name in ("free", "narrow"))
+    assert shapes_of(free)[1] > 3
+    assert shapes_of(narrow)[1] == 3
+    assert shapes_of(narrow)[0] <= 2
+
+
+def test_a_benchmark_is_told_how_to_draft_and_tells_it(folder, tmp_path, capsys):
+    words = ["bench", str(folder), "--prompts", str(save_questions(tmp_path)), "--limit", "1"]
+    assert main([*words, "--max-tokens", "8", "--arms", "plain,suffix", *GIVEN]) == 0
+    out = capsys.readouterr().out
+    setup = json.loads(out.splitlines()[-1])["setup"]
+    told = {name: setup[name] for name in ("branching", "depth", "exit_threshold", "chain_rule")}
+    assert told == {"branching": 2, "depth": 3, "exit_threshold": 0.25, "chain_rule": "token"}
+    assert "branching 2, depth 3, exit threshold 0.25, chain rule token" in out
+    assert "are those of plain" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--branching", "0"), "branching must be 1 or more; got 0"),
+        (("--depth", "-1"), "depth must be 1 or more; got -1"),
+        (("--exit-threshold", "1.5"), "exit_threshold must be more than 0 and at most 1; got 1.5"),
+        (("--exit-threshold", "nan"), "exit_threshold must be more than 0 .*; got nan"),
+    ],
+)
+@pytest.mark.parametrize("command", ["generate", "bench"])
+def test_numbers_out_of_range_are_refused_in_one_line(command, given, message, folder, capsys):
+    model = ["--model", str(folder), "--prompt", "a"] if command == "generate" else [str(folder)]
+    assert main([command, *model, *given]) == 2
+    found = capsys.readouterr().err
+    assert found.count("\n") == 1
+    assert found.startswith("mlxspec: ")
+    assert re.search(message, found)
