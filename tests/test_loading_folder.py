@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
-from model_folders import random_model, save_folder, save_json, tiny_config
+from model_folders import random_model, random_weights, save_folder, save_json, tiny_config
 
 from mlxspec.decoder import Decoder
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.loading.local import describe_model
+from mlxspec.loading.profile import read_profile
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 
@@ -53,6 +54,42 @@ def test_mlx_lm_reads_the_same_model_from_a_quantised_folder(tmp_path):
     loaded = load_model(folder)
     assert loaded.weights == "float32 from 4-bit"
     np.testing.assert_allclose(logits_of(loaded.model), theirs(mx.array([TOKENS]))[0], atol=1e-4)
+
+
+def without(config, *keys):
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def save_without_head(folder, config):
+    weights = {name: mx.array(array) for name, array in random_weights(config).items()}
+    weights.pop("lm_head.weight", None)
+    return save_folder(folder, config, weights)
+
+
+@pytest.mark.parametrize("stated", [{}, {"tie_word_embeddings": None}], ids=["missing", "null"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+def test_a_checkpoint_without_a_head_is_tied_unless_it_says_otherwise(tmp_path, family, stated):
+    config = without(tiny_config(family, sliding_window=None), "tie_word_embeddings")
+    folder = save_without_head(tmp_path / family, config)
+    theirs, _ = mlx_lm.utils.load_model(folder)  # which takes it for tied, too
+    save_json(folder / "config.json", config | stated)
+    loaded = load_model(folder)
+    assert loaded.config.tie_word_embeddings
+    np.testing.assert_allclose(logits_of(loaded.model), theirs(mx.array([TOKENS]))[0], atol=1e-4)
+    assert read_profile(folder).config == loaded.config
+
+
+def test_a_head_that_is_there_is_used_where_the_config_does_not_speak_of_it(tmp_path):
+    config = without(tiny_config(), "tie_word_embeddings")
+    loaded = load_model(save_folder(tmp_path / "own", config))
+    assert not loaded.config.tie_word_embeddings
+    head = random_weights(config)["lm_head.weight"]
+    np.testing.assert_array_equal(loaded.model.lm_head.weight, head)
+
+
+def test_a_head_that_the_config_promises_is_missed(tmp_path):
+    config = tiny_config(tie_word_embeddings=False)
+    assert "lacks lm_head.weight" in refusal_of(save_without_head(tmp_path / "none", config))
 
 
 def test_shards_hold_what_one_file_holds(tmp_path):

@@ -5,6 +5,7 @@ model is built.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def read_folder(folder: Path) -> Checkpoint:
     tensors: dict[str, mx.array] = {}
     for path in weight_files(folder):
         tensors.update(_read_safetensors(path))
-    return Checkpoint(config, tensors, tokenizer, quantization)
+    return Checkpoint(with_head(config, tensors), tensors, tokenizer, quantization)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -53,6 +54,22 @@ def read_config(folder: Path) -> dict[str, Any]:
         ends = [_as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
         config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]
     return config
+
+
+def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return a config that says whether the embedding is the head as well.
+
+    One that does not say so is a tied model's where there is no head, and else leaves it to the
+    family, as Hugging Face does. A head that is missing against the config's word is missed later.
+
+    Args:
+        config: The config.
+        names: Of the tensors that belong to it.
+    """
+    is_open = config.get("tie_word_embeddings") is None
+    if not is_open or any(name.startswith("lm_head.") for name in names):
+        return config
+    return {**config, "tie_word_embeddings": True}
 
 
 def is_model_folder(folder: Path) -> bool:

@@ -18,6 +18,7 @@ from mlxspec.loading.folder import (
     read_quantization,
     read_tokenizer,
     weight_files,
+    with_head,
 )
 from mlxspec.loading.gguf_config import gguf_config
 from mlxspec.loading.gguf_header import TENSOR_TYPES, GgufHeader, read_header
@@ -121,7 +122,7 @@ def _of_folder(folder: Path) -> ModelProfile:
         everything |= stored
         for name, (dtype, n_bytes) in stored.items():
             sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
-    words, model = _most(sizes), ModelConfig.from_dict(config)
+    words, model = _most(sizes), ModelConfig.from_dict(with_head(config, everything))
     return ModelProfile(model, words, words, _sizes_of(everything, model), _has_template(folder))
 
 
