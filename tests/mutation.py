@@ -23,7 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-COPIED, LINKED = ("mlxspec", "app", "tests", "pyproject.toml"), ("assets", "README.md", "Makefile")
+COPIED, LINKED = (
+    ("mlxspec", "app", "tests", "pyproject.toml"),
+    ("assets", "docs", "README.md", "Makefile"),
+)
 TIME_LIMIT_S = 900
 PASSED, FAILED = 0, 1  # exit codes of pytest; all others mean that it did not get so far
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", re.MULTILINE)

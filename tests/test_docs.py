@@ -1,0 +1,102 @@
+"""The page on Python and its scripts run as they stand, on a tiny model in place of a real one."""
+
+import inspect
+import re
+import runpy
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from mlxspec import api
+from mlxspec.api import prepare_loaded
+from mlxspec.engine import Engine
+from mlxspec.loading import LoadedModel
+from mlxspec.options import Options
+from mlxspec.params import GenerationParams
+from tests.tiny import tiny_model
+from tests.toy_chat import CHATML, byte_tokenizer
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "python.md"
+SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def tiny_default(monkeypatch):
+    """Let `load` return an engine of a tiny model; its arguments have to be those that it takes."""
+    tokenizer = byte_tokenizer(CHATML)
+    model = tiny_model(vocab_size=tokenizer.vocab_size, max_position_embeddings=2048)
+    target = LoadedModel(model, model.config, tokenizer, "tiny", "float32")
+    signature = inspect.signature(api.load)
+
+    def load(*args, **options):
+        given = signature.bind(*args, **options).arguments
+        given.pop("source", None)
+        return prepare_loaded(target, Options(**{"drafter": "suffix", **given})).engine
+
+    monkeypatch.setattr(api, "load", load)
+
+
+def run_page():
+    namespace = {"__name__": "page"}
+    for block in BLOCKS:
+        exec(compile(block, str(PAGE), "exec"), namespace)
+    return namespace
+
+
+def test_the_blocks_of_the_page_run_one_after_the_other(tiny_default, capsys):
+    names = run_page()
+    shown = capsys.readouterr().out
+    assert len(BLOCKS) == TEXT.count("```python")
+    assert names["fast"].drafter.name == "echo"
+    assert names["fast"].drafter.tokens
+    assert len(names["chat"].turns) == 2
+    assert "suffix\n" in shown
+    assert "tokens a round with a draft" in shown
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_page_run_with_the_default_model(capsys):
+    names = run_page()
+    shown = capsys.readouterr().out
+    assert "Paris" in shown
+    assert "of them kept" in shown
+    assert names["chat"].turns[0][1].strip()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_runs(path, tiny_default, capsys):
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_drafter_of_the_script_does_not_change_what_is_said(tiny_default, capsys):
+    runpy.run_path(str(ROOT / "docs" / "examples" / "own_drafter.py"), run_name="__main__")
+    parts = re.split(r"\n-- ([\w-]+): (\d+) forwards\n\n", capsys.readouterr().out)
+    plain, none, plain_forwards, drafted, own, forwards, _ = parts
+    assert (none, own) == ("none", "last-time")
+    assert plain == drafted
+    assert int(forwards) <= int(plain_forwards) == 32
+
+
+def test_what_the_page_links_to_is_there_and_every_script_is_short():
+    links = re.findall(r"\]\(([^)#:]+)\)", TEXT)
+    assert links
+    assert all((PAGE.parent / link).exists() for link in links)
+    assert 5 <= len(SCRIPTS) <= 9
+    assert all(len(path.read_text().splitlines()) <= 60 for path in SCRIPTS)
+    assert "(docs/python.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_the_page_says_of_ends_and_drafts_has_the_names_of_arguments():
+    ends = set(re.findall(r"^\| `(\w+)=", TEXT, re.MULTILINE))
+    calls = inspect.signature(Engine.generate).parameters
+    assert ends == {"max_tokens", "stop", "stop_tokens", "ignore_eos", "stop_when", "should_stop"}
+    assert ends <= {field.name for field in fields(GenerationParams)} | set(calls)
+    rows = re.search(r"\| argument of `load` .*?\n\n", TEXT, re.DOTALL)[0]
+    named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", rows, re.MULTILINE))))
+    assert named <= set(inspect.signature(api.load).parameters)
+    assert {"branching", "depth", "exit_threshold", "chain_rule"} <= named
