@@ -162,7 +162,7 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
         (("--max-tokens", "500"), "smaller --max-tokens"),
         (("--limit", "0"), "1 or more; got 0"),
         (("--max-kv-size", "3", "--caches", "rotating"), "max_size must be larger"),
-        (("--kv-bits", "5", "--caches", "quantised"), "4 or 8 bits, not 5"),
+        (("--kv-bits", "5", "--caches", "quantised"), "kv_bits must be 4 or 8; got 5"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_2(verify, arguments, message):
