@@ -8,6 +8,7 @@ while the newer one is being written, and the engine's again once that is over (
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,18 @@ from mlxspec.turns import device_turn, free_turn
 from mlxspec.writer import Writer
 
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a reply was asked for with; see `Engine.generate`."""
+
+    prompt: list[int]
+    params: GenerationParams
+    should_stop: Callable[[], bool]
+    stop_when: StopWhen
+    drafter: Drafter | None
+    budget: Budget | None
 
 
 class Engine:
@@ -83,6 +96,8 @@ class Engine:
         prompt: str | Sequence[int],
         params: GenerationParams | None = None,
         *,
+        drafter: Drafter | None = None,
+        budget: Budget | None = None,
         should_stop: Callable[[], bool] = lambda: False,
         stop_when: StopWhen = never,
     ) -> Iterator[Event]:
@@ -95,6 +110,8 @@ class Engine:
             prompt: Text, taken as it is, or token ids in a sequence or an array of one axis. Rows
                 of the cache that already hold its beginning are reused.
             params: Settings.
+            drafter: What proposes the drafts of this reply; None for the engine's own.
+            budget: Decides how many of them are verified; None for the engine's own.
             should_stop: Asked once a round and once per chunk of the prompt.
             stop_when: Asked of every token before its round is told; the one that it returns true
                 for is the reply's last. It must not use the engine, which is in the midst of it.
@@ -109,7 +126,7 @@ class Engine:
         check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
-        return self._generate(tokens, params, should_stop, stop_when)
+        return self._generate(_Asked(tokens, params, should_stop, stop_when, drafter, budget))
 
     def generate_text(
         self, prompt: str | Sequence[int], params: GenerationParams | None = None
@@ -122,6 +139,7 @@ class Engine:
         prompts: Sequence[str | Sequence[int]],
         params: GenerationParams | Sequence[GenerationParams] | None = None,
         *,
+        drafter: Drafter | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
         rows_per_round: int = DEFAULT_ROWS_PER_ROUND,
         should_stop: Callable[[int], bool] = lambda index: False,
@@ -136,6 +154,7 @@ class Engine:
             prompts: Texts, taken as they are, or token ids.
             params: Settings for all, or one per prompt. Prompts that are repeated need seeds of
                 their own to get replies of their own.
+            drafter: Every place gets one like it; None for the engine's own.
             batch_size: Sequences decoded together at most; others wait for a place.
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
             should_stop: Asked with the index of a prompt, once a round and once per chunk of it;
@@ -160,7 +179,8 @@ class Engine:
         function("stop_when", stop_when)
         costs = self.budget.known(max((len(job.prompt) for job in jobs), default=0))
         settings = settings.for_prompts(len(jobs))
-        run = BatchRun(self.target, self.drafter, self.tokenizer, settings, costs)
+        drafter = drafter or self.drafter
+        run = BatchRun(self.target, drafter, self.tokenizer, settings, costs)
         return run.replies(jobs, should_stop, stop_when)
 
     def measure_costs(self) -> None:
@@ -213,16 +233,10 @@ class Engine:
 
     # ---- a reply ---------------------------------------------------------------------------
 
-    def _generate(
-        self,
-        tokens: list[int],
-        params: GenerationParams,
-        should_stop: Callable[[], bool],
-        stop_when: StopWhen,
-    ) -> Iterator[Event]:
+    def _generate(self, asked: _Asked) -> Iterator[Event]:
         stats = GenerationStats()
         syncs = backend.host_syncs()
-        for event in self._events(tokens, params, should_stop, stop_when):
+        for event in self._events(asked):
             stats.add(event)
             if isinstance(event, GenerationFinished):
                 figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
@@ -230,60 +244,54 @@ class Engine:
                 event = GenerationFinished(event.ts, event.reason, event.text, figures)
             yield event
 
-    def _events(
-        self,
-        tokens: list[int],
-        params: GenerationParams,
-        should_stop: Callable[[], bool],
-        stop_when: StopWhen,
-    ) -> Iterator[Event]:
+    def _events(self, asked: _Asked) -> Iterator[Event]:
         with device_turn():
-            length = self.context_length
+            length, drafter = self.context_length, asked.drafter or self.drafter
             writer = Writer(
-                tokens,
-                params,
+                asked.prompt,
+                asked.params,
                 self.target,
                 self.tokenizer,
                 context_length=length,
-                stop_when=stop_when,
+                stop_when=asked.stop_when,
             )
             started = started_event(
                 target=self.name,
-                drafter=self.drafter.name,
+                drafter=drafter.name,
                 weights=self.weights,
                 cache=self.target.cache.describe(),
                 context_length=length or 0,
-                params=params,
+                params=asked.params,
             )
         try:
             yield started
             yield from writer.end()
             while not writer.is_over:
-                is_cancelled = should_stop()
+                is_cancelled = asked.should_stop()
                 with device_turn():
-                    self._seat(writer)
+                    self._seat(writer, drafter, asked.budget or self.budget)
                     events = writer.step(is_cancelled=is_cancelled)
                 yield from events
         finally:
             self._leave(writer)
 
-    def _seat(self, writer: Writer) -> None:
+    def _seat(self, writer: Writer, drafter: Drafter, budget: Budget) -> None:
         """Give a reply what it is written with, where it has not got it, or no longer.
 
-        The engine's own target and drafter are for the newest reply. An older one that goes on
-        beside it gets a cache of its own, and a drafter where one can be had.
+        The engine's own target and this drafter are for the newest reply. An older one that goes
+        on beside it gets a cache of its own, and a drafter where one can be had.
         """
         target, newest = self.target, self._writer
         is_apart = writer.target is not target
         if writer.is_seated and (is_apart or newest is writer):
             return
         is_beside = newest is not None and newest is not writer and not newest.is_over
-        if writer.drafter is not None and is_beside:
+        if writer.target is not None and is_beside:
             apart = Decoder(target.model, target.cache.empty_like())
-            writer.sit(apart, _drafter_beside(writer.drafter), self.budget.fresh())
+            writer.sit(apart, _drafter_beside(drafter), budget.fresh())
         else:
             self._writer = writer
-            writer.sit(target, writer.drafter or self.drafter, self.budget)
+            writer.sit(target, drafter, budget)
 
     def _leave(self, writer: Writer) -> None:
         """Let go of a reply that is over, broke off, or is read no further.

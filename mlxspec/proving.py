@@ -6,7 +6,6 @@ nearly equal: kernels round a row differently where other rows stand beside it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import mlx.core as mx
@@ -72,21 +71,9 @@ def _plain_tokens(
 ) -> Iterator[int]:
     with device_turn():
         engine.target.reset()
-    with _without_drafter(engine):
-        for event in engine.generate(prompt, params, should_stop=should_stop):
-            if isinstance(event, PlainDecoded | DraftVerified):
-                yield from (token.token for token in event.emit)
-
-
-@contextmanager
-def _without_drafter(engine: Engine) -> Iterator[None]:
-    """Decode plainly; the drafter must not learn the reply a second time."""
-    drafter = engine.drafter
-    engine.drafter = NoDrafter()
-    try:
-        yield
-    finally:
-        engine.drafter = drafter
+    for event in engine.generate(prompt, params, drafter=NoDrafter(), should_stop=should_stop):
+        if isinstance(event, PlainDecoded | DraftVerified):
+            yield from (token.token for token in event.emit)
 
 
 def _difference(

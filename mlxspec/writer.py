@@ -38,7 +38,6 @@ class Writer:
 
     Attributes:
         target: What it was seated at last; None before.
-        drafter: What proposes its drafts; None before.
         is_over: Whether the end was told.
     """
 
@@ -63,7 +62,6 @@ class Writer:
             stop_when: Asked of every token whether it is the last.
         """
         self.target: Decoder | None = None
-        self.drafter: Drafter | None = None
         self.is_over = False
         self._text = list(prompt)  # and what was emitted
         self._reply = Reply(prompt, params, target, tokenizer, stop_when)
@@ -83,7 +81,7 @@ class Writer:
 
     def sit(self, target: Decoder, drafter: Drafter, budget: Budget) -> None:
         """Write with these from now on; what the target holds of the text need not be read."""
-        self.target, self.drafter, self._budget = target, drafter, budget
+        self.target, self._budget = target, budget
         # What a drafter that broke down reads of the target would break down as well.
         self._guard = Guard(drafter, target.vocab_size, partial(target.attach, ()))
         self._is_drafting, self._asked = False, None

@@ -7,12 +7,22 @@ from itertools import zip_longest
 import mlx.core as mx
 import pytest
 
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError
 from mlxspec.events import GenerationFinished, PrefillProgress
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from tests.adversaries import AlwaysRight
 from tests.shadow import assert_holds
-from tests.test_engine_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
+from tests.test_engine_interrupts import (
+    DRAFTERS,
+    MODEL,
+    PROMPT,
+    SHADOWS,
+    LooksAhead,
+    engine_with,
+)
 from tests.tiny import emitted, make_engine, tiny_model
 
 PARAMS = GenerationParams(max_tokens=14, num_draft_tokens=4)
@@ -157,3 +167,25 @@ def test_what_is_due_at_the_end_is_done_once():
 def test_an_attribute_that_an_engine_never_had_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
         _ = make_engine(tiny_model(), None).colour
+
+
+# ---- what belongs to one reply ---------------------------------------------------------------
+
+
+def test_a_reply_may_have_a_drafter_and_a_budget_of_its_own():
+    engine = make_engine(MODEL, NoDrafter())
+    told = SHADOWS["full"].greedy(PROMPT, 14)
+    budget = LooksAhead()
+    events = list(
+        engine.generate(PROMPT, PARAMS, drafter=AlwaysRight(PROMPT + told), budget=budget)
+    )
+    assert emitted(events) == told
+    assert budget.asked > 0
+    assert {node.source for event in events for node in getattr(event, "nodes", ())} == {"right"}
+    assert events[0].drafter == "adversary"
+    after = list(engine.generate(PROMPT, PARAMS))
+    assert emitted(after) == told
+    assert events[0].drafter != after[0].drafter == "none"
+    assert not any(getattr(event, "nodes", ()) for event in after)
+    replies = engine.generate_batch([PROMPT], PARAMS, drafter=SuffixDrafter())
+    assert [list(reply.tokens) for reply in replies] == [told]

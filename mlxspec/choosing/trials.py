@@ -73,7 +73,7 @@ def run_trial(
     """Let a drafter draft a reply to a prompt; the history is another afterwards.
 
     Args:
-        engine: Its drafter and budget are replaced, and put back in the end.
+        engine: Its target replies.
         drafter: The drafter.
         prompt: What a user says.
         max_tokens: Tokens to emit at most.
@@ -88,14 +88,11 @@ def run_trial(
     def is_over() -> bool:
         return stats.generated_tokens > 0 and clock() - begun > max_seconds
 
-    usual, engine.drafter = engine.drafter, drafter
-    usual_budget, engine.budget = engine.budget, budget or engine.budget
-    try:
-        tokens = _tokens(engine, prompt, max_tokens)
-        for event in engine.generate(tokens, params, should_stop=is_over):
-            stats.add(event)
-    finally:
-        engine.drafter, engine.budget = usual, usual_budget
+    tokens = _tokens(engine, prompt, max_tokens)
+    for event in engine.generate(
+        tokens, params, drafter=drafter, budget=budget, should_stop=is_over
+    ):
+        stats.add(event)
     hits = stats.accepted_at_depth[0] if stats.accepted_at_depth else 0
     seconds = stats.total_s - stats.prefill_s
     return Trial(stats.generated_tokens, seconds, stats.rounds, hits)

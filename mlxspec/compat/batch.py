@@ -1,8 +1,7 @@
 """`batch_generate` by mlx-lm's signature, over the engine's own batch."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, refuse
 from mlxspec.compat.samplers import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
-from mlxspec.drafters.base import fresh_drafter
+from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.engine import Engine
 from mlxspec.params import GenerationParams
 
@@ -129,11 +128,11 @@ def batch_generate(
         params = [replace(one, on_logits=s.add) for one, s in zip(params, scores, strict=True)]
     start, say = time.perf_counter(), print if verbose else _say_nothing
     replies = []
-    with _drafter_for_many(engine):
-        for reply in engine.generate_batch(texts, params, batch_size=size):
-            replies.append(reply)
-            done = f"{len(replies)}/{len(prompts)}"
-            say(f"[batch_generate] Finished processing {done} ...", end="\r")
+    drafter = _drafter_for_many(engine)
+    for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=size):
+        replies.append(reply)
+        done = f"{len(replies)}/{len(prompts)}"
+        say(f"[batch_generate] Finished processing {done} ...", end="\r")
     stats = _stats(own, replies, time.perf_counter() - start)
     say(_figures(stats))
     said = [work.without_end(reply.tokens) for reply in replies]
@@ -195,18 +194,12 @@ class _Scores:
         return self._found[:count]
 
 
-@contextmanager
-def _drafter_for_many(engine: Engine) -> Iterator[None]:
-    """Let "pool" draft in the block where the engine's drafter serves one sequence alone."""
-    before = engine.drafter
+def _drafter_for_many(engine: Engine) -> Drafter:
+    """Return the engine's drafter, or "pool" where that serves one sequence alone."""
     try:
-        fresh_drafter(before)
+        return fresh_drafter(engine.drafter)
     except ValueError:
-        engine.drafter = HOST_DRAFTERS["pool"]()
-    try:
-        yield
-    finally:
-        engine.drafter = before
+        return HOST_DRAFTERS["pool"]()
 
 
 def _take_batch_size(options: dict[str, Any]) -> int:

@@ -10,11 +10,12 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec import backend
+from mlxspec.budget import FixedBudget
 from mlxspec.compat.options import (
     DEFAULT_LOOKAHEAD,
     StepOptions,
     check_stream,
-    drafting,
+    draft_model_drafter,
     known_ends,
     most_tokens,
 )
@@ -109,10 +110,7 @@ class Call:
         most = most_tokens(self.engine, self.max_tokens, len(text))
         known = known_ends(self.engine, self.ends)
         params = self.options.params(most, len(cached), ignores_eos=not known)
-        with (
-            drafting(self.engine, self.draft_model, self.options.num_draft_tokens),
-            closing(self._events(text, replace(params, on_logits=keep))) as events,
-        ):
+        with closing(self._events(text, replace(params, on_logits=keep))) as events:
             try:
                 for event in events:
                     if isinstance(event, PrefillProgress):
@@ -131,7 +129,12 @@ class Call:
     def _events(
         self, text: Sequence[int], params: GenerationParams
     ) -> Generator[Event, None, None]:
-        yield from self.engine.generate(text, params)
+        drafter, budget = None, None
+        if self.draft_model is not None:
+            number = self.options.num_draft_tokens
+            drafter = draft_model_drafter(self.engine, self.draft_model, number)
+            budget = FixedBudget()
+        yield from self.engine.generate(text, params, drafter=drafter, budget=budget)
 
     def tell(self, done: int) -> None:
         """Tell the callback how much of the prompt was read."""

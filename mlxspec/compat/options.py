@@ -1,11 +1,9 @@
 """The keyword arguments of mlx-lm's `generate_step`, checked, and what they mean to an engine."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mlxspec.budget import FixedBudget
 from mlxspec.cache import Cache
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, check_kv_bits, check_max_kv_size, refuse
@@ -166,30 +164,15 @@ def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
     return own if own <= ends else frozenset()
 
 
-@contextmanager
-def drafting(engine: Engine, draft_model: Any, num_draft_tokens: int | None) -> Iterator[None]:
-    """Draft with another engine's model in the block, so many tokens in every round.
-
-    Raises:
-        UnsupportedOperationError: `draft_model` is no engine.
-        VocabularyMismatchError: Its tokenizer is another.
-    """
-    if draft_model is None:
-        yield
-        return
-    before = engine.drafter, engine.budget
-    engine.drafter = draft_model_drafter(engine, draft_model, num_draft_tokens)
-    engine.budget = FixedBudget()
-    try:
-        yield
-    finally:
-        engine.drafter, engine.budget = before
-
-
 def draft_model_drafter(
     engine: Engine, draft_model: Any, num_draft_tokens: int | None
 ) -> DraftModelDrafter:
     """Return a drafter with the model of another engine, which is left alone.
+
+    Args:
+        engine: Whose target replies.
+        draft_model: The other engine.
+        num_draft_tokens: Draft tokens in every round; None for as many as mlx-lm drafts.
 
     Raises:
         UnsupportedOperationError: `draft_model` is no engine.
