@@ -29,6 +29,10 @@ class Branching:
 
     widths: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(width, int) and width > 0 for width in self.widths):
+            raise ValueError(f"widths are whole numbers, 1 or more; got {self.widths}")
+
     @staticmethod
     def for_budget(budget: int, depth: int, width: int | None = None) -> "Branching":
         """Return a shape of at most `budget` nodes, the root not counted, all at least 1.

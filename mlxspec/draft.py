@@ -1,7 +1,14 @@
-"""A draft as it is handed over, and the verdict on it as it comes back."""
+"""A draft as it is handed over, and the verdict on it as it comes back.
 
-from collections.abc import Sequence
+What a drafter can do to the law is what its draft says of itself. A draft that states no law is a
+guess, verified by the match rule, and no guess bends anything. A draft that states the law its
+tokens were drawn from is believed; so all of it that shows from outside is checked, before the
+forward where shapes and types tell, and before the commit where the nodes have to be read.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import mlx.core as mx
 
@@ -9,10 +16,18 @@ from mlxspec.backend import values
 from mlxspec.branching import Branching
 from mlxspec.tree import DraftTree
 
+_ROUNDING = 1e-6
+
 
 @dataclass(frozen=True)
 class Draft:
     """A draft tree and how it came about.
+
+    Of a draft with `sampled_from` the target's law is kept for the law that the tokens were really
+    drawn from, so that has to be what is stated. What no check sees is the drafter's to keep: each
+    draw has noise of its own, which no other draw used and which says nothing about the target's,
+    and whether a node is in the draft depends on its own token as little as on later ones.
+    `mlxspec.testing.check_drafter` finds out whether a drafter keeps to that.
 
     Attributes:
         tree: The root and the proposed nodes; tokens and parents may be lazy.
@@ -21,12 +36,15 @@ class Draft:
             parent, for display and calibration; None where it has none.
         sampled_from: (m, V) float32 probabilities: the law after each of the first m nodes that
             their children were *drawn* from at random, without replacement and in their order;
-            m is the number of nodes with children. None means that the tree is a function of
-            the past alone, which selects the match rule.
-        branching: The shape of a tree that was drawn at random; None for a chain.
+            m is the number of nodes with children. Nothing is accepted that was drawn from a row
+            whose sum is not 1, to a thousandth. None means that the tree is a function of the past
+            alone, which selects the match rule.
+        branching: The shape of a tree that was drawn at random, settled before it was drawn; None
+            for a chain.
         path_probs: Per node but the root, the drafter's estimate that its whole path comes true,
             never more than that of the node before; then the arrays of the tree are no lazy ones.
-            None where it is not known on the host.
+            Such a draft may be cut by them, so it must not have been drawn at random. None where
+            it is not known on the host.
     """
 
     tree: DraftTree
@@ -57,6 +75,7 @@ class Draft:
     def first(self, count: int) -> "Draft":
         """Return the first `count` nodes below the root of a draft with `path_probs`."""
         assert self.path_probs is not None
+        assert self.sampled_from is None, "a drawn node must not be dropped for its probability"
         if count >= self.tree.n_nodes - 1:
             return self
         end = count + 1
@@ -69,7 +88,7 @@ class Draft:
         return replace(self, tree=self.tree.bounded(vocab_size))
 
     def check(self, drafter: str, budget: int, vocab_size: int) -> None:
-        """Refuse a draft whose shapes alone show that it is none; nothing is computed.
+        """Refuse a draft that cannot be verified, by what shows without computing anything.
 
         Args:
             drafter: Who proposed it.
@@ -77,58 +96,101 @@ class Draft:
             vocab_size: Of the target.
 
         Raises:
-            ValueError: It has more nodes, or says of them too much or too little.
+            ValueError: It has more nodes, says of them too much or too little or in other types,
+                or states both what it was drawn from and how it may be cut.
         """
-        num_nodes = self.tree.n_nodes - 1
-        if num_nodes > budget:
-            raise ValueError(
-                f"the drafter {drafter!r} proposed {num_nodes} nodes; it was given a budget of "
-                f"{budget}"
-            )
-        parents = self._drawn_parents
-        num_laws = len(set(parents[1:])) if parents else 0
-        for name, got, allowed in (
-            ("sources", (len(self.sources),), (num_nodes,)),
-            ("node_probs", _shape(self.node_probs), (num_nodes,)),
-            ("sampled_from", _shape(self.sampled_from), (num_laws, vocab_size)),
-            ("branching", (len(parents or ()),), (num_nodes + 1,) if parents else (0,)),
-        ):
-            if got is not None and got != allowed:
-                raise ValueError(
-                    f"the drafter {drafter!r} proposed {num_nodes} nodes with {name} of shape "
-                    f"{got}; it has to be {allowed}"
-                )
+        fault = next(self._faults(budget, vocab_size), None)
+        if fault is not None:
+            raise ValueError(f"the drafter {drafter!r} proposed {fault}")
 
     def check_nodes(
-        self, drafter: str, outcome: "RoundOutcome", root: int, vocab_size: int
+        self,
+        drafter: str,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        root: int,
+        vocab_size: int,
     ) -> None:
         """Refuse a draft whose nodes, once they are read, are no tree below the root.
 
-        Two siblings with one token are let through: the rules keep the first of them.
+        Two siblings with one token are let through where the tree was not drawn: the rule keeps
+        the first of them.
 
         Args:
             drafter: Who proposed it.
-            outcome: Its tokens and parents.
+            tokens: Those of its tree, read on the host.
+            parents: Those of its tree, read on the host.
             root: The token that it had to begin with.
             vocab_size: Of the target.
 
         Raises:
-            ValueError: It begins with another token, a node stands before its parent or holds no
-                token of the vocabulary, or it was drawn in another shape than it says.
+            ValueError: It begins with another token, a node stands before its parent, deeper than
+                the tree says, or holds no token of the vocabulary, or it was drawn in another
+                shape than it says, or with replacement.
         """
-        tokens, parents, drawn = outcome.tokens, outcome.parents, self._drawn_parents
-        wrong = ""
+        fault = next(self._node_faults(tokens, parents, root, vocab_size), None)
+        if fault is not None:
+            raise ValueError(f"the drafter {drafter!r} proposed what is no draft tree: {fault}")
+
+    def _faults(self, budget: int, vocab_size: int) -> Iterator[str]:
+        tokens = self.tree.tokens
+        n_nodes = len(tokens) if isinstance(tokens, mx.array) and tokens.ndim else 1
+        yield from _array_faults("a tree", "tokens", tokens, (max(n_nodes, 1),), mx.int32)
+        yield from _array_faults("a tree", "parents", self.tree.parents, (n_nodes,), mx.int32)
+        num_nodes = n_nodes - 1
+        if num_nodes > budget:
+            yield f"{num_nodes} nodes; it was given a budget of {budget}"
+        yield from self._claims(f"{num_nodes} nodes", num_nodes, vocab_size)
+
+    def _claims(self, nodes: str, num_nodes: int, vocab_size: int) -> Iterator[str]:
+        """Yield what is wrong with what the draft says of its nodes."""
+        if self.branching is not None and not isinstance(self.branching, Branching):
+            yield f"{nodes} with branching {self.branching!r}; it has to be a Branching, or None"
+        parents, depth = self._drawn_parents, self.tree.max_depth
+        if not _is_list(self.sources) or len(self.sources) != num_nodes:
+            yield f"{nodes} with sources {self.sources!r}; it has to be a tuple of {num_nodes}"
+        if not all(isinstance(source, str) for source in self.sources):
+            yield f"{nodes} with sources {self.sources!r}; each is the name of a drafter"
+        if depth is not None and (type(depth) is not int or depth < min(num_nodes, 1)):
+            yield f"{nodes} with max_depth {depth!r}; it is a whole number from 1, or None"
+        if self.node_probs is not None:
+            shape = (num_nodes,)
+            yield from _array_faults(nodes, "node_probs", self.node_probs, shape, mx.float32)
+        if parents is not None:
+            if len(parents) != num_nodes + 1:
+                yield f"{nodes} with a branching of {len(parents) - 1}; it has to be the tree's"
+            laws = (len(set(parents[1:])), vocab_size)
+            yield from _array_faults(nodes, "sampled_from", self.sampled_from, laws, mx.float32)
+        if self.path_probs is not None:
+            if parents is not None:
+                yield (
+                    f"{nodes} with both sampled_from and path_probs: what was drawn at random is "
+                    "not to be cut by what was drawn; leave path_probs out"
+                )
+            if not _is_list(self.path_probs) or len(self.path_probs) != num_nodes:
+                yield f"{nodes} with path_probs {self.path_probs!r}; it has to be one number each"
+            yield from _path_faults(nodes, self.path_probs)
+
+    def _node_faults(
+        self, tokens: Sequence[int], parents: Sequence[int], root: int, vocab_size: int
+    ) -> Iterator[str]:
+        drawn, most, depths = self._drawn_parents, self.tree.max_depth, [0]
         if (tokens[0], parents[0]) != (root, -1):
-            wrong = f"node 0 holds token {tokens[0]}; it has to be the root {root}"
+            yield f"node 0 holds token {tokens[0]}; it has to be the root {root}"
         for node, (token, parent) in enumerate(zip(tokens[1:], parents[1:], strict=True), 1):
             if not 0 <= parent < node:
-                wrong = f"node {node} has parent {parent}; allowed are 0 to {node - 1}"
+                yield f"node {node} has parent {parent}; allowed are 0 to {node - 1}"
             elif not 0 <= token < vocab_size:
-                wrong = f"node {node} holds token {token}; allowed are 0 to {vocab_size - 1}"
-        if not wrong and drawn is not None and list(drawn) != list(parents):
-            wrong = f"it was drawn with parents {list(drawn)}; its tree has {list(parents)}"
-        if wrong:
-            raise ValueError(f"the drafter {drafter!r} proposed what is no draft tree: {wrong}")
+                yield f"node {node} holds token {token}; allowed are 0 to {vocab_size - 1}"
+            depths.append(depths[parent] + 1)
+            if most is not None and depths[-1] > most:
+                yield f"node {node} is {depths[-1]} deep; the tree says that none is beyond {most}"
+        if drawn is None:
+            return
+        if list(drawn) != list(parents):
+            yield f"it was drawn with parents {list(drawn)}; its tree has {list(parents)}"
+        if len(set(zip(parents, tokens, strict=True))) < len(tokens):
+            yield "two siblings hold one token; siblings are drawn without replacement"
 
     @property
     def _drawn_parents(self) -> Sequence[int] | None:
@@ -138,8 +200,28 @@ class Draft:
         return self.branching.parents if self.branching else range(-1, self.tree.n_nodes - 1)
 
 
-def _shape(array: mx.array | None) -> tuple[int, ...] | None:
-    return None if array is None else array.shape
+def _is_list(given: object) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str)
+
+
+def _array_faults(
+    nodes: str, name: str, array: object, shape: tuple[int, ...], dtype: mx.Dtype
+) -> Iterator[str]:
+    """Yield what is wrong with the type or shape of an array; its numbers may be lazy."""
+    if not isinstance(array, mx.array):
+        yield f"{nodes} with {name} that is a {type(array).__name__}; it has to be an mx.array"
+    elif array.shape != shape:
+        yield f"{nodes} with {name} of shape {array.shape}; it has to be {shape}"
+    elif array.dtype != dtype:
+        yield f"{nodes} with {name} of type {array.dtype}; it has to be {dtype}"
+
+
+def _path_faults(nodes: str, path_probs: Sequence[float]) -> Iterator[str]:
+    before: float = 1.0
+    for prob in path_probs:
+        if not isinstance(prob, Real) or not 0 <= prob <= before * (1 + _ROUNDING):
+            yield f"{nodes} with a path probability {prob!r}; after {before!r} it is from 0 to that"
+        before = prob
 
 
 @dataclass(frozen=True)

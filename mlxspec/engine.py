@@ -103,8 +103,9 @@ class Engine:
     ) -> Iterator[Event]:
         """Reply to a prompt; yields what happens, as it happens.
 
-        The output law is the target's own, whatever the drafter: at temperature 0 the tokens of
-        plain decoding, else tokens of the same joint law.
+        The output law is the target's own, whatever is drafted: at temperature 0 the tokens of
+        plain decoding, else tokens of the same joint law. A draft that was drawn at random has to
+        have been drawn from the law it states; see `Draft`.
 
         Args:
             prompt: Text, taken as it is, or token ids in a sequence or an array of one axis. Rows

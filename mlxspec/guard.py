@@ -1,6 +1,7 @@
 """A drafter that breaks down costs its drafts, not the reply: the rounds that follow are plain."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from mlxspec.draft import Draft, RoundOutcome
@@ -52,7 +53,8 @@ class Guard:
         def begin() -> None:
             if isinstance(self.active, CoupledDrafter):
                 self.active.couple(noise if params.exact_seed else None)
-            self.active.start(prompt, params.law, noise.key_for("draft"))
+            law = replace(params.law, logit_bias=dict(params.law.logit_bias))  # a copy to keep
+            self.active.start(prompt, law, noise.key_for("draft"))
 
         self._attempt(begin)
 
@@ -67,7 +69,13 @@ class Guard:
             return empty
         draft = self._attempt(lambda: self.active.propose(root, asked)) or empty
         draft.check(self.name, asked, self._vocab_size)
-        return draft
+        return draft if draft.tree.n_nodes > 1 else empty
+
+    def check_nodes(
+        self, draft: Draft, tokens: Sequence[int], parents: Sequence[int], root: int
+    ) -> None:
+        """Refuse what it proposed if that is no tree below `root`; see `Draft.check_nodes`."""
+        draft.check_nodes(self.name, tokens, parents, root, self._vocab_size)
 
     def update(self, outcome: RoundOutcome) -> None:
         """Tell it what became of its draft."""

@@ -2,7 +2,7 @@
 
 Let p be the target's law at a node, after temperature, filters and penalties, and q the law that
 a draft token was really drawn from. Every rule here emits tokens whose joint law is exactly the
-product of the p's, for any draft whatsoever:
+product of the p's: the first for any draft whatsoever, the others for any q that is stated truly.
 
 - `match_rule`, for drafts that are a function of the past: draw y ~ p at every node and walk down
   as long as a child holds y. For a fixed tree no lossless rule accepts more. At temperature 0
@@ -60,7 +60,7 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
     """
     if laws.law.is_greedy:
         return match_rule(draft.tree, laws.best())
-    if draft.sampled_from is None or rule == "match":
+    if draft.sampled_from is None or rule == "match" or draft.tree.n_nodes == 1:
         return match_rule(draft.tree, _chosen(draft.tree, laws, noise))
     tree, q = draft.tree, _laws_only(draft.sampled_from)
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
@@ -93,7 +93,9 @@ def _laws_only(draft_probs: mx.array) -> mx.array:
 def _chosen(tree: DraftTree, laws: NodeLaws, noise: Noise) -> mx.array:
     """Return (n_nodes,) int32: what the target draws after each node."""
     levels = noise.gumbel(tree.num_levels, laws.adjusted.shape[1])
-    return laws.draw(levels if tree.n_nodes == 1 else levels[tree.depths])
+    # A drafter may say that its lazy tree is less deep than it is: nothing is read beyond the rows.
+    depths = mx.minimum(tree.depths, tree.num_levels - 1)
+    return laws.draw(levels if tree.n_nodes == 1 else levels[depths])
 
 
 def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:

@@ -183,7 +183,8 @@ class Writer:
         verified, self._ahead = self._ahead or self._verify(target, draft), None
         self._look_ahead(target, draft, verified)
         readout = verified.read()
-        draft.check_nodes(guard.name, readout.outcome, reply.root, target.vocab_size)
+        outcome = readout.outcome
+        guard.check_nodes(draft, outcome.tokens, outcome.parents, reply.root)
         report = reply.take(readout)
         if self._ahead is None:
             target.commit(report.outcome.path)

@@ -1,6 +1,11 @@
-"""Drafters that no user would want; the output must not notice them."""
+"""Drafters that no user would want; the output must not notice them.
+
+The last ones say of their drafts what is not so: they have to be refused before they say a token.
+"""
 
 import random
+from dataclasses import replace
+from math import nan
 
 import mlx.core as mx
 import numpy as np
@@ -119,3 +124,109 @@ class UniformChain(Adversary):
         tree = DraftTree.chain(mx.concatenate([mx.array([root], mx.int32), drawn]))
         uniform = mx.full((length, self.vocab_size), 1 / self.vocab_size)
         return Draft(tree, ("uniform",) * length, sampled_from=uniform)
+
+
+class NoLaw(UniformChain):
+    """States probabilities that sum to a half, which is no law."""
+
+    def propose(self, root, budget):
+        draft = super().propose(root, budget)
+        if draft.sampled_from is None:
+            return draft
+        return replace(draft, sampled_from=draft.sampled_from / 2)
+
+
+class LawOfNothing(Adversary):
+    """States a law for no nodes at all."""
+
+    def __init__(self, vocab_size):
+        self.vocab_size = vocab_size
+
+    def propose(self, root, budget):
+        return replace(Draft.empty(root), sampled_from=mx.zeros((0, self.vocab_size)))
+
+
+class SaysDeeper(RandomTrees):
+    """Says of its trees that they may be deeper than they are, which is true of every tree."""
+
+    def propose(self, root, budget):
+        draft = super().propose(root, budget)
+        return replace(draft, tree=replace(draft.tree, max_depth=99))
+
+
+# ---- to be refused ---------------------------------------------------------------------------
+
+
+class DrawnAndCut(UniformChain):
+    """Honest about its law, and about how likely its tokens are; the budget would drop those."""
+
+    def propose(self, root, budget):
+        draft = super().propose(root, budget)
+        path_probs = [self.vocab_size**-depth for depth in range(1, draft.tree.n_nodes)]
+        return replace(draft, path_probs=path_probs)
+
+
+class SaysFlatter(Adversary):
+    """A chain that says it is one level deep, so that all of it would be drawn with one noise."""
+
+    def propose(self, root, budget):
+        chain = DraftTree.chain(mx.array([root, *[3, 7, 1][:budget]], mx.int32))
+        tree = replace(chain, max_depth=min(budget, 1))
+        return Draft(tree, ("flat",) * (tree.n_nodes - 1))
+
+
+class PathProbs(AlwaysWrong):
+    """Path probabilities that are not one number for each node, or no probabilities."""
+
+    def __init__(self, make):
+        super().__init__([])
+        self.make = make
+
+    def propose(self, root, budget):
+        draft = super().propose(root, budget)
+        return replace(draft, path_probs=self.make(draft.tree.n_nodes - 1))
+
+
+class DrawnWithReplacement(DrawnTree):
+    """Siblings drawn each on its own, from a law that nearly always says the same token."""
+
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size, widths=(3,))
+        self.law = np.full(vocab_size, 1e-3)
+        self.law[5 % vocab_size] = 1 - 1e-3 * (vocab_size - 1)
+
+    def propose(self, root, budget):
+        if budget < 3:
+            return Draft.empty(root)
+        drawn = self.random.choice(len(self.law), size=3, p=self.law).tolist()
+        tree = self.shape.tree(mx.array([root, *drawn], mx.int32))
+        rows = mx.array(self.law[None], mx.float32)
+        return Draft(tree, ("drawn",) * 3, sampled_from=rows, branching=self.shape)
+
+
+REFUSED = {
+    "drawn and cut": (DrawnAndCut, "both sampled_from and path_probs"),
+    "says it is flatter": (lambda vocab_size: SaysFlatter(), "node 2 is 2 deep"),
+    "a path probability missing": (
+        lambda vocab_size: PathProbs(lambda count: [0.5] * (count - 1)),
+        "one number each",
+    ),
+    "a path probability too many": (
+        lambda vocab_size: PathProbs(lambda count: [0.5] * (count + 1)),
+        "one number each",
+    ),
+    "no number for a path": (
+        lambda vocab_size: PathProbs(lambda count: [0.5, nan, *[0.1] * count][:count]),
+        "path probability nan",
+    ),
+    "a path likelier than its beginning": (
+        lambda vocab_size: PathProbs(lambda count: [0.5, 0.6, *[0.1] * count][:count]),
+        "path probability 0.6; after 0.5",
+    ),
+    "words for path probabilities": (
+        lambda vocab_size: PathProbs(lambda count: ["likely"] * count),
+        "path probability 'likely'",
+    ),
+    "drawn with replacement": (DrawnWithReplacement, "drawn without replacement"),
+}
+"""By name: makes one for a vocabulary, and what is said of its draft."""

@@ -13,8 +13,11 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import NumericsError
 from mlxspec.events import DraftVerified
 from mlxspec.law import Law
+from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
+from mlxspec.sampling import NodeLaws
 from mlxspec.tree import DraftTree
+from mlxspec.verify import verify
 from tests.adversaries import Adversary, AlwaysRight
 from tests.shadow import Shadow, assert_holds
 from tests.tiny import emitted, make_engine, tiny_model
@@ -37,6 +40,7 @@ class Proposes(Adversary):
     parents: list[int]
     given: dict = field(default_factory=dict)
     root: int | None = None
+    max_depth: int | None = None
 
     def start(self, *setting):
         super().start(*setting)
@@ -48,7 +52,8 @@ class Proposes(Adversary):
             return Draft.empty(root)
         first = root if self.root is None else self.root
         tree = DraftTree(mx.array([first, *self.below], mx.int32), mx.array(self.parents))
-        return Draft(tree, **({"sources": ("bad",) * len(self.below)} | self.given))
+        tree = self.given.get("tree") or replace(tree, max_depth=self.max_depth)
+        return Draft(**({"tree": tree, "sources": ("bad",) * len(self.below)} | self.given))
 
 
 def iter_tokens(events):
@@ -104,7 +109,7 @@ FALSE_CLAIMS = {
         {},
         "proposed 5 nodes; .* budget of 4",
     ),
-    "a source missing": ([1, 2], [-1, 0, 0], {"sources": ("bad",)}, "sources of shape"),
+    "a source missing": ([1, 2], [-1, 0, 0], {"sources": ("bad",)}, "a tuple of 2"),
     "too many probabilities": ([1], [-1, 0], {"node_probs": mx.ones(2)}, "node_probs of shape"),
     "a law missing": ([1, 2], [-1, 0, 1], {"sampled_from": uniform[:1]}, r"has to be \(2, 24\)"),
     "laws too wide": ([1], [-1, 0], {"sampled_from": mx.ones((1, 25))}, r"has to be \(1, 24\)"),
@@ -113,7 +118,7 @@ FALSE_CLAIMS = {
         [1, 2],
         [-1, 0, 0],
         {"sampled_from": uniform[:1], "branching": Branching((3,))},
-        "branching of shape",
+        "a branching of 3",
     ),
     "another shape": (
         [1, 2],
@@ -121,6 +126,53 @@ FALSE_CLAIMS = {
         {"sampled_from": uniform[:1], "branching": Branching((2,))},
         "was drawn with",
     ),
+    "a shape that is none": (
+        [1, 2],
+        [-1, 0, 0],
+        {"sampled_from": uniform[:1], "branching": (2,)},
+        "has to be a Branching",
+    ),
+    "two draws of one token": (
+        [1, 1],
+        [-1, 0, 0],
+        {"sampled_from": uniform[:1], "branching": Branching((2,))},
+        "drawn without replacement",
+    ),
+    "a law in half precision": (
+        [1],
+        [-1, 0],
+        {"sampled_from": uniform[:1].astype(mx.float16)},
+        "sampled_from of type mlx.core.float16",
+    ),
+    "a law that is no array": ([1], [-1, 0], {"sampled_from": [[1 / VOCAB] * VOCAB]}, "a list"),
+    "whole numbers for probabilities": (
+        [1],
+        [-1, 0],
+        {"node_probs": mx.array([1])},
+        "node_probs of type mlx.core.int32",
+    ),
+    "sources that are no names": ([1], [-1, 0], {"sources": (7,)}, "is the name of a drafter"),
+    "one word for sources": ([1, 2, 3], [-1, 0, 0, 0], {"sources": "bad"}, "a tuple of 3"),
+    "a law and path probabilities": (
+        [1],
+        [-1, 0],
+        {"sampled_from": uniform[:1], "path_probs": [0.5]},
+        "both sampled_from and path_probs",
+    ),
+    "an array for path probabilities": (
+        [1],
+        [-1, 0],
+        {"path_probs": mx.array([0.5])},
+        "one number each",
+    ),
+    "a negative path probability": ([1], [-1, 0], {"path_probs": [-0.1]}, "path probability -0.1"),
+    "a path likelier than its beginning": (
+        [1, 2],
+        [-1, 0, 1],
+        {"path_probs": [0.4, 0.5]},
+        "path probability 0.5; after 0.4",
+    ),
+    "a path probability above 1": ([1], [-1, 0], {"path_probs": [1.1]}, "path probability 1.1"),
 }
 
 
@@ -128,6 +180,89 @@ FALSE_CLAIMS = {
 def test_what_a_draft_cannot_say_of_itself_ends_the_reply(name):
     tokens, parents, given, message = FALSE_CLAIMS[name]
     assert_breaks_and_replies_as_new(Proposes(tokens, parents, given), message, params=SAMPLED)
+
+
+TREES = {
+    "tokens of another type": ({"tokens": mx.array([3, 1], mx.uint32)}, "tokens of type"),
+    "tokens that are a list": ({"tokens": [3, 1]}, "tokens that is a list"),
+    "tokens in rows": ({"tokens": mx.array([[3], [1]])}, r"tokens of shape \(2, 1\)"),
+    "no root": ({"tokens": mx.array([], mx.int32)}, r"tokens of shape \(0,\)"),
+    "parents of another type": ({"parents": mx.array([-1.0, 0.0])}, "parents of type"),
+    "a parent missing": ({"parents": mx.array([-1])}, r"parents of shape \(1,\)"),
+    "a parent too many": ({"parents": mx.array([-1, 0, 0])}, r"parents of shape \(3,\)"),
+    "a depth of none": ({"max_depth": 0}, "max_depth 0"),
+    "a depth that is no whole number": ({"max_depth": 1.0}, "max_depth 1.0"),
+    "a depth that is no number": ({"max_depth": True}, "max_depth True"),
+}
+
+
+@pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("name", TREES)
+def test_what_shows_that_a_tree_is_none_ends_the_reply_before_its_forward(name, params):
+    settings, message = TREES[name]
+    sound = DraftTree(mx.array([3, 1], mx.int32), mx.array([-1, 0], mx.int32))
+    tree = replace(sound, **settings)
+    assert_breaks_and_replies_as_new(Proposes([1], [-1, 0], {"tree": tree}), message, params=params)
+
+
+@pytest.mark.parametrize("deep", [1, 2, 3])
+@pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
+def test_a_tree_deeper_than_it_says_ends_the_reply_before_its_commit(params, deep):
+    drafter = Proposes([1, 2, 3, 4], [-1, 0, 1, 2, 3], max_depth=deep)
+    message = f"node {deep + 1} is {deep + 1} deep; the tree says that none is beyond {deep}"
+    assert_breaks_and_replies_as_new(drafter, message, params=params)
+
+
+def test_noise_is_never_read_beyond_the_levels_that_a_tree_says_it_has():
+    """Its depths are the device's to compute; a row that is not there would be any memory."""
+    given = []
+
+    class Spy(NodeLaws):
+        def draw(self, noise):
+            given.append(noise)
+            return super().draw(noise)
+
+    tree = replace(DraftTree.chain(mx.array([3, 1, 2, 4], mx.int32)), max_depth=1)
+    noise = Noise.of_seed(3).at(9)
+    verify(Draft(tree, ("bad",) * 3), Spy(SAMPLED.law, mx.zeros((4, VOCAB))), noise)
+    root, below = noise.gumbel(2, VOCAB).tolist()
+    assert given[0].tolist() == [root, below, below, below]
+
+
+@pytest.mark.parametrize("name", NO_TREES)
+def test_a_batch_reads_no_tree_that_is_none(name):
+    settings, message = NO_TREES[name]
+
+    class InBatch(Proposes):
+        def fresh(self):
+            return InBatch(**settings)
+
+    engine = make_engine(MODEL, InBatch(**settings))
+    with pytest.raises(ValueError, match=message):
+        list(engine.generate_batch([PROMPT, PROMPT[:4]], PARAMS))
+
+
+def test_a_node_alone_is_plain_decoding_whatever_root_it_names():
+    class Lone(Adversary):
+        def propose(self, root, budget):
+            return Draft.empty((root + 1) % VOCAB)
+
+    engine = make_engine(MODEL, Lone())
+    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:16]
+
+
+def test_a_drafter_cannot_write_into_the_law():
+    class Writer(Adversary):
+        def start(self, prompt, law, key):
+            super().start(prompt, law, key)
+            law.logit_bias[5] = 100.0
+
+        def propose(self, root, budget):
+            return Draft.empty(root)
+
+    params = replace(PARAMS, law=Law(logit_bias={7: 0.0}))
+    assert emitted(make_engine(MODEL, Writer()).generate(PROMPT, params)) == REPLIES["full"][:16]
+    assert params.law.logit_bias == {7: 0.0}
 
 
 def test_a_sound_draft_is_bounded_to_itself():

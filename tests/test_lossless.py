@@ -3,7 +3,8 @@
 Greedy replies must equal, token for token, what the target says when each prefix is computed
 anew in NumPy. For sampled replies every law that a round hands to verification is compared with
 the exact law of its node's own prefix, and every q with the law that it claims to be; that the
-rules turn such laws into the target's is proved by enumeration in `test_verify.py`.
+rules turn such laws into the target's is proved by enumeration in `test_verify.py`. Drafters whose
+drafts are not what they say are in the matrix too: no token of theirs is told.
 """
 
 import itertools
@@ -24,11 +25,15 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from tests.adversaries import (
+    REFUSED,
     AlwaysRight,
     AlwaysWrong,
     DrawnTree,
     Duplicates,
+    LawOfNothing,
+    NoLaw,
     RandomTrees,
+    SaysDeeper,
     UniformChain,
 )
 from tests.shadow import Shadow
@@ -88,6 +93,9 @@ UNTRAINED = {
     "duplicates": lambda family, kind: Duplicates(VOCAB),
     "uniform chain": lambda family, kind: UniformChain(VOCAB),
     "drawn tree": lambda family, kind: DrawnTree(VOCAB),
+    "no law": lambda family, kind: NoLaw(VOCAB),
+    "law of nothing": lambda family, kind: LawOfNothing(VOCAB),
+    "says it is deeper": lambda family, kind: SaysDeeper(VOCAB),
 }
 TRAINED = {  # with random weights, on the target's own decoder
     "medusa": medusa_drafter,
@@ -153,6 +161,25 @@ def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
         here = TARGETS["llama", "full"].law(tuple(tokens), law, len(PROMPT))
         tokens.append(int(np.argmax(here)))
     assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("law", ["greedy", "temperature", "penalties"])
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("drafter", REFUSED)
+def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter, family, kind, law):
+    make_drafter, message = REFUSED[drafter]
+    engine = make_engine(MODELS[family], make_drafter(VOCAB), kind)
+    law = Law() if law == "greedy" else LAWS[law]
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
+    told = []
+    with pytest.raises(ValueError, match=message):
+        told.extend(engine.generate(PROMPT, params))
+    assert not emitted(told)
+    assert engine.target.history == tuple(PROMPT[:-1])
+    engine.drafter = NoDrafter()
+    tokens = emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
+    assert tokens == TARGETS[family, kind].greedy(PROMPT, LENGTH)
 
 
 class LawSpy:

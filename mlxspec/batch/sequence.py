@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
+from mlxspec.backend import values
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.budget import Spent
@@ -42,8 +43,16 @@ class BatchSequence:
         self._guard.start(self.job.prompt, self.job.params, self.reply.noise)
 
     def propose(self, most: int) -> Draft:
-        """Return a draft of at most `most` nodes, the root not counted."""
-        return self._guard.propose(self.reply.root, 0 if self._guard.is_plain else most)
+        """Return a draft of at most `most` nodes, the root not counted.
+
+        Raises:
+            ValueError: It is none; the trees of a batch are read before the forward.
+        """
+        root = self.reply.root
+        draft = self._guard.propose(root, 0 if self._guard.is_plain else most)
+        tree = draft.tree
+        self._guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
+        return draft
 
     def verify(self, draft: Draft, logits: mx.array) -> LazyRound:
         """Decide on its draft, given (n_nodes, V) logits; everything is lazy."""

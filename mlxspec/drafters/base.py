@@ -1,7 +1,8 @@
 """What the engine asks of a drafter.
 
-A drafter proposes; it can never change what the target says. It is told everything the target
-computed in a round, so that it can learn from rejected nodes too.
+A drafter proposes; it cannot change what the target says. What it proposes is a guess, or drawn
+from a law that it states truly: see `Draft`. It is told everything the target computed in a round,
+so that it can learn from rejected nodes too.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ class Drafter(Protocol):
     """Proposes draft trees for one target.
 
     `propose` must not depend on anything but what `start` and `update` told it and, for sampled
-    drafts, its own random key.
+    drafts, its own random key, every part of which is used for one draw. What it then must state
+    is said at `Draft`.
 
     Attributes:
         name: The word that selects it, and the source it states.
