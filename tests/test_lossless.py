@@ -3,7 +3,8 @@
 Greedy replies must equal, token for token, what the target says when each prefix is computed
 anew in NumPy. For sampled replies every law that a round hands to verification is compared with
 the exact law of its node's own prefix, and every q with the law that it claims to be; that the
-rules turn such laws into the target's is proved by enumeration in `test_verify.py`. Drafters whose
+rules turn such laws into the target's is proved by enumeration in `test_verify.py`, and that all of
+it together does is tested in `test_joint_law.py`. Drafters whose
 drafts are not what they say are in the matrix too: no token of theirs is told.
 """
 
@@ -261,53 +262,6 @@ def test_a_sampled_draft_is_honest_about_its_law(kind, law, budget, monkeypatch)
         tokens += [token.token for token in event.emit]
     assert drafted > 8
     assert most == budget
-
-
-def small_draft_model(lookahead=2):
-    small = Decoder(tiny_model(vocab_size=4, seed=3))
-    return DraftModelDrafter(small, target_vocab_size=4, lookahead=lookahead)
-
-
-JOINTS = {
-    "draft model, block rule": (small_draft_model, "block"),
-    "draft model, token rule": (small_draft_model, "token"),
-    "draft model, a tree": (lambda: small_draft_model(lookahead=1), "block"),
-    "uniform chain": (lambda: UniformChain(4, length=2), "block"),
-    "drawn tree": (lambda: DrawnTree(4), "block"),
-    "duplicates": (lambda: Duplicates(4), "block"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", JOINTS)
-def test_three_sampled_tokens_follow_the_joint_law_of_the_target(case):
-    make_drafter, chain_rule = JOINTS[case]
-    law = Law(temperature=1.0, top_p=0.95, presence_penalty=0.3)
-    model = tiny_model(vocab_size=4, seed=2)
-    truth = Target(model)
-    prompt = [1, 2]
-    exact = {}
-    for reply in itertools.product(range(4), repeat=3):
-        prob = 1.0
-        for i, token in enumerate(reply):
-            prob *= truth.law((*prompt, *reply[:i]), law, len(prompt))[token]
-        exact[reply] = prob
-    counts = dict.fromkeys(exact, 0)
-    engine = make_engine(model, make_drafter())
-    draws = 600
-    for seed in range(draws):
-        params = GenerationParams(
-            max_tokens=3, law=law, seed=seed, num_draft_tokens=5, chain_rule=chain_rule
-        )
-        counts[tuple(emitted(engine.generate(prompt, params)))] += 1
-    chi_square = sum(
-        (counts[reply] - draws * prob) ** 2 / (draws * prob)
-        for reply, prob in exact.items()
-        if prob > 1e-9
-    )
-    assert all(counts[reply] == 0 for reply, prob in exact.items() if prob <= 1e-9)
-    freedom = sum(prob > 1e-9 for prob in exact.values()) - 1
-    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5  # beyond the 99.99th percentile
 
 
 @pytest.mark.parametrize("width", [20, 30])
