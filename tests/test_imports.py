@@ -31,7 +31,7 @@ FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not kno
     {"api"},
     {"compat", "doctor", "train", "bench"},
     {"checking"},
-    {"report"},
+    {"report", "testing"},
     {"commands"},
     {"cli"},
     {"__main__"},

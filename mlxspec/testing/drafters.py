@@ -1,0 +1,96 @@
+"""Drafters whose every draft is known beforehand: mocks, and the shortest examples of a drafter."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.law import Law
+from mlxspec.tree import DraftTree
+
+
+class ScriptedDrafter:
+    """Proposes one chain after the other, a chain a round; nothing once the script is over.
+
+    Attributes:
+        outcomes: What it was told of its drafts in this reply.
+    """
+
+    name = "scripted"
+    num_top_tokens = 0
+
+    def __init__(self, chains: Sequence[Sequence[int]]) -> None:
+        """Take a script.
+
+        Args:
+            chains: Tokens to propose in each round of a reply, in a line below the root; cut to
+                what a round has room for.
+        """
+        self._chains = [list(chain) for chain in chains]
+        self.outcomes: list[RoundOutcome] = []
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        self.outcomes = []
+
+    def propose(self, root: int, budget: int) -> Draft:
+        number = len(self.outcomes)
+        chain = self._chains[number][:budget] if number < len(self._chains) else []
+        return _chain(self.name, root, chain)
+
+    def update(self, outcome: RoundOutcome) -> None:
+        self.outcomes.append(outcome)
+
+
+class KnowingDrafter:
+    """Knows a whole text, and proposes how it goes on."""
+
+    name = "knowing"
+    num_top_tokens = 0
+
+    def __init__(self, text: Sequence[int]) -> None:
+        """Take the tokens of a text, the prompt's included."""
+        self._text = list(text)
+        self._num_read = 0
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        self._num_read = len(prompt)  # the root among them
+
+    def propose(self, root: int, budget: int) -> Draft:
+        return _chain(self.name, root, self._text[self._num_read :][:budget])
+
+    def update(self, outcome: RoundOutcome) -> None:
+        self._num_read += len(outcome.path)
+
+
+class UniformDrafter:
+    """Draws a chain from the uniform law, and states it: the shortest drafter that samples."""
+
+    name = "uniform"
+    num_top_tokens = 0
+
+    def __init__(self, vocab_size: int, length: int = 3) -> None:
+        """Draw chains of `length` tokens at most."""
+        self._vocab_size, self._length = vocab_size, length
+        self._key = mx.random.key(0)
+
+    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+        self._key = key
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return a chain; each draw of a reply has a key of its own."""
+        length = min(budget, self._length)
+        self._key, key = mx.random.split(self._key)
+        drawn = mx.random.randint(0, self._vocab_size, (length,), dtype=mx.int32, key=key)
+        return Draft(
+            tree=DraftTree.chain(mx.concatenate([mx.array([root], mx.int32), drawn])),
+            sources=(self.name,) * length,
+            sampled_from=mx.full((length, self._vocab_size), 1 / self._vocab_size),
+        )
+
+    def update(self, outcome: RoundOutcome) -> None:
+        """Do nothing: what is uniform does not learn."""
+
+
+def _chain(name: str, root: int, tokens: Sequence[int]) -> Draft:
+    parents = range(-1, len(tokens))
+    return Draft.from_lists([root, *tokens], parents, [name] * len(tokens))

@@ -1,0 +1,109 @@
+"""A target that is there at once: a random model of two layers over a small vocabulary."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.utils
+
+from mlxspec.cache import Cache
+from mlxspec.decoder import Decoder
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.engine import Engine
+from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.models import Model, ModelConfig, build_model
+
+RING, KEPT = 12, 2
+"""Size of a rotating cache, and how many of the first tokens it keeps."""
+
+
+class LetterTokenizer:
+    """One token per letter: 0 is "a", 1 is "b", ...; no template, no special tokens.
+
+    Attributes:
+        vocab_size: Number of letters.
+    """
+
+    eos_token_ids: tuple[int, ...] = ()
+    has_chat_template = False
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def encode(self, text: str) -> list[int]:
+        """Return one token per letter, counted from "a"."""
+        return [ord(letter) - ord("a") for letter in text]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the letters of tokens."""
+        return "".join(self.token_bytes(token).decode() for token in tokens)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the letter of a token."""
+        return chr(ord("a") + token).encode()
+
+
+def tiny_model(
+    family: str = "llama", *, vocab_size: int = 8, seed: int = 5, **config: Any
+) -> Model:
+    """Return a model in float32 whose next token depends strongly on what stands before.
+
+    Args:
+        family: Its `model_type`: "llama" or "qwen2".
+        vocab_size: Number of tokens; it has none that ends a reply.
+        seed: Of its weights; the same seed gives the same model.
+        **config: Other values of its config.json.
+    """
+    settings = {
+        "model_type": family,
+        "vocab_size": vocab_size,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "eos_token_id": None,
+        **config,
+    }
+    model = build_model(ModelConfig.from_dict(settings))
+    key = mx.random.key(seed)
+    weights = []
+    parameters: Any = mlx.utils.tree_flatten(model.parameters())
+    for name, array in parameters:
+        key, sub = mx.random.split(key)
+        scale = 0.35 if "norm" not in name else 0.1
+        noise = mx.random.normal(array.shape, key=sub) * scale
+        weights.append((name, noise + 1 if "norm" in name else noise))
+    model.load_weights(weights)
+    mx.eval(model.parameters())
+    return model
+
+
+def tiny_engine(
+    drafter: Drafter | None = None, *, vocab_size: int = 8, seed: int = 5, rotates: bool = False
+) -> Engine:
+    """Return an engine with a tiny target; the same arguments give the same target.
+
+    Args:
+        drafter: What drafts; None for nothing. One that needs the target is set afterwards:
+            `engine.drafter = MyDrafter(engine.target)`.
+        vocab_size: Number of tokens, 4 or more.
+        seed: Of the target's weights.
+        rotates: Whether its cache is a ring of 12 tokens.
+
+    Raises:
+        ValueError: The vocabulary is too small for three siblings and a token beside them.
+    """
+    if vocab_size < 4:
+        raise ValueError(f"a tiny target has 4 tokens or more; got a vocab_size of {vocab_size}")
+    model = tiny_model(vocab_size=vocab_size, seed=seed)
+    layers = model.config.num_hidden_layers
+    cache = Cache(layers, max_size=RING, keep=KEPT) if rotates else Cache(layers)
+    tokenizer = cast(Tokenizer, LetterTokenizer(vocab_size))
+    return Engine(Decoder(model, cache), drafter or NoDrafter(), tokenizer, name="tiny")

@@ -1,0 +1,190 @@
+"""The judge of drafters: it passes good ones, and says what is wrong with others."""
+
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.decoder import Decoder
+from mlxspec.draft import Draft
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.events import DraftVerified
+from mlxspec.params import GenerationParams
+from mlxspec.testing import (
+    KnowingDrafter,
+    ScriptedDrafter,
+    UniformDrafter,
+    check_drafter,
+    tiny_engine,
+    tiny_model,
+)
+from mlxspec.tree import DraftTree
+from tests.adversaries import DrawnAndCut, DrawnTree, SaysFlatter
+from tests.tiny import emitted
+from tests.truth import Target
+
+PROMPT = [1, 2, 3, 1]
+REPLY = Target(tiny_model()).greedy(PROMPT, 12)
+PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4)
+
+
+# ---- the target and the mocks ----------------------------------------------------------------
+
+
+def test_a_tiny_engine_says_what_its_model_says():
+    assert emitted(tiny_engine().generate(PROMPT, PARAMS)) == REPLY
+
+
+def test_the_same_arguments_make_the_same_target():
+    first, second, other = (tiny_engine(seed=seed).generate(PROMPT, PARAMS) for seed in (5, 5, 6))
+    first = emitted(first)
+    assert first == emitted(second)
+    assert first != emitted(other)
+
+
+def test_letters_stand_for_tokens():
+    engine = tiny_engine(vocab_size=8)
+    assert engine.tokenizer.decode(engine.tokenizer.encode("bad")) == "bad"
+    assert emitted(engine.generate("bcdb", PARAMS)) == REPLY
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+def test_a_ring_is_asked_for(rotates):
+    assert (tiny_engine(rotates=rotates).context_length is None) == rotates
+
+
+def test_a_vocabulary_too_small_for_a_tree_is_refused():
+    with pytest.raises(ValueError, match="4 tokens or more; got a vocab_size of 3"):
+        tiny_engine(vocab_size=3)
+
+
+def test_a_knowing_drafter_is_always_right():
+    engine = tiny_engine(KnowingDrafter([*PROMPT, *REPLY]))
+    for _ in range(2):
+        events = list(engine.generate(PROMPT, PARAMS))
+        assert emitted(events) == REPLY
+        verified = [event for event in events if isinstance(event, DraftVerified)]
+        assert [len(event.path) for event in verified] == [4, 4, 1]
+
+
+def test_a_script_is_followed_round_by_round_and_what_came_of_it_is_kept():
+    drafter = ScriptedDrafter([REPLY[:2], [], [9 - REPLY[4]] * 9])
+    assert REPLY[4] > 1  # so that the third chain holds another token
+    assert emitted(tiny_engine(drafter).generate(PROMPT, PARAMS)) == REPLY
+    assert [len(outcome.tokens) - 1 for outcome in drafter.outcomes[:4]] == [2, 0, 4, 0]
+    assert [outcome.accepted for outcome in drafter.outcomes[:3]] == [REPLY[:2], [], []]
+
+
+# ---- the judge -------------------------------------------------------------------------------
+
+
+def draft_model(target):
+    return DraftModelDrafter(Decoder(tiny_model(vocab_size=target.vocab_size, seed=7)), 8, 2)
+
+
+GOOD = {
+    "suffix": lambda target: SuffixDrafter(),
+    "uniform": lambda target: UniformDrafter(target.vocab_size),
+    "draft model": draft_model,
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_drafter_passes(name):
+    report = check_drafter(GOOD[name], num_draws=60)
+    assert 0 < report.num_accepted < report.num_drafted
+    assert report.p_value > 1e-4
+
+
+class Biased(UniformDrafter):
+    """Says that it draws from the uniform law, and prefers low tokens."""
+
+    def propose(self, root, budget):
+        draft = super().propose(root, budget)
+        tokens = mx.where(mx.arange(draft.tree.n_nodes) > 0, draft.tree.tokens // 2, root)
+        return with_tokens(draft, tokens)
+
+
+class Choosy(UniformDrafter):
+    """Draws from a law that it states, and leaves out what it found improbable."""
+
+    def propose(self, root, budget):
+        self._key, key = mx.random.split(self._key)
+        law = mx.array([0.1, 0.1, 0.1, 0.05, 0.05, 0.45, 0.05, 0.1])
+        token = mx.random.categorical(mx.log(law), key=key).item()
+        if not budget or law[token] < 0.3:
+            return Draft.empty(root)
+        tree = DraftTree.from_lists([root, token], [-1, 0])
+        return Draft(tree, (self.name,), sampled_from=law[None])
+
+
+class Unseeded(UniformDrafter):
+    """Draws with chance that is nobody's."""
+
+    def start(self, prompt, law, key):
+        Unseeded.number = getattr(Unseeded, "number", 0) + 1
+        super().start(prompt, law, mx.random.key(Unseeded.number))
+
+
+class Breaking(SuffixDrafter):
+    def propose(self, root, budget):
+        raise RuntimeError("out of guesses")
+
+
+class Writing(SuffixDrafter):
+    """Writes into the cache of the target."""
+
+    def __init__(self, target):
+        super().__init__()
+        self._target = target
+
+    def update(self, outcome):
+        super().update(outcome)
+        for plane in self._target.cache.arrays:
+            plane[:] = plane * 0.5
+
+
+def with_tokens(draft, tokens):
+    tree = DraftTree.chain(tokens.astype(mx.int32))
+    return Draft(tree, draft.sources, sampled_from=draft.sampled_from)
+
+
+BAD = {
+    "another law than stated": (lambda target: Biased(8), "follow another law"),
+    "what was drawn left out": (lambda target: Choosy(8), "follow another law"),
+    "chance of its own": (lambda target: Unseeded(8), "gives two texts"),
+    "drawn and cut": (lambda target: DrawnAndCut(8), "both sampled_from and path_probs"),
+    "deeper than it says": (lambda target: SaysFlatter(), "2 deep"),
+    "broken": (lambda target: Breaking(), "the drafter broke down: out of guesses"),
+    "writes into the target": (Writing, "at temperature 0"),
+    "silent": (lambda target: NoDrafter(), "proposed nothing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_drafter_is_refused_with_what_is_wrong(name):
+    make_drafter, message = BAD[name]
+    with pytest.raises(AssertionError, match=message):
+        check_drafter(make_drafter, num_draws=240)
+
+
+def test_a_mistake_in_its_code_comes_out_as_it_is():
+    class Mistaken(SuffixDrafter):
+        def propose(self, root, budget):
+            return [][0]
+
+    with pytest.raises(IndexError):
+        check_drafter(lambda target: Mistaken())
+
+
+def test_a_vocabulary_can_be_chosen():
+    report = check_drafter(lambda target: DrawnTree(5), vocab_size=5, num_draws=60)
+    assert report.num_accepted
+
+
+def test_no_test_framework_is_needed():
+    code = "import sys, mlxspec.testing; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
