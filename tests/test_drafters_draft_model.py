@@ -85,3 +85,37 @@ def test_what_was_drawn_cannot_be_cut_by_how_probable_it_is(budget):
     assert draft.tree.n_nodes == budget + 1
     assert draft.sampled_from is not None
     assert draft.path_probs is None
+
+
+class Kept(DraftModelDrafter):
+    """Keeps the drafts that it proposes."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.drafts = []
+
+    def propose(self, root, budget):
+        self.drafts.append(super().propose(root, budget))
+        return self.drafts[-1]
+
+
+def test_a_draft_model_that_is_the_target_is_always_right_as_it_reads_every_token():
+    engine = make_engine(MODEL, DraftModelDrafter(Decoder(MODEL), VOCAB, 3))
+    params = GenerationParams(max_tokens=25, num_draft_tokens=3)
+    verified = [event for event in engine.generate(PROMPT, params) if event.t == "verify"]
+    assert [len(event.path) for event in verified] == [3] * 6
+
+
+@pytest.mark.parametrize("budget", [3, 6])  # a chain; a tree
+def test_a_draft_model_has_read_every_token_when_it_drafts_again(budget):
+    drafter = Kept(Decoder(MODEL), VOCAB, 3)
+    truth, tokens, law, depths = Target(MODEL), list(PROMPT), Law(temperature=1.0), set()
+    params = GenerationParams(max_tokens=24, num_draft_tokens=budget, law=law, seed=1)
+    for event in make_engine(MODEL, drafter).generate(PROMPT, params):
+        if event.t == "draft":
+            exact = truth.law(tuple(tokens), law, len(PROMPT))
+            np.testing.assert_allclose(drafter.drafts[-1].sampled_from[0], exact, atol=2e-4)
+        if event.t in ("verify", "plain"):
+            tokens += [token.token for token in event.emit]
+            depths.add(len(getattr(event, "path", ())))
+    assert max(depths) == 3

@@ -129,6 +129,18 @@ def test_hostile_text_stays_text():
     assert tuple(page.trace) == recording.events
 
 
+@pytest.mark.parametrize("text", ["</script x", "</SCRIPT/", "<!--<script ", "a & b \x7f"])
+def test_no_drafted_token_ends_the_script_that_holds_the_trace(text):
+    """A browser ends a script at its name and a space, where this file's parser wants a bracket."""
+    recording = Recording.of("t", without_stats(export_traces.events_saying([text], "?")))
+    source = html.render(recording)
+    begun = source[source.index(">", source.index('id="trace"')) + 1 :]
+    inside = re.split(r"</script[\s/>]", begun, maxsplit=1, flags=re.IGNORECASE)[0]
+    assert not set("<>&\x7f") & set(inside)
+    lines = [line for line in inside.split("\n") if line]
+    assert tuple(map(event_from_json, lines)) == recording.events
+
+
 def test_hostile_names_and_titles_stay_text():
     bad = "<blink>&\x1b[2J\u202e"
     started = GenerationStarted(bad, bad, device=bad, lossless=bad, weights=bad, cache=bad)
