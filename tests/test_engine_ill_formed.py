@@ -251,6 +251,20 @@ def test_a_node_alone_is_plain_decoding_whatever_root_it_names():
     assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:16]
 
 
+def test_a_drafter_is_not_asked_where_no_node_fits():
+    """The last token of a reply is the target's own, so the round before it has no room."""
+    asked = []
+
+    class Asked(AlwaysRight):
+        def propose(self, root, budget):
+            asked.append(budget)
+            return super().propose(root, budget)
+
+    engine = make_engine(MODEL, Asked(PROMPT + REPLIES["full"]))
+    assert emitted(engine.generate(PROMPT, replace(PARAMS, max_tokens=6))) == REPLIES["full"][:6]
+    assert asked == [4]
+
+
 def test_a_drafter_cannot_write_into_the_law():
     class Writer(Adversary):
         def start(self, prompt, law, key):
