@@ -1,38 +1,41 @@
 """What a script of mlx-lm reads of a response, and what its sampler keeps; public names alone."""
 
+import mlx.core as mx
 import numpy as np
 
 from mlxspec.compat import make_sampler, stream_generate
 from mlxspec.law import Law
-from mlxspec.testing import KnowingDrafter, tiny_engine, tiny_model
+from mlxspec.testing import KnowingDrafter
+from tests.peers import make_pair
 from tests.truth import Target
 
-PROMPT = [1, 2, 3, 1]
-TARGET = Target(tiny_model())
-REPLY = TARGET.greedy(PROMPT, 8)
+PROMPT = [5, 9, 200, 31]
 
 
-def responses(engine, **settings):
-    return list(stream_generate(engine, engine.tokenizer, PROMPT, **settings))
+def responses(pair, max_tokens, **settings):
+    return list(
+        stream_generate(pair.engine, pair.tokenizer, PROMPT, max_tokens=max_tokens, **settings)
+    )
 
 
 def test_from_draft_is_told_of_what_a_drafter_proposed_and_of_nothing_else():
-    engine = tiny_engine(KnowingDrafter([*PROMPT, *REPLY[:3]]))
-    told = responses(engine, max_tokens=8)
-    assert [response.token for response in told] == REPLY
+    reply = Target(make_pair().engine.target.model).greedy(PROMPT, 8)
+    told = responses(make_pair(KnowingDrafter([*PROMPT, *reply[:3]])), 8)
+    assert [response.token for response in told] == reply
     assert [response.from_draft for response in told] == [True] * 3 + [False] * 5
 
 
 def test_top_p_keeps_the_likeliest_tokens_of_this_share():
-    told = responses(tiny_engine(), max_tokens=40, sampler=make_sampler(temp=1.0, top_p=0.8))
-    tokens = list(PROMPT)
-    num_choices = 0  # places where a token beyond is likely enough to be drawn now and then
-    for response in told:
-        probs = TARGET.law(tuple(tokens), Law(temperature=1.0), len(PROMPT))
+    mx.random.seed(3)
+    pair = make_pair()
+    target, tokens, num_told, num_choices = Target(pair.engine.target.model), list(PROMPT), 0, 0
+    for response in responses(pair, 30, sampler=make_sampler(temp=1.0, top_p=0.5)):
+        probs = target.law(tuple(tokens), Law(temperature=1.0), len(PROMPT))
         order = np.argsort(-probs)
-        count = int((np.cumsum(probs[order]) < 0.8).sum()) + 1
+        count = int((np.cumsum(probs[order]) < 0.5).sum()) + 1
         assert response.token in order[:count]
-        num_choices += probs[order[count:]].sum() > 0.1
         tokens.append(response.token)
-    assert len(told) == 40
-    assert num_choices > 9
+        num_told += 1
+        num_choices += probs[order[count:]].sum() > 0.2  # one beyond would be drawn at times
+    assert num_told > 9
+    assert num_choices > 5
