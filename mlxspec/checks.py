@@ -169,8 +169,8 @@ def token_ids(name: str, value: object, allowed: str = "token ids in a list or a
     for index, token in enumerate(found):
         if isinstance(token, bool) or not isinstance(token, Integral):
             raise ValueError(
-                f"{name} must be {allowed}, whole numbers; item {index} is {_shown(token)} of "
-                f"type {_type(token)}"
+                f"{name} must be {allowed}, whole numbers; got {_shown(token)} of type "
+                f"{_type(token)} as item {index}"
             )
     return [int(token) for token in found]
 

@@ -89,7 +89,10 @@ class Law:
                 "at least 0 and at most 0.5",
                 lambda p: 0 <= p <= 0.5,
             ),
-            xtc_special_tokens=tuple(token_ids("xtc_special_tokens", self.xtc_special_tokens)),
+            xtc_special_tokens=tuple(
+                whole("xtc_special_tokens", token)
+                for token in token_ids("xtc_special_tokens", self.xtc_special_tokens)
+            ),
             filter_order=choice("filter_order", self.filter_order, get_args(FilterOrder)),
         )
         for name in ("presence_penalty", "frequency_penalty"):

@@ -50,12 +50,12 @@ def test_a_prompt_may_be_any_sequence_or_array_of_whole_numbers(name):
 
 
 WRONG_PROMPTS = {
-    "floats": ([1.0, 2.0], "item 0 is 1.0 of type float"),
-    "one float": ([1, 2.0], "item 1 is 2.0 of type float"),
-    "a bool": ([1, True], "item 1 is True of type bool"),
-    "texts": (["a", "b"], "item 0 is 'a' of type str"),
-    "float array": (np.array([1.0]), "item 0 is 1.0 of type float"),
-    "bool array": (mx.array([True]), "item 0 is True of type bool"),
+    "floats": ([1.0, 2.0], "got 1.0 of type float as item 0"),
+    "one float": ([1, 2.0], "got 2.0 of type float as item 1"),
+    "a bool": ([1, True], "got True of type bool as item 1"),
+    "texts": (["a", "b"], "got 'a' of type str as item 0"),
+    "float array": (np.array([1.0]), "got 1.0 of type float as item 0"),
+    "bool array": (mx.array([True]), "got True of type bool as item 0"),
     "a batch of one": (np.array([[1, 2]]), r"shape \(1, 2\): take one row of it"),
     "a number": (3, "got 3 of type int"),
     "a scalar array": (np.array(3), r"shape \(\)"),

@@ -55,6 +55,10 @@ def ids(value):
     return isinstance(value, list | tuple | range) and all(map(is_whole, value))
 
 
+def known_ids(value):
+    return ids(value) and all(int(token) >= 0 for token in value)
+
+
 def strings(value):
     if isinstance(value, str):
         return value != ""
@@ -86,7 +90,7 @@ FIELDS = {
         "min_tokens_to_keep": whole(1),
         "xtc_probability": share,
         "xtc_threshold": number(lambda value: 0 <= value <= 0.5),
-        "xtc_special_tokens": ids,
+        "xtc_special_tokens": known_ids,
         "filter_order": lambda value: (
             isinstance(value, str) and value in ("hugging-face", "mlx-lm")
         ),
@@ -167,7 +171,7 @@ anything = st.one_of(
 
 def taken(value, kind):
     """What a setting becomes where it is taken: a Python number, a tuple, a dict."""
-    if kind is ids:
+    if kind in (ids, known_ids):
         return tuple(int(token) for token in value)
     if kind is functions:
         return tuple(value)
