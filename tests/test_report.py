@@ -164,9 +164,10 @@ def test_a_process_that_takes_too_long_is_ended_and_keeps_what_it_found(manner, 
 
 
 PARENT = """
-import sys
+import signal, sys
 from mlxspec.report.collect import run_part
 from mlxspec.report.plan import Part
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 print(run_part(Part("any", 60, ""), 60, command=[sys.executable, "-c", sys.argv[1]]))
 """
 INTERRUPTING = (

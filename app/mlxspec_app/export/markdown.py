@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from mlxspec_app.code_blocks import closed
+from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.messages import Message, Reply
 from mlxspec_app.phrases import seconds
@@ -57,7 +58,11 @@ def _table(reply: Reply) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text in which control characters are signs; tabs and line breaks stay."""
+    """Return a text in which control characters are signs; tabs and line breaks stay.
+
+    A lone surrogate is written out, as in every export.
+    """
+    text = encoded(text).decode()
     return "\t".join(safe_text(part) for part in text.split("\t"))
 
 
