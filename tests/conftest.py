@@ -1,11 +1,18 @@
 """Run before any test is imported: mlxspec must come before mlx.core to choose the BLAS."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
+# A GPU that multiplies float32 with ten bits of each number is as far from the truth as half
+# precision is; MLX reads this at its first product.
+os.environ.setdefault("MLX_ENABLE_TF32", "0")
+
 import mlxspec  # noqa: F401
 
-from app_pictures import FOLDER, Pictures  # isort: skip - after mlxspec, see above
+from app_pictures import FOLDER, Pictures  # isort: skip
+from tests.device_facts import believe, believe_everywhere  # isort: skip
 
 # The same examples in every run: a suite that passed stays passed until the code changes.
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
@@ -18,6 +25,17 @@ def pytest_addoption(parser):
         action="store_true",
         help="write the pictures of tests/test_app_snapshots.py anew instead of comparing them",
     )
+    parser.addoption(
+        "--device-facts",
+        choices=["own", "gpu"],
+        default="own",
+        help="gpu: what depends on the device does what it would on a GPU, whatever is here",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--device-facts") == "gpu":
+        believe_everywhere()
 
 
 def pytest_collection_modifyitems(items):
@@ -29,3 +47,15 @@ def pytest_collection_modifyitems(items):
 def pictures(request, tmp_path):
     """Compares screens with their pictures, or writes these anew."""
     return Pictures(FOLDER, tmp_path, renews=request.config.getoption("--update-snapshots"))
+
+
+@pytest.fixture
+def cpu(monkeypatch):
+    """Make mlxspec do what it does where MLX computes on a CPU."""
+    believe("cpu", monkeypatch.setattr)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Make mlxspec do what it does where MLX computes on a GPU; here a CPU may still compute."""
+    believe("gpu", monkeypatch.setattr)

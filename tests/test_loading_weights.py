@@ -53,12 +53,6 @@ def quantized(settings, skip=()):
     return dict(tree_flatten(model.parameters())), model
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """Make the loader believe that MLX computes on a GPU."""
-    monkeypatch.setattr(backend, "is_cpu", lambda: False)
-
-
 def test_a_complete_checkpoint_is_put_in(tmp_path):
     model = empty_model()
     assert load_weights(model, arrays()) == "float32"
@@ -105,7 +99,7 @@ def test_a_missing_head_is_named_where_it_is_not_tied():
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
-def test_half_precision_becomes_float32_on_a_cpu(dtype):
+def test_half_precision_becomes_float32_on_a_cpu(dtype, cpu):
     model = empty_model()
     halves = {name: array.astype(dtype) for name, array in arrays().items()}
     stored = str(dtype).removeprefix("mlx.core.")
@@ -115,7 +109,7 @@ def test_half_precision_becomes_float32_on_a_cpu(dtype):
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_tensors_become_float32_on_a_cpu(bits):
+def test_quantised_tensors_become_float32_on_a_cpu(bits, cpu):
     settings = {"group_size": 32, "bits": bits}
     tensors, original = quantized(settings)
     model = empty_model()

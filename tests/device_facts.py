@@ -1,0 +1,34 @@
+"""The device that mlxspec believes it runs on, whatever MLX really computes on.
+
+What depends on the device asks `backend` for two facts. A test can have them as a GPU's or as a
+CPU's on any machine, and `pytest --device-facts gpu` runs the whole suite with those of a GPU.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from mlxspec import backend, lanes
+
+SITE = Path(__file__).parent / "gpu_facts"
+
+
+def believe(kind, setattr_):
+    """Make mlxspec believe that MLX computes on a "cpu" or a "gpu".
+
+    Args:
+        kind: Either.
+        setattr_: Sets an attribute, for as long as is wanted.
+    """
+    is_cpu = kind == "cpu"
+    setattr_(backend, "is_cpu", lambda: is_cpu)
+    setattr_(backend, "lacks_accelerate", lambda: is_cpu and sys.platform != "darwin")
+    setattr_(lanes, "_lanes", lanes._Lanes())  # how many there are was found out once
+
+
+def believe_everywhere():
+    """Let this process and those that it starts believe that MLX computes on a GPU."""
+    believe("gpu", setattr)
+    sys.path.append(str(SITE))  # some tests hand this list on
+    others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), *others]))
