@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mlxspec.near_tie import is_near_tie, verdict_on
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -11,8 +13,10 @@ class Difference:
         index: Tokens before it, which are the same.
         drafted: The token written with drafts, as text.
         plain: The token written without, as text.
-        drafted_logit: The target's logit of the former, read without drafts.
-        plain_logit: Of the latter; the two are nearly equal where rounding decided.
+        drafted_logit: The target's logit of the former, read without drafts, after bias and
+            penalties.
+        plain_logit: Of the latter.
+        near_tie: Largest gap between the two that rounding explains; 0 for none.
     """
 
     index: int
@@ -20,6 +24,17 @@ class Difference:
     plain: str
     drafted_logit: float
     plain_logit: float
+    near_tie: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """By how much the two logits differ."""
+        return abs(self.plain_logit - self.drafted_logit)
+
+    @property
+    def is_near_tie(self) -> bool:
+        """Whether rounding explains that another token was taken."""
+        return is_near_tie(self.gap, self.near_tie)
 
 
 @dataclass(frozen=True)
@@ -48,9 +63,9 @@ class Proof:
         if self.difference is None:
             return f"the same for {self.num_same} tokens of {self.num_tokens}, then stopped"
         found = self.difference
-        gap = abs(found.plain_logit - found.drafted_logit)
         return (
             f"the same for {found.index} tokens of {self.num_tokens}, then {found.drafted!r} "
             f"(logit {found.drafted_logit:.4f}) with drafts and {found.plain!r} "
-            f"({found.plain_logit:.4f}) without: a gap of {gap:.4f}"
+            f"({found.plain_logit:.4f}) without: a gap of {found.gap:.2g}, "
+            f"{verdict_on(found.gap, found.near_tie)}"
         )

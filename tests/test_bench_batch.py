@@ -54,7 +54,7 @@ def test_an_arm_that_writes_something_else_is_told(site):
     own, other = measure(site, {name: write, "wrong": wrong}, own_prompts(site, 2), PARAMS)
     assert own.differences == ()
     assert [difference.index for difference in other.differences] == [0]
-    assert "wrong, 2 sequences: parts after 0 (top-2 gap" in as_lines([own, other])[-1]
+    assert "wrong, 2 sequences: parts after 0 tokens, top-2 gap" in as_lines([own, other])[-1]
 
 
 def test_a_table_compares_with_the_first_row():
@@ -67,7 +67,7 @@ def test_a_table_compares_with_the_first_row():
     _, first, second, note = as_lines(speeds)
     assert first.split() == ["a", "10.0", "1.00x", "40.0", "1.00x"]
     assert second.split() == ["b", "20.0", "2.00x", "10.0", "0.25x"]
-    assert note == "b, 4 sequences: parts after 3 (one is over)"
+    assert note == "b, 4 sequences: parts after 3 tokens, where one of the two ends"
 
 
 def test_the_command_measures_and_says_whether_all_agree(folder, tmp_path, monkeypatch, capsys):

@@ -134,8 +134,8 @@ def greedy_rows(difference):
     ("difference", "is_real", "words"),
     [
         (None, False, "fast: 1 of 1 greedy replies are those of plain"),
-        (Difference(3, 1, 2, 0.0004), False, "after 3 tokens, top-2 gap 0.0004: a near tie"),
-        (Difference(3, 1, 2, 0.25), True, "after 3 tokens, top-2 gap 0.25: MORE THAN 0.001"),
+        (Difference(3, 1, 2, 0.04, 0.05), False, "after 3 tokens, top-2 gap 0.04: a near-tie"),
+        (Difference(3, 1, 2, 0.25, 0.05), True, "gap 0.25: NOT A NEAR-TIE, as rounding explains"),
         (Difference(3, None, 2, None), True, "after 3 tokens, where one of the two ends"),
     ],
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
+from mlxspec.bench import compare
 from mlxspec.bench.compare import Difference, first_difference
 from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.prompts import Question
@@ -135,6 +136,16 @@ def test_a_tie_is_a_near_tie(engine, monkeypatch):
     assert first_difference(engine, [0], [1], [2]).is_near_tie
 
 
+def test_another_project_may_round_by_a_step_where_nothing_drifts_here(engine, monkeypatch):
+    """Three steps apart, of the four that are let pass: 2**-6 each, as float16 has it at 16."""
+    monkeypatch.setattr(compare, "near_tie_after", lambda *asked: 0.0)
+    logits = mx.array([16.0, 16.046875, 15.9] + [0.0] * 21, mx.float16)
+    monkeypatch.setattr(engine.target, "next_logits", lambda: logits)
+    near, far = (first_difference(engine, [0], [1], [other]) for other in (0, 2))
+    assert (near.gap, near.near_tie) == (3 / 64, 4 / 64)
+    assert [near.is_near_tie, far.is_near_tie] == [True, False]
+
+
 def test_a_reply_that_ends_early_has_no_gap(engine):
     assert first_difference(engine, [0], [1], [1, 2]) == Difference(1, None, 2, None)
     assert first_difference(engine, [0], [1, 2], [1, 2]) is None
@@ -158,6 +169,16 @@ def test_rows_come_back_as_they_were(tmp_path):
     append_rows(tmp_path / "rows", rows[:1], SETUP)
     append_rows(tmp_path / "rows", rows[1:], SETUP)
     assert read_rows(tmp_path / "rows", plan_of(case), SETUP) == rows
+
+
+def test_rows_that_do_not_say_what_rounding_explains_do_not_count(tmp_path):
+    """An earlier version wrote them."""
+    path, case = tmp_path / "rows", case_of()
+    difference = Difference(1, 2, 3, 0.5)
+    append_rows(path, [row_of(case, "a", reply_of([1]), differences=(difference,))], SETUP)
+    assert len(read_rows(path, plan_of(case), SETUP)) == 1
+    path.write_text(path.read_text().replace(', "near_tie": 0.0', ""))
+    assert read_rows(path, plan_of(case), SETUP) == []
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
 import mlxspec.verify as verify_module
 from mlxspec.bench.sample import Task
 from mlxspec.checking.chi_square import Fit
-from mlxspec.checking.drift import WIDTHS, Drift, Text, WidthDrift, measure_drift
-from mlxspec.checking.greedy import Agreement, Asked, check_replies, parting
+from mlxspec.checking.greedy import Agreement, Asked, Parting, check_replies
 from mlxspec.checking.run import CacheCheck, Outcome
 from mlxspec.checking.sampled import (
     LAW,
@@ -26,6 +24,7 @@ from mlxspec.checking.verdict import verdict
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drift import Drift, WidthDrift
 from mlxspec.proof import Difference, Proof
 from tests.adversaries import RandomTrees, UniformChain
 from tests.bench_arms import ScriptedArm, reply_of
@@ -41,105 +40,17 @@ def decoder(kind="full"):
     return Decoder(MODEL, make_cache(MODEL, kind))
 
 
-# ---- rows among others ---------------------------------------------------------------------
-
-
-class Rounding:
-    """Makes a target add something to the logits of every row that has others beside it."""
-
-    def __init__(self, monkeypatch, added):
-        logits = Decoder.logits
-
-        def rounded(self, hidden):
-            found = logits(self, hidden)
-            is_alone = hidden.ndim == 1 or hidden.shape[0] == 1
-            return found if is_alone else found + mx.array(added, mx.float32)
-
-        monkeypatch.setattr(Decoder, "logits", rounded)
-
-
-def texts():
-    reply = np.random.default_rng(1).integers(0, 24, 40).tolist()
-    return [Text.of(PROMPT, reply, room=512)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_one_target_hardly_drift(kind):
-    drift = measure_drift(decoder(kind), texts())
-    assert [width.width for width in drift.widths] == list(WIDTHS)
-    assert drift.widths[0].largest == 0
-    # An int8 row whose rounding falls on an edge of the packing moves by a step.
-    assert drift.largest < (0.1 if kind == "int8" else 1e-3)
-    assert drift.near_tie == 4 * drift.largest
-
-
-def test_drift_flips_and_gap_are_those_of_the_logits(monkeypatch):
-    added = np.zeros(24)
-    added[7] = -0.25
-    added[9] = 0.5
-    text = texts()[0]
-    target = Target(MODEL)
-    tokens = (*text.prompt[:-1], *text.rows)
-    rows = np.array([target.logits(tokens[: len(PROMPT) + i]) for i in range(len(text.rows))])
-    flips = (rows.argmax(axis=1) != (rows + added).argmax(axis=1)).sum()
-    top = np.sort(rows, axis=1)
-    Rounding(monkeypatch, added)
-    drift = measure_drift(decoder(), [text])
-    assert 0 < flips < len(rows)
-    assert [width.num_flips for width in drift.widths if width.width in (1, 8)] == [0, flips]
-    assert drift.widths[0].largest == 0
-    assert drift.largest == pytest.approx(0.5, abs=1e-4)
-    assert drift.smallest_gap == pytest.approx((top[:, -1] - top[:, -2]).min(), abs=1e-4)
-
-
-def test_what_a_rounding_leaves_in_the_cache_is_part_of_the_drift(monkeypatch):
-    """A wrong row that is committed moves those that follow, also where these are right."""
-    commit = Decoder.commit
-
-    def wrong(self, path):
-        commit(self, path)
-        if len(path) > 1:
-            values = self.cache.arrays[-1]
-            values[...] = values * 1.5
-
-    monkeypatch.setattr(Decoder, "commit", wrong)
-    drift = measure_drift(decoder(), texts())
-    assert drift.widths[0].largest == 0
-    assert drift.widths[1].largest > 0.01
-
-
-def test_a_short_reply_is_repeated_and_the_context_is_kept():
-    text = Text.of([4, 5], [6, 7], room=None)
-    assert text.rows == (5, 6, 7) * 10 + (5, 6)
-    assert text.prompt == (4, 5)
-    text = Text.of([4, 5], [6, 7], room=12)
-    assert len(text.prompt) - 1 + len(text.rows) == 12
-
-
 # ---- greedy replies ------------------------------------------------------------------------
 
 
-def difference(drafted_logit, plain_logit):
-    return Proof(9, 4, Difference(4, "a", "b", drafted_logit, plain_logit))
+def parting(question, plain_logit, near_tie):
+    return Parting(question, Proof(9, 4, Difference(4, "a", "b", 1.0, plain_logit, near_tie)))
 
 
-@pytest.mark.parametrize(
-    ("proof", "is_near_tie"),
-    [
-        (difference(1.0, 1.25), True),
-        (difference(1.25, 1.0), True),
-        (difference(1.0, 1.5), False),
-        (Proof(9, 4), False),  # the plain reply ends there
-        (Proof(4, 4), False),  # the drafted one does
-    ],
-)
-def test_only_a_gap_within_roundings_is_a_near_tie(proof, is_near_tie):
-    assert parting("qa 1", proof, near_tie=0.25).is_near_tie == is_near_tie
-
-
-def test_without_drift_nothing_is_excused():
-    assert not parting("qa 1", difference(1.0, 1.0), near_tie=0.0).is_near_tie
-    assert parting("qa 1", difference(1.0, 1.0), near_tie=1e-9).is_near_tie
+@pytest.mark.parametrize("proof", [Proof(9, 4), Proof(4, 4)], ids=["plain", "drafted"])
+def test_a_reply_that_just_ends_is_no_near_tie(proof):
+    assert not Parting("qa 1", proof).is_near_tie
+    assert Parting("qa 1", proof).gap is None
 
 
 def written(tokens):
@@ -165,6 +76,7 @@ def test_replies_are_compared_with_the_plain_ones():
     assert (found.question, found.proof.num_same) == ("qa 1", 5)
     assert found.gap == pytest.approx(logits[plain[5]] - logits[forged[5]], abs=1e-4)
     assert not found.is_near_tie
+    assert found.proof.difference.near_tie == 1e-3  # that was measured, and not once more
 
 
 # ---- sampled replies -----------------------------------------------------------------------
@@ -255,12 +167,12 @@ def outcome(*partings, drift=0.0, p_values=(0.5, 0.5)):
     statistics = {0.5: 0.4549, 1e-4: 15.137, 1e-6: 23.928}
     laws = [LawCheck("plain", Fit(500, statistics[p_values[0]], 1), 0, 0)]
     laws.append(LawCheck("pool", Fit(500, statistics[p_values[1]], 1), 90, 40))
-    cache = CacheCheck("full", Drift(widths, 0.01), (agreement,))
+    cache = CacheCheck("full", Drift(widths, 0.01, drift), (agreement,))
     return Outcome({}, (4,), (cache,), tuple(laws), ())
 
 
-NEAR = parting("qa 1", difference(1.0, 1.002), near_tie=0.004)
-REAL = parting("qa 2", difference(1.0, 1.5), near_tie=0.004)
+NEAR = parting("qa 1", 1.002, near_tie=0.004)
+REAL = parting("qa 2", 1.5, near_tie=0.004)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mlxspec import proving
 from mlxspec.conversation import Conversation
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
@@ -122,9 +124,47 @@ def test_a_chat_proves_its_last_reply_with_the_settings_of_then_and_goes_on():
     assert emitted(conversation.reply("de", PARAMS)) == emitted(other.reply("de", PARAMS))
 
 
-def test_a_difference_is_told_in_a_line():
-    proof = Proof(9, 4, Difference(4, " a", " b", 1.25, 1.2505))
+@pytest.mark.parametrize(
+    ("near_tie", "verdict"),
+    [
+        (0.002, "a near-tie, as rounding explains up to 0.002 here"),
+        (0.0004, "NOT A NEAR-TIE, as rounding explains up to 0.0004 here"),
+        (0.0, "NOT A NEAR-TIE, as rounding changes nothing here"),
+    ],
+)
+def test_a_difference_is_told_in_a_line(near_tie, verdict):
+    proof = Proof(9, 4, Difference(4, " a", " b", 1.25, 1.2505, near_tie))
     assert proof.describe() == (
         "the same for 4 tokens of 9, then ' a' (logit 1.2500) with drafts and ' b' (1.2505) "
-        "without: a gap of 0.0005"
+        f"without: a gap of 0.0005, {verdict}"
     )
+
+
+def test_what_rounding_explains_is_measured_where_a_reply_parts(monkeypatch):
+    """No other place is looked at, and what was measured before is not measured again."""
+    engine = make_engine(MODEL, NoDrafter())
+    engine.context_length = 99
+    tokens = reply(engine)
+    forged = [*tokens[:5], (tokens[5] + 1) % 24]
+    seen = []
+
+    def measured(*asked):
+        seen.append(asked)
+        return 0.125
+
+    monkeypatch.setattr(proving, "near_tie_after", measured)
+    assert prove(engine, PROMPT, forged, PARAMS).difference.near_tie == 0.125
+    assert prove(engine, PROMPT, forged, PARAMS, near_tie=0.5).difference.near_tie == 0.5
+    assert seen == [(engine.target, [*PROMPT, *tokens[:5]], 99)]
+
+
+def test_the_gap_is_between_what_bias_and_penalties_made_of_the_logits():
+    """Where these decide, the target's own logits say nothing of how near a tie is."""
+    engine = make_engine(MODEL, NoDrafter())
+    logits = Target(MODEL).logits((*PROMPT,))
+    best, second = np.argsort(-logits)[:2].tolist()
+    bias = float(logits[best] - logits[second]) + 0.5
+    params = replace(PARAMS, law=Law(logit_bias={second: bias}), max_tokens=1)
+    found = prove(engine, PROMPT, [best], params).difference
+    assert found.gap == pytest.approx(0.5, abs=1e-4)
+    assert found.plain_logit == pytest.approx(logits[second] + bias, abs=1e-4)

@@ -202,10 +202,7 @@ def as_lines(speeds: Sequence[Speed]) -> list[str]:
         lines.append(f"{name:<24}" + "".join(cells))
     parted = [(speed, difference) for speed in speeds for difference in speed.differences]
     for speed, difference in parted:
-        gap = "one is over" if difference.gap is None else f"top-2 gap {difference.gap:.1e}"
-        lines.append(
-            f"{speed.arm}, {speed.num_sequences} sequences: parts after {difference.index} ({gap})"
-        )
+        lines.append(f"{speed.arm}, {speed.num_sequences} sequences: {difference.describe()}")
     return lines if parted else [*lines, "all replies are those of the first row"]
 
 

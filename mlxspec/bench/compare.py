@@ -1,8 +1,9 @@
 """Where two greedy replies part, and whether a rounding decided.
 
-Kernels round a row differently when other rows stand beside it, so two greedy replies may part
-where the two best tokens are nearly equal. What the target says there, with nothing beside it,
-tells such a place from a mistake.
+Kernels round a row differently when other rows stand beside it, and other projects add the same
+numbers in another order; so two greedy replies may part where the two best tokens are nearly
+equal. What the target says there, with nothing beside it, tells such a place from a mistake; how
+nearly is measured there too (see `drift.py`).
 """
 
 from collections.abc import Sequence
@@ -11,10 +12,9 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.drift import near_tie_after
 from mlxspec.engine import Engine
-
-NEAR_TIE = 1e-3
-"""Logits that differ less are nearly equal, in float32."""
+from mlxspec.near_tie import is_near_tie, near_tie_of, verdict_on
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,26 @@ class Difference:
         expected: The token of the other reply, or None likewise.
         gap: The target's best logit there less the lower one of the two; None where one reply is
             over.
+        near_tie: Largest gap that rounding explains there.
     """
 
     index: int
     token: int | None
     expected: int | None
     gap: float | None
+    near_tie: float = 0.0
 
     @property
     def is_near_tie(self) -> bool:
         """Whether the target hardly prefers one to the other, and nothing to both."""
-        return self.gap is not None and self.gap < NEAR_TIE
+        return is_near_tie(self.gap, self.near_tie)
+
+    def describe(self) -> str:
+        """Return in a line what stands there."""
+        if self.gap is None:
+            return f"parts after {self.index} tokens, where one of the two ends"
+        verdict = verdict_on(self.gap, self.near_tie)
+        return f"parts after {self.index} tokens, top-2 gap {self.gap:.2g}: {verdict}"
 
 
 def first_difference(
@@ -60,8 +69,22 @@ def first_difference(
             reply[index] if index < len(reply) else None for reply in (written, expected)
         )
         return Difference(index, token, other, gap=None)
-    engine.target.reset()
-    engine.target.observe([*prompt, *written[:index]])
-    logits = np.array(engine.target.next_logits().astype(mx.float32))
-    gap = float(logits.max() - min(logits[written[index]], logits[expected[index]]))
-    return Difference(index, written[index], expected[index], gap)
+    tokens, target = [*prompt, *written[:index]], engine.target
+    target.reset()
+    target.observe(tokens)
+    logits = target.next_logits()
+    values = np.array(logits.astype(mx.float32))
+    gap = float(values.max() - min(values[written[index]], values[expected[index]]))
+    near_tie = max(
+        near_tie_after(target, tokens, engine.context_length), near_tie_of(_step_of(logits))
+    )
+    return Difference(index, written[index], expected[index], gap, near_tie)
+
+
+def _step_of(logits: mx.array) -> float:
+    """Return by how much the largest logit differs from the next number of its type.
+
+    Logits of another project may differ by as much where ours never drift.
+    """
+    _, exponent = np.frexp(float(mx.abs(logits).max()))
+    return float(np.ldexp(mx.finfo(logits.dtype).eps, int(exponent) - 1))

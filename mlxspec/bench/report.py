@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mlxspec.bench.compare import NEAR_TIE
 from mlxspec.bench.figures import ArmFigures, Spread, arm_figures
 from mlxspec.bench.keep import row_dict
 from mlxspec.bench.machine import Setup, cost_line, setup_lines
@@ -167,12 +166,7 @@ def _agreement_of(arm: str, rows: Sequence[Row], baseline: str) -> list[str]:
     lines = [f"{arm}: {total - len(found)} of {total} greedy replies are those of {baseline}"]
     for row, turn, difference in found:
         name = f"{row.case.question.category} {row.case.question.id}, turn {turn + 1}"
-        place = f"  {name}: parts after {difference.index} tokens"
-        if difference.gap is None:
-            lines.append(f"{place}, where one of the two ends")
-        else:
-            verdict = "a near tie" if difference.is_near_tie else f"MORE THAN {NEAR_TIE:g}"
-            lines.append(f"{place}, top-2 gap {difference.gap:.2g}: {verdict}")
+        lines.append(f"  {name}: {difference.describe()}")
     return lines
 
 

@@ -2,11 +2,12 @@
 
 Where one is not, plain decoding is repeated up to the first difference, and the target is asked
 for the logits of both tokens there with nothing beside them. Rounding explains a gap between them
-that is no larger than a small multiple of the measured drift; it explains no other.
+that is no larger than a small multiple of the measured drift (see `near_tie.py`); it explains no
+other.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.engine import Engine
@@ -38,18 +39,22 @@ class Parting:
     Attributes:
         question: What was asked.
         proof: How far it is the same, and what stands there.
-        is_near_tie: Whether rounding explains it.
     """
 
     question: str
     proof: Proof
-    is_near_tie: bool
 
     @property
     def gap(self) -> float | None:
         """By how much the logits of the two tokens differ; None where one reply just ends."""
         found = self.proof.difference
-        return None if found is None else abs(found.plain_logit - found.drafted_logit)
+        return None if found is None else found.gap
+
+    @property
+    def is_near_tie(self) -> bool:
+        """Whether rounding explains it; where one reply just ends it does not."""
+        found = self.proof.difference
+        return found is not None and found.is_near_tie
 
 
 @dataclass(frozen=True)
@@ -103,19 +108,8 @@ def check_replies(
             faults.append(reply.fault)
         if reply.tokens != asked.plain:
             params = asked.task.params()
-            proof = prove(engine, asked.prompt, reply.tokens, params)
-            partings.append(parting(asked.name, proof, near_tie))
+            proof = prove(engine, asked.prompt, reply.tokens, params, near_tie=near_tie)
+            partings.append(Parting(asked.name, proof))
     return Agreement(
         arm.name, num_replies, num_tokens, drafted, accepted, tuple(partings), tuple(faults)
     )
-
-
-def parting(question: str, proof: Proof, near_tie: float) -> Parting:
-    """Return what is to be thought of a reply that is not the plain one.
-
-    One that only ends elsewhere has no gap, and no rounding explains it; nor does one explain
-    anything where nothing drifts, not even another choice between equal logits.
-    """
-    found = Parting(question, proof, False)
-    is_near_tie = found.gap is not None and near_tie > 0 and found.gap <= near_tie
-    return replace(found, is_near_tie=is_near_tie)

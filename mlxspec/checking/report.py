@@ -5,11 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from mlxspec.bench.machine import setup_lines
-from mlxspec.checking.drift import NEAR_TIE_DRIFTS, Drift
 from mlxspec.checking.greedy import Agreement, Parting
 from mlxspec.checking.run import CacheCheck, Outcome
 from mlxspec.checking.sampled import LAW, LENGTH, LawCheck, error_rate
 from mlxspec.checking.verdict import verdict
+from mlxspec.drift import Drift
+from mlxspec.near_tie import NEAR_TIE_DRIFTS, verdict_on
 
 _FIRST, _CELL, _WIDE = 24, 13, 20
 
@@ -56,11 +57,11 @@ def _drift(cache: CacheCheck) -> str:
 
 
 def _near_tie(drift: Drift) -> str:
-    if drift.is_zero:
-        return "nothing drifts, so no gap is a near-tie"
+    if not drift.near_tie:
+        return "rounding changes nothing, so no gap is a near-tie"
     return (
-        f"a near-tie is a gap of at most {drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times the "
-        "largest drift"
+        f"a near-tie is a gap of at most {drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times what "
+        "rounding does to rows that are read side by side"
     )
 
 
@@ -80,12 +81,10 @@ def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
 
 
 def _parting(parting: Parting) -> str:
-    kind = "a near-tie" if parting.is_near_tie else "NOT A NEAR-TIE"
     if parting.gap is None:
-        words = f"the same for {parting.proof.num_same} tokens, then one of the two ends"
-    else:
-        words = parting.proof.describe()
-    return f"{parting.question}: {words}: {kind}"
+        place = f"the same for {parting.proof.num_same} tokens, then one of the two ends"
+        return f"{parting.question}: {place}: {verdict_on(None, 0.0)}"
+    return f"{parting.question}: {parting.proof.describe()}"
 
 
 def _laws(outcome: Outcome) -> str:
@@ -126,6 +125,7 @@ def _cache_dict(cache: CacheCheck) -> dict[str, Any]:
         "cache": cache.cache,
         "largest_drift": drift.largest,
         "is_bit_identical": drift.is_zero,
+        "rounding": drift.rounding,
         "near_tie": drift.near_tie,
         "smallest_gap": drift.smallest_gap,
         "widths": [asdict(width) for width in drift.widths],
@@ -135,7 +135,10 @@ def _cache_dict(cache: CacheCheck) -> dict[str, Any]:
 
 def _agreement_dict(found: Agreement) -> dict[str, Any]:
     content = asdict(found)
-    content["partings"] = [{**asdict(parting), "gap": parting.gap} for parting in found.partings]
+    content["partings"] = [
+        {**asdict(parting), "is_near_tie": parting.is_near_tie, "gap": parting.gap}
+        for parting in found.partings
+    ]
     return {**content, "num_same": found.num_same}
 
 

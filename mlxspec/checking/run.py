@@ -12,10 +12,10 @@ from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Task
 from mlxspec.budget import FixedBudget
-from mlxspec.checking.drift import Drift, Text, measure_drift
 from mlxspec.checking.greedy import Agreement, Asked, check_replies
 from mlxspec.checking.sampled import LENGTH, Case, LawCheck, cases_of, check_law
 from mlxspec.choosing.assembly import Say, Site, candidates
+from mlxspec.drift import Drift, Text, measure_drift
 from mlxspec.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel

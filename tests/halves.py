@@ -1,0 +1,62 @@
+"""Models in half precision, computed on a CPU as a GPU rounds.
+
+On a CPU MLX computes every row of a half-precision product by itself, so nothing drifts. A GPU has
+other kernels for several rows, which cut the sums; here that is done by hand.
+"""
+
+import mlx.core as mx
+from mlx.utils import tree_map
+
+from mlxspec.decoder import Decoder
+from mlxspec.models import products
+from tests.tiny import tiny_model
+
+
+def half_model(dtype=mx.float16, twins=False, **config):
+    """A tiny model of some dtype.
+
+    Args:
+        dtype: Of all weights.
+        twins: Whether every other token is nearly the one before it, so that its logit is too.
+        config: As `tiny_model` takes it.
+    """
+    model = tiny_model(**config)
+    if twins:
+        head = model.lm_head.weight
+        noise = mx.random.normal(head.shape, key=mx.random.key(1)) * 2e-4
+        model.lm_head.weight = mx.repeat(head[::2], 2, axis=0) + noise
+    return in_dtype(model, dtype)
+
+
+def in_dtype(model, dtype):
+    """Turn all weights of a model to a dtype; return it."""
+    model.update(tree_map(lambda array: array.astype(dtype), model.parameters()))
+    mx.eval(model.parameters())
+    return model
+
+
+def lose_a_row(monkeypatch):
+    """Let a decoder forget the first draft token of those that it should keep."""
+    commit = Decoder.commit
+
+    def forgetful(self, path):
+        commit(self, path)
+        if len(path) > 1:
+            for array in self.cache.arrays:
+                array[..., len(self) - len(path) + 1, :] = 0
+
+    monkeypatch.setattr(Decoder, "commit", forgetful)
+
+
+def cut_sums(monkeypatch):
+    """Let a product of several rows be the sum of two, each of them rounded."""
+
+    def cut(layer, x):
+        matrix = layer.weight
+        if x.size == x.shape[-1]:
+            return x @ matrix.T
+        half = matrix.shape[1] // 2
+        return x[..., :half] @ matrix[:, :half].T + x[..., half:] @ matrix[:, half:].T
+
+    monkeypatch.setattr(products, "_is_cut", lambda layer: False)
+    monkeypatch.setattr(products, "_uncut", cut)
