@@ -6,7 +6,10 @@ CPU's on any machine, and `pytest --device-facts gpu` runs the whole suite with 
 
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from mlxspec import backend, lanes
 
@@ -24,6 +27,14 @@ def believe(kind, setattr_):
     setattr_(backend, "is_cpu", lambda: is_cpu)
     setattr_(backend, "lacks_accelerate", lambda: is_cpu and sys.platform != "darwin")
     setattr_(lanes, "_lanes", lanes._Lanes())  # how many there are was found out once
+
+
+@contextmanager
+def believed(kind):
+    """Let mlxspec believe so for a while, as where a model is loaded in full precision."""
+    with pytest.MonkeyPatch.context() as patch:
+        believe(kind, patch.setattr)
+        yield
 
 
 def believe_everywhere():

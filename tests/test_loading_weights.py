@@ -167,9 +167,9 @@ def test_floats_take_the_type_of_the_embedding_on_a_gpu(gpu):
 
 
 @pytest.fixture(params=["cpu", "gpu"])
-def device(request, monkeypatch):
+def device(request):
     """Both devices, as far as the loader can tell."""
-    monkeypatch.setattr(backend, "is_cpu", lambda: request.param == "cpu")
+    request.getfixturevalue(request.param)
 
 
 @pytest.mark.usefixtures("device")

@@ -12,6 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import has_default_model
 from mlxspec.models import build_model
+from tests.device_facts import believed
 from tests.nearness import assert_as_near, errors
 from tests.reference import ConcatCache, path_to, tree_masks
 
@@ -24,7 +25,8 @@ TEXT = "The old lighthouse keeper climbed the 217 steps every evening, and every
 
 @pytest.fixture(scope="module")
 def loaded():
-    return load_model()
+    with believed("cpu"):  # what would stay packed, or be in half precision, is float32 there
+        return load_model()
 
 
 def mlx_lm_model(model, dtype=mx.float32):
