@@ -59,3 +59,10 @@ def cpu(monkeypatch):
 def gpu(monkeypatch):
     """Make mlxspec do what it does where MLX computes on a GPU; here a CPU may still compute."""
     believe("gpu", monkeypatch.setattr)
+
+
+@pytest.fixture
+def own_facts(request):
+    """Skip where facts are put on: over weights that stay packed a CPU takes minutes for a word."""
+    if request.config.getoption("--device-facts") != "own":
+        pytest.skip("a CPU takes minutes over the packed weights that a GPU would have")

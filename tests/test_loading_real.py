@@ -67,7 +67,7 @@ def test_a_chat_is_framed_by_its_template(loaded):
     assert loaded.tokenizer.eos_token_ids == (0, 2)
 
 
-def test_it_knows_the_capital_of_france(loaded):
+def test_it_knows_the_capital_of_france(own_facts, loaded):
     question = [{"role": "user", "content": "What is the capital of France?"}]
     decoder = Decoder(loaded.model)
     decoder.observe(loaded.tokenizer.apply_chat_template(question))
