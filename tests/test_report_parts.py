@@ -13,6 +13,7 @@ import pytest
 from mlxspec import backend
 from mlxspec.api import make_site
 from mlxspec.bench.prompts import read_questions
+from mlxspec.budget import FixedBudget
 from mlxspec.decoder import Decoder
 from mlxspec.loading import load_model
 from mlxspec.options import Options
@@ -229,6 +230,13 @@ def test_honest_drafters_are_lossless(loaded):
 
 def test_a_verdict_in_the_report_sees_a_rule_that_is_broken(loaded, monkeypatch):
     say_the_second_best(monkeypatch)
+
+    def always_drafting(*arguments):
+        site = make_site(*arguments)
+        site.engine.budget = FixedBudget()
+        return site
+
+    monkeypatch.setattr(replies, "make_site", always_drafting)
     figures = found(lossless)
     assert figures["verdict"] == "not lossless"
     pool = figures["greedy"]["drafters"]["pool"]
