@@ -238,7 +238,7 @@ def _bound_context(engine: Engine, options: Options, say: Say) -> None:
     most, fitting = engine.context_length, context_that_fits(engine.target.model, options.kv_bits)
     if most is None or fitting is None or fitting >= most:
         return
-    engine.context_length = fitting
+    engine.target.context_length = fitting
     say(
         f"warning: {engine.name} reads {fitting:,} of its {most:,} tokens here: keys and values of "
         "more do not fit in what the GPU recommends to take; --kv-bits or --max-kv-size let it "

@@ -26,11 +26,15 @@ class Decoder:
     Attributes:
         model: The model.
         revision: Another number whenever the history has become another one.
+        context_length: Tokens that fit: the model's own number, or fewer where memory is short;
+            None with a rotating cache, which never fills.
     """
 
     def __init__(self, model: Model, cache: Cache | None = None) -> None:
         self.model = model
         self.revision = 0
+        rotates = cache is not None and cache.max_size is not None
+        self.context_length = None if rotates else model.config.max_position_embeddings
         self._audience = Audience()
         self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
         self._history: list[int] = []

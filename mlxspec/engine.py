@@ -8,6 +8,7 @@ while the newer one is being written, and the engine's again once that is over (
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -17,12 +18,12 @@ from mlxspec import backend
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
-from mlxspec.checks import function
+from mlxspec.checks import function, wrong_type
 from mlxspec.cost import quick_costs
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.errors import EngineClosedError
+from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.memory import wire
@@ -62,7 +63,6 @@ class Engine:
         tokenizer: The target's tokenizer.
         name: Name of the target, for people.
         weights: Weight type in words, such as "float32".
-        context_length: Tokens that fit; None with a rotating cache, which never fills.
         chain_rule: Verifies chains drawn at random where a reply's settings name no rule.
     """
 
@@ -88,8 +88,12 @@ class Engine:
         self._at_close: list[weakref.finalize[..., Engine]] = []
         with device_turn():
             self._wired = wire(target.model)
-        rotates = target.cache.max_size is not None
-        self.context_length = None if rotates else target.model.config.max_position_embeddings
+        self._is_in_step = False
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens that fit; None with a rotating cache, which never fills."""
+        return self.target.context_length
 
     def generate(
         self,
@@ -115,7 +119,7 @@ class Engine:
             budget: Decides how many of them are verified; None for the engine's own.
             should_stop: Asked once a round and once per chunk of the prompt.
             stop_when: Asked of every token before its round is told; the one that it returns true
-                for is the reply's last. It must not use the engine, which is in the midst of it.
+                for is the reply's last. It cannot use the engine, which is in the midst of it.
 
         Raises:
             ValueError: An argument is of the wrong type, or the prompt is empty or holds a token
@@ -127,6 +131,8 @@ class Engine:
         check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
+        if drafter is not None and not hasattr(drafter, "propose"):
+            raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
         return self._generate(_Asked(tokens, params, should_stop, stop_when, drafter, budget))
 
     def generate_text(
@@ -189,7 +195,7 @@ class Engine:
 
         Where something is known of them already, nothing is measured.
         """
-        with device_turn():
+        with self._step():
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
 
@@ -205,7 +211,7 @@ class Engine:
         A reply that is not over yet, and everything else that needs them, raises
         `EngineClosedError` from then on.
         """
-        with device_turn():
+        with self._step():
             if "target" not in self.__dict__:
                 return
             for finalizer in self._at_close:
@@ -269,12 +275,32 @@ class Engine:
             yield from writer.end()
             while not writer.is_over:
                 is_cancelled = asked.should_stop()
-                with device_turn():
+                with self._step():
                     self._seat(writer, drafter, asked.budget or self.budget)
                     events = writer.step(is_cancelled=is_cancelled)
                 yield from events
         finally:
             self._leave(writer)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """Take a turn for something that needs the target as it was left.
+
+        Raises:
+            UnsupportedOperationError: A function that a step of a reply calls, such as `stop_when`
+                or a logits processor, is using the engine.
+        """
+        with device_turn():
+            if self._is_in_step:
+                raise UnsupportedOperationError(
+                    f"{self.name or 'the engine'} is in the midst of a round, and what the round "
+                    "calls cannot use it: do that between two events of the reply"
+                )
+            self._is_in_step = True
+            try:
+                yield
+            finally:
+                self._is_in_step = False
 
     def _seat(self, writer: Writer, drafter: Drafter, budget: Budget) -> None:
         """Give a reply what it is written with, where it has not got it, or no longer.
@@ -289,6 +315,7 @@ class Engine:
         is_beside = newest is not None and newest is not writer and not newest.is_over
         if writer.target is not None and is_beside:
             apart = Decoder(target.model, target.cache.empty_like())
+            apart.context_length = target.context_length
             writer.sit(apart, _drafter_beside(drafter), budget.fresh())
         else:
             self._writer = writer

@@ -69,6 +69,7 @@ class Writer:
         self._context_length = context_length
         self._num_reused = 0  # tokens of the prompt that need not be read
         self._has_read_prompt = False
+        self._was_moved = False  # to another target, or back to one that others had used
         self._is_drafting = False  # since it was seated
         self._asked: int | None = None  # nodes to ask of the drafter in the next round
         self._ahead: LazyRound | None = None  # the next round, where the device has it already
@@ -81,6 +82,7 @@ class Writer:
 
     def sit(self, target: Decoder, drafter: Drafter, budget: Budget) -> None:
         """Write with these from now on; what the target holds of the text need not be read."""
+        self._was_moved = self.target is not None
         self.target, self._budget = target, budget
         # What a drafter that broke down reads of the target would break down as well.
         self._guard = Guard(drafter, target.vocab_size, partial(target.attach, ()))
@@ -130,8 +132,12 @@ class Writer:
     def _step(self, target: Decoder, is_cancelled: bool) -> list[Event]:
         reply, unread = self._reply, self._text[len(target) : -1]
         if unread and not (is_cancelled or reply.finish_reason):
-            step = min(PREFILL_CHUNK, reply.params.prefill_step_size or PREFILL_CHUNK)
-            return self._read(target, unread[:step])
+            if not self._was_moved:
+                step = min(PREFILL_CHUNK, reply.params.prefill_step_size or PREFILL_CHUNK)
+                target.observe(unread[:step])
+                return self._progress(target)
+            target.observe(unread)  # at once: others could undo it after every chunk
+            unread = []
         events: list[Event] = [] if unread else self._progress(target)
         if not reply.finish_reason:
             if is_cancelled:
@@ -139,10 +145,6 @@ class Writer:
             else:
                 events += self._write(target)
         return events + self.end()
-
-    def _read(self, target: Decoder, chunk: Sequence[int]) -> list[Event]:
-        target.observe(chunk)
-        return self._progress(target)
 
     def _progress(self, target: Decoder) -> list[Event]:
         """Tell how much of the prompt is read; what is read anew later on is not told."""

@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.errors import EngineClosedError, MlxspecError
+from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
 from mlxspec.events import GenerationFinished, PrefillProgress
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
@@ -189,3 +189,53 @@ def test_a_reply_may_have_a_drafter_and_a_budget_of_its_own():
     assert not any(getattr(event, "nodes", ()) for event in after)
     replies = engine.generate_batch([PROMPT], PARAMS, drafter=SuffixDrafter())
     assert [list(reply.tokens) for reply in replies] == [told]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda engine: list(engine.generate(OTHER, PARAMS)),
+        lambda engine: engine.measure_costs(),
+        lambda engine: engine.close(),
+    ],
+    ids=["generate", "measure_costs", "close"],
+)
+def test_what_a_round_calls_cannot_use_the_engine(use):
+    engine = engine_with("pool", "full")
+    events = engine.generate(PROMPT, PARAMS, stop_when=lambda token: use(engine))
+    with pytest.raises(UnsupportedOperationError, match="do that between two events"):
+        list(events)
+    assert emitted(engine.generate(PROMPT, PARAMS)) == SHADOWS["full"].greedy(PROMPT, 14)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_should_stop_may_use_the_engine(chunk):
+    engine, told = engine_with("pool", "full"), []
+
+    def ask_another():
+        told.append(emitted(engine.generate(OTHER, PARAMS)))
+        return False
+
+    params = replace(PARAMS, prefill_step_size=chunk)
+    events = list(engine.generate(PROMPT, params, should_stop=ask_another))
+    assert emitted(events) == SHADOWS["full"].greedy(PROMPT, 14)
+    assert [e.done for e in events if isinstance(e, PrefillProgress)][-1] == len(PROMPT)
+    assert told == [SHADOWS["full"].greedy(OTHER, 14)] * len(told) != []
+
+
+def test_a_word_is_no_drafter_of_a_reply():
+    with pytest.raises(ValueError, match="drafter must be a drafter"):
+        engine_with("pool", "full").generate(PROMPT, drafter="suffix")
+
+
+def test_replies_apart_and_batches_end_where_the_context_is_full():
+    engine = make_engine(MODEL, SuffixDrafter())
+    engine.target.context_length = 16
+    alone = emitted(engine.generate(PROMPT, PARAMS))
+    assert len(alone) == 16 - len(PROMPT) + 1
+    held, other = engine.generate(PROMPT, PARAMS), engine.generate(OTHER, PARAMS)
+    told = [next(held), next(held), next(held), next(other), next(other), *held]
+    assert emitted(told) == alone
+    assert told[-1].reason == "context"
+    (reply,) = engine.generate_batch([PROMPT], PARAMS)
+    assert (list(reply.tokens), reply.finish_reason) == (alone, "context")

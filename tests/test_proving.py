@@ -143,7 +143,7 @@ def test_a_difference_is_told_in_a_line(near_tie, verdict):
 def test_what_rounding_explains_is_measured_where_a_reply_parts(monkeypatch):
     """No other place is looked at, and what was measured before is not measured again."""
     engine = make_engine(MODEL, NoDrafter())
-    engine.context_length = 99
+    engine.target.context_length = 99
     tokens = reply(engine)
     forged = [*tokens[:5], (tokens[5] + 1) % 24]
     seen = []

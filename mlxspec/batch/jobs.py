@@ -55,8 +55,7 @@ def jobs_of(
     for index, prompt in enumerate(listed):
         name = f"prompt {index}"
         tokens = prompt_tokens(prompt, tokenizer.encode, name)
-        most = target.model.config.max_position_embeddings
-        check_prompt(tokens, target.vocab_size, most, "the model", name)
+        check_prompt(tokens, target.vocab_size, target.context_length, "the model", name)
         own = check_params(settings[index], target.vocab_size, chain_rule, f"params of {name}")
         jobs.append(Job(index, tokens, own))
     return jobs

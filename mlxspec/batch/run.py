@@ -147,7 +147,8 @@ class BatchRun:
 
     def _room(self, place: int) -> int:
         """Tokens that the context takes beside the pending root; negative when it is full."""
-        most = self._target.model.config.max_position_embeddings
+        most = self._target.context_length
+        assert most is not None, "a batch takes no rotating cache"
         return most - self._decoder.cache.offsets[place] - 1
 
     # ---- the round -------------------------------------------------------------------------
