@@ -63,7 +63,6 @@ def test_the_blocks_of_the_page_run_with_the_default_model(capsys):
     names = run_page()
     shown = capsys.readouterr().out
     assert "Paris" in shown
-    assert "of them kept" in shown
     assert names["chat"].turns[0][1].strip()
 
 
