@@ -315,7 +315,6 @@ class Engine:
         is_beside = newest is not None and newest is not writer and not newest.is_over
         if writer.target is not None and is_beside:
             apart = Decoder(target.model, target.cache.empty_like())
-            apart.context_length = target.context_length
             writer.sit(apart, _drafter_beside(drafter), budget.fresh())
         else:
             self._writer = writer
