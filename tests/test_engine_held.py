@@ -90,10 +90,11 @@ def test_a_held_reply_drafts_again_once_the_other_is_over():
     ids=["reset", "observe", "rollback", "another text"],
 )
 @pytest.mark.parametrize("drafter", ["eagle3", "pool"])
-def test_a_held_reply_goes_on_whatever_was_done_to_the_target_meanwhile(drafter, disturb):
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 7])
+def test_a_held_reply_goes_on_whatever_was_done_to_the_target(drafter, disturb, count):
     engine = engine_with(drafter, "full", looks_ahead=True)
     held = engine.generate(PROMPT, PARAMS)
-    begun = [next(held) for _ in range(5)]
+    begun = [next(held) for _ in range(count)]
     disturb(engine.target)
     assert emitted([*begun, *held]) == SHADOWS["full"].greedy(PROMPT, 14)
 
