@@ -163,7 +163,7 @@ def test_a_trial_gives_the_engine_its_drafter_back_even_after_an_error():
     usual = engine.drafter
     run_trial(engine, AlwaysRight(text), "x", max_tokens=4)
     assert engine.drafter is usual
-    with pytest.raises(AttributeError):
+    with pytest.raises(ValueError, match="drafter must be a drafter"):
         run_trial(engine, object(), "x", max_tokens=4)
     assert engine.drafter is usual
 

@@ -14,6 +14,7 @@ from mlxspec.loading.default_model import has_default_model
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("own_facts"),
     pytest.mark.skipif(not has_default_model(), reason="the default model was not fetched"),
 ]
 PEER = import_module("mlx_lm.generate")

@@ -59,6 +59,7 @@ def test_the_blocks_of_the_page_run_one_after_the_other(tiny_default, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_facts")
 def test_the_blocks_of_the_page_run_with_the_default_model(capsys):
     names = run_page()
     shown = capsys.readouterr().out

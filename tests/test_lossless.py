@@ -222,6 +222,7 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind
     engine = engine_for(drafter, family, kind)
     params = GenerationParams(max_tokens=12, num_draft_tokens=5, law=LAWS[law], seed=7)
     tokens = list(PROMPT)
+    atol = 1e-3 if "int" in kind else 2e-4  # packing makes a step of a rounding
     for event in engine.generate(PROMPT, params):
         if not hasattr(event, "emit"):
             continue
@@ -232,7 +233,7 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind
             np.array(laws.probs), prefixes(tuple(tokens[:-1]), draft.tree), strict=True
         ):
             exact = TARGETS[family, kind].law(prefix, LAWS[law], len(PROMPT))
-            np.testing.assert_allclose(row, exact, atol=2e-4)
+            np.testing.assert_allclose(row, exact, atol=atol)
         tokens += [token.token for token in event.emit]
     assert len(tokens) == len(PROMPT) + 12
 

@@ -12,6 +12,7 @@ NAMES = ("forwards", "replies", "lossless", "products")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_facts")
 def test_the_real_parts_find_something_and_nothing_that_is_broken(tmp_path):
     parts = [part for part in PARTS if part.name in NAMES]
     records = collect(
