@@ -45,6 +45,7 @@ class _Lanes:
         self.is_open = False
         self.blas_threads = 1  # that the BLAS would use without lanes
         self._own: list[mx.ThreadLocalStream] = []
+        self._shared: list[mx.Stream] = []
 
     def open(self) -> None:
         self.is_open, self.count = True, backend.num_lanes()
@@ -52,13 +53,13 @@ class _Lanes:
         if self.count:
             set_blas_threads(1)
         self._own = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
+        cpu = mx.Device(mx.cpu)
+        self._shared = [turns.shared_stream(cpu, lane) for lane in range(1, self.count)]
 
     @property
     def others(self) -> Sequence[mx.Stream | mx.ThreadLocalStream]:
         """The streams of all lanes but the first: in a turn shared ones, else the thread's own."""
-        if not turns.is_mine():
-            return self._own
-        return [turns.shared_stream(mx.Device(mx.cpu), lane) for lane in range(1, self.count)]
+        return self._shared if turns.is_mine() else self._own
 
 
 _lanes = _Lanes()

@@ -110,6 +110,7 @@ def test_lanes_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
     monkeypatch.setattr(lanes._lanes, "count", 2)
     monkeypatch.setattr(lanes._lanes, "is_open", True)
     monkeypatch.setattr(lanes._lanes, "_own", ["own"])
+    monkeypatch.setattr(lanes._lanes, "_shared", ["shared"])
     with turns.device_turn():
         shared = lanes._lanes.others
     assert lanes._lanes.others == ["own"]
@@ -118,7 +119,7 @@ def test_lanes_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
         with turns.device_turn():
             return lanes._lanes.others
 
-    assert in_a_thread(others) == shared != ["own"]
+    assert in_a_thread(others) == shared == ["shared"]
 
 
 # ---- turns -----------------------------------------------------------------------------------
