@@ -14,6 +14,7 @@ import pytest
 from mlxspec import lanes, turns
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
+from mlxspec.models import kernels
 from mlxspec.params import GenerationParams
 from tests.batches import MODEL, PROMPTS, REPLIES
 from tests.test_engine_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
@@ -237,3 +238,21 @@ def test_a_process_whose_threads_used_an_engine_ends_well(is_daemon, count):
             [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
         )
         assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("is_daemon", [False, True])
+def test_a_daemon_thread_keeps_nothing_that_mlx_compiled(is_daemon, monkeypatch):
+    compiled, results = [], []
+    usual = kernels.nn.silu
+    monkeypatch.setattr(kernels.nn, "silu", lambda x: compiled.append(x) or usual(x))
+    x = mx.array([-2.0, 0.0, 3.0], mx.float16)
+    mx.eval(x)
+
+    def compute():
+        results.append(kernels.silu(x).tolist())
+
+    thread = threading.Thread(target=compute, daemon=is_daemon)
+    thread.start()
+    thread.join()
+    assert bool(compiled) is not is_daemon
+    assert results[0] == pytest.approx([-0.2384, 0.0, 2.858], abs=2e-3)
