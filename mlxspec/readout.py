@@ -28,14 +28,14 @@ class Readout:
         target_probs: The target's probability of each node's token after its parent, the root's
             without meaning, and last that of the bonus token.
         draft_probs: The drafter's probability of each node but the root, if it gave any.
-        laws: The target's law after each node, on the device.
+        laws: The target's law after each node, on the device, where logits are asked for.
     """
 
     outcome: RoundOutcome
     from_residual: bool
     target_probs: Sequence[float]
     draft_probs: Sequence[float] | None
-    laws: NodeLaws
+    laws: NodeLaws | None
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LazyRound:
         target_probs: As in `Readout`.
         draft_probs: As in `Readout`.
         top: The most probable tokens after each node and their probabilities, or nothing.
-        laws: The target's law after each node.
+        laws: As in `Readout`.
     """
 
     verdict: VerifyResult
@@ -58,7 +58,7 @@ class LazyRound:
     target_probs: mx.array
     draft_probs: mx.array | None
     top: tuple[mx.array, ...]
-    laws: NodeLaws
+    laws: NodeLaws | None
 
     @staticmethod
     def of(
@@ -67,6 +67,8 @@ class LazyRound:
         laws: NodeLaws,
         num_top_tokens: int,
         proposed: DraftTree | None = None,
+        *,
+        keeps_laws: bool = False,
     ) -> "LazyRound":
         """Gather what the host needs of a round.
 
@@ -77,6 +79,7 @@ class LazyRound:
             num_top_tokens: How many of the most probable tokens after each node to read; 0 for
                 none.
             proposed: The tree to read, where that is not the one that was verified.
+            keeps_laws: Whether the laws are read afterwards; else their memory is used again.
         """
         tree, read = draft.tree, proposed or draft.tree
         last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))[None]
@@ -87,7 +90,8 @@ class LazyRound:
         )
         parents, tokens = mx.concatenate([read.parents, last]), mx.concatenate([read.tokens, bonus])
         top = laws.top_tokens(num_top_tokens) if num_top_tokens else ()
-        return LazyRound(verdict, tokens, parents, target_probs, draft.node_probs, top, laws)
+        kept = laws if keeps_laws else None
+        return LazyRound(verdict, tokens, parents, target_probs, draft.node_probs, top, kept)
 
     def start(self) -> None:
         """Let the device begin, and wait for nothing."""

@@ -131,7 +131,8 @@ class Reply:
             verdict = verify(draft, laws, noise, self.params.rule)
         else:
             verdict = match_rule(draft.tree, choose(sampler, laws.logprobs))
-        return LazyRound.of(draft, verdict, laws, num_top_tokens, proposed)
+        keeps_laws = self.params.on_logits is not None
+        return LazyRound.of(draft, verdict, laws, num_top_tokens, proposed, keeps_laws=keeps_laws)
 
     @property
     def noise(self) -> Noise:
@@ -179,6 +180,7 @@ class Reply:
         if self._counts:
             self._counts = self._counts.add(tokens)
         if self.params.on_logits:
+            assert readout.laws, "a round keeps its laws where logits are asked for"
             nodes = mx.array(list(readout.outcome.path[: len(tokens)]), mx.int32)
             self.params.on_logits(tokens, readout.laws.adjusted[nodes])
 
