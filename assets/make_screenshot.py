@@ -16,8 +16,8 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from mlxspec.events import TurnStarted
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import TurnStarted
+from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.race import open_race
 from mlxspec_app.replay import ReplaySession

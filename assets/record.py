@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlxspec.errors import TraceError
-from mlxspec.events import CostMeasured, Event, GenerationFailed, GenerationFinished
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import CostMeasured, Event, GenerationFailed, GenerationFinished
+from mlxspec.trace.file import read_trace
 
 ASSETS = Path(__file__).parent
 PATIENCE_S = 180.0

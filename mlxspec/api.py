@@ -28,13 +28,13 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
-from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
 from mlxspec.params import ChainRule, GenerationParams
 from mlxspec.rows import Quantization
+from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 from mlxspec.turns import device_turn
 
 __all__ = [

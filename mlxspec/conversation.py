@@ -13,17 +13,11 @@ from mlxspec import checks
 from mlxspec.cost import CostCurve, idle_cost_curve
 from mlxspec.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
-from mlxspec.events import (
-    DraftVerified,
-    Event,
-    GenerationFinished,
-    PlainDecoded,
-    TurnStarted,
-)
 from mlxspec.params import GenerationParams
-from mlxspec.proof import Proof
 from mlxspec.proving import Progress, prove
 from mlxspec.reply import StopWhen, never
+from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
+from mlxspec.trace.proof import Proof
 from mlxspec.turns import device_turn
 
 

@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.decoder import Decoder
-from mlxspec.near_tie import near_tie_of
+from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

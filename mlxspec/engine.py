@@ -24,14 +24,14 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
-from mlxspec.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.memory import wire
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.reply import StopWhen, never
 from mlxspec.reporting import started_event
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.events import EmittedToken, Event, GenerationFinished, text_of
+from mlxspec.trace.stats import GenerationStats
 from mlxspec.turns import device_turn, free_turn
 from mlxspec.writer import Writer
 

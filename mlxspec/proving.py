@@ -14,10 +14,10 @@ import numpy as np
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drift import near_tie_after
 from mlxspec.engine import Engine
-from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.params import GenerationParams
-from mlxspec.proof import Difference, Proof
 from mlxspec.sampling import NodeLaws, TokenCounts
+from mlxspec.trace.events import DraftVerified, PlainDecoded
+from mlxspec.trace.proof import Difference, Proof
 from mlxspec.turns import device_turn
 
 Progress = Callable[[int, int], None]

@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
-from mlxspec.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
@@ -16,6 +15,7 @@ from mlxspec.processing import choose, process
 from mlxspec.readout import LazyRound, Readout
 from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.text import TextStream
+from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.tree import DraftTree
 from mlxspec.verify import match_rule, verify
 

@@ -7,7 +7,11 @@ from typing import Any
 from mlxspec import __version__, backend
 from mlxspec.budget import Spent
 from mlxspec.draft import Draft
-from mlxspec.events import (
+from mlxspec.params import GenerationParams
+from mlxspec.processing import name_of
+from mlxspec.readout import Readout
+from mlxspec.reply import RoundReport
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -15,10 +19,6 @@ from mlxspec.events import (
     GenerationStarted,
     PlainDecoded,
 )
-from mlxspec.params import GenerationParams
-from mlxspec.processing import name_of
-from mlxspec.readout import Readout
-from mlxspec.reply import RoundReport
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.errors import NumericsError
-from mlxspec.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
@@ -28,6 +27,7 @@ from mlxspec.prefix import common_length
 from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply, StopWhen, never
 from mlxspec.reporting import RoundFacts, round_events
+from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 from mlxspec.tree import DraftTree
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer

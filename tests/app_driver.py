@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from traces import make_fake
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.desk import Desk
 from mlxspec_app.introduction import Introduction

@@ -5,8 +5,8 @@ import time
 
 from traces import make_fake
 
-from mlxspec.events import GenerationFinished
-from mlxspec.proof import Proof
+from mlxspec.trace.events import GenerationFinished
+from mlxspec.trace.proof import Proof
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.session import ModelChoice
 

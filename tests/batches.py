@@ -3,8 +3,8 @@
 import numpy as np
 
 from mlxspec.api import HOST_DRAFTERS
-from mlxspec.events import GenerationFinished
 from mlxspec.law import Law
+from mlxspec.trace.events import GenerationFinished
 from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.truth import Target

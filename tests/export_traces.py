@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,

@@ -19,8 +19,8 @@ from mlxspec.drafters.table_file import save_table
 from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import extend
 from mlxspec.errors import MlxspecError, TraceError
-from mlxspec.stats import GenerationStats
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording

@@ -3,7 +3,7 @@
 It is sound as a trace: `read_trace` takes it. What it says is not to be trusted.
 """
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftNode,
     DraftProposed,

@@ -19,7 +19,7 @@ from mlxspec.commands import chat
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params
 from mlxspec.drafters import table_memory
-from mlxspec.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.app import open_desk
 from mlxspec_app.recollect import recollect
 from mlxspec_app.session import ChatOpened, SessionFailed, SessionNotice, SessionReady

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftProposed,
     DraftVerified,
     GenerationFinished,

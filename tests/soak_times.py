@@ -4,7 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftVerified,
     GenerationFailed,
     GenerationFinished,

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     EmittedToken,
     GenerationFinished,
     GenerationStarted,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.events import GenerationStarted
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.events import GenerationStarted
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.bars import bar, block, meter, resample, spark, split_cells
 from mlxspec_app.messages import Reply
 from mlxspec_app.phrases import Part, count, fitting, prob, reply_figures

@@ -12,15 +12,15 @@ from app_live import PATIENCE_S, FakeConversation, Live
 from traces import make_fake
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.events import (
+from mlxspec.trace.events import (
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec.proof import Proof
-from mlxspec.trace import TraceWriter, read_trace
+from mlxspec.trace.file import TraceWriter, read_trace
+from mlxspec.trace.proof import Proof
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.session import (
     ChatCleared,

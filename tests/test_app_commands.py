@@ -4,8 +4,8 @@ import pytest
 from app_driver import ScriptedSession, chat, replay, rows, running
 from traces import make_fake
 
-from mlxspec.events import GenerationFinished
-from mlxspec.proof import Difference, Proof
+from mlxspec.trace.events import GenerationFinished
+from mlxspec.trace.proof import Difference, Proof
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse

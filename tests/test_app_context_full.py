@@ -9,8 +9,8 @@ from app_live import PATIENCE_S
 
 from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
-from mlxspec.events import GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec.reply import GenerationParams
+from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.desk import Desk
 from mlxspec_app.messages import Message, Reply, Span

@@ -7,14 +7,14 @@ from app_driver import Clock
 from app_live import PATIENCE_S, FakeConversation, Live
 
 from mlxspec.cost import CostCurve
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     EmittedToken,
     GenerationFailed,
     GenerationFinished,
     PlainDecoded,
 )
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 from mlxspec_app.cost_meter import CostMeter
 from mlxspec_app.session import SessionNotice, SessionReady
 

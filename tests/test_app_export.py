@@ -9,7 +9,7 @@ from app_driver import chat, replay
 from traces import make_fake
 
 from mlxspec.errors import TraceError
-from mlxspec.events import TurnStarted
+from mlxspec.trace.events import TurnStarted
 from mlxspec_app.commands import UnknownCommandError, parse
 from mlxspec_app.export.filing import encoded, file_away, read_order
 from mlxspec_app.export.formats import FORMATS

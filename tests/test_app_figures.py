@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftNode,
     DraftProposed,

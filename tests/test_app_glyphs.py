@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from traces import make_fake
 
 import mlxspec_app
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.glyphs import terminal_takes_unicode, to_ascii
 from mlxspec_app.screens.chat import ChatScreen

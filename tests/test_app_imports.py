@@ -24,7 +24,7 @@ for module in pkgutil.walk_packages(mlxspec_app.__path__, "mlxspec_app."):
     importlib.import_module(module.name)
 
 from app_driver import TRACES, replay, chat
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 
 async def main():
     async with replay(read_trace(TRACES / "chat.jsonl")) as driver:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import make_fake
 
-from mlxspec.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.messages import Reply, Span
 from mlxspec_app.state import fold
 from mlxspec_app.token_cursor import TokenCursor, by_message, by_round, by_token, last_token

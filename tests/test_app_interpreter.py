@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
-from mlxspec.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.interpreter import Interpreter
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten

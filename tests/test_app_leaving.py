@@ -6,7 +6,7 @@ import sys
 from app_driver import ScriptedSession, chat
 from traces import make_fake
 
-from mlxspec.events import GenerationFailed, TurnStarted
+from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app import app as apps
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.session import SessionFailed

@@ -5,7 +5,7 @@ from app_driver import ScriptedSession, running
 from fake_catalogue import FakeCatalogue
 from traces import make_fake
 
-from mlxspec.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
+from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
 from mlxspec_app.desk import find_desk
 from mlxspec_app.retell import events_of
 from mlxspec_app.screens.live_replay import DemoScreen

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from app_driver import Clock, chat
 
-from mlxspec.events import GenerationFailed, TurnStarted
+from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app.desk import Desk
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.log import AppLog

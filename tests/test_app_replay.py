@@ -8,14 +8,14 @@ from app_driver import TRACES, Clock
 from traces import make_fake
 
 from mlxspec.errors import TraceError
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftProposed,
     DraftVerified,
     GenerationFinished,
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 from mlxspec_app.app import run_replay
 from mlxspec_app.replay import ReplaySession
 from mlxspec_app.rounds import Round

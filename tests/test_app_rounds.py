@@ -1,6 +1,6 @@
 """The last round as the lane and the tree panel show it."""
 
-from mlxspec.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.rounds import Round, places
 from mlxspec_app.widgets.lane_rows import outcome, token_row
 from mlxspec_app.widgets.tree_rows import tree_rows

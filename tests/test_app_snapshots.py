@@ -16,7 +16,7 @@ from fake_catalogue import FakeCatalogue
 from race_runs import decoded_plainly
 from traces import make_fake
 
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 from mlxspec_app import themed_app
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.desk import find_desk

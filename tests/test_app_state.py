@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -17,8 +17,8 @@ from mlxspec.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec.proof import Difference, Proof
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.proof import Difference, Proof
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.messages import Message, Reply, Span, Turn, turns_of
 from mlxspec_app.session import (
     ChatCleared,

@@ -7,8 +7,8 @@ from app_driver import ScriptedSession, chat, running, texts
 from app_live import PATIENCE_S, FakeConversation
 from store_files import exchange, open_writer, path, record
 
-from mlxspec.events import GenerationFinished, TurnStarted
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import GenerationFinished, TurnStarted
+from mlxspec.trace.file import read_trace
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.session import ChatCleared, ChatOpened, SessionReady
 from mlxspec_app.state import fold

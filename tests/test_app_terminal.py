@@ -9,7 +9,7 @@ import pytest
 from pty_terminal import Terminal
 from traces import make_fake
 
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.file import TraceWriter
 from mlxspec_app.store.reader import open_reader
 
 SLOW_CHAT = str(Path(__file__).parent / "slow_chat.py")

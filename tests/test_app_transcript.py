@@ -10,7 +10,7 @@ from textual.selection import Selection
 from textual.widgets import Markdown
 from traces import make_fake
 
-from mlxspec.events import GenerationStarted, TurnStarted
+from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.session import SessionReady

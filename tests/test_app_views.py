@@ -9,7 +9,7 @@ from app_driver import ScriptedSession, chat, running
 from rich.cells import cell_len
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,

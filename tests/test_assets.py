@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec.events import CostMeasured, GenerationFinished, GenerationStarted
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import CostMeasured, GenerationFinished, GenerationStarted
+from mlxspec.trace.file import read_trace
 from mlxspec_app.race import Track
 from mlxspec_app.verdict import compare
 

@@ -14,9 +14,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
-from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.row_count import RowCount
 from tests.tiny import emitted, make_engine, tiny_model

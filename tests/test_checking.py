@@ -25,7 +25,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drift import Drift, WidthDrift
-from mlxspec.proof import Difference, Proof
+from mlxspec.trace.proof import Difference, Proof
 from tests.adversaries import RandomTrees, UniformChain
 from tests.bench_arms import ScriptedArm, reply_of
 from tests.tiny import make_cache, make_engine, tiny_model

@@ -9,8 +9,8 @@ from gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
 from mlxspec.cli import main
 from mlxspec.commands.generate import _Printer
 from mlxspec.commands.plain_chat import _PlainChat
-from mlxspec.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
 
 PIECES = (
     *("a\x1b", "]52;c;cm0gLXJm\x07b"),  # puts a command into the clipboard

@@ -9,9 +9,9 @@ import pytest
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
-from mlxspec.events import PrefillProgress, TurnStarted
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import PrefillProgress, TurnStarted
 from tests.adversaries import RandomTrees
 from tests.decoders import rows_of
 from tests.tiny import ToyTokenizer, emitted, make_engine, tiny_model

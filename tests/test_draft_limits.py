@@ -15,11 +15,11 @@ from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.rank_tree import StaticTree
-from mlxspec.events import DraftProposed
 from mlxspec.law import Law
 from mlxspec.options import DraftLimits, Options
 from mlxspec.params import GenerationParams
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import DraftProposed
+from mlxspec.trace.file import read_trace
 from tests.drafter_files import medusa_parts, save_drafter
 from tests.model_folders import save_folder
 from tests.question_file import save_questions

@@ -8,10 +8,10 @@ import pytest
 from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError
-from mlxspec.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from mlxspec.trace import event_from_json, event_to_json
+from mlxspec.trace.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
+from mlxspec.trace.file import event_from_json, event_to_json
 from tests.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.truth import Target

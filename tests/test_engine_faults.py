@@ -3,9 +3,9 @@
 import pytest
 
 from mlxspec.errors import CacheError
-from mlxspec.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.reply import GenerationParams
-from mlxspec.trace import event_from_json, event_to_json
+from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.trace.file import event_from_json, event_to_json
 from tests.adversaries import AlwaysRight
 from tests.tiny import make_engine, tiny_model
 from tests.tiny_heads_eagle import eagle3_drafter

@@ -10,9 +10,9 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
-from mlxspec.events import GenerationFinished, PrefillProgress
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import GenerationFinished, PrefillProgress
 from tests.adversaries import AlwaysRight
 from tests.shadow import assert_holds
 from tests.test_engine_interrupts import (

@@ -11,11 +11,11 @@ from mlxspec.branching import Branching
 from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import NumericsError
-from mlxspec.events import DraftVerified
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.sampling import NodeLaws
+from mlxspec.trace.events import DraftVerified
 from mlxspec.tree import DraftTree
 from mlxspec.verify import verify
 from tests.adversaries import Adversary, AlwaysRight

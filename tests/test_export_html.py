@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import make_fake
 
-from mlxspec.events import GenerationFailed, GenerationFinished, GenerationStarted
-from mlxspec.trace import event_from_json
+from mlxspec.trace.events import GenerationFailed, GenerationFinished, GenerationStarted
+from mlxspec.trace.file import event_from_json
 from mlxspec_app.export import html
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.inks import INKS

@@ -13,8 +13,8 @@ import pytest
 from traces import make_fake
 
 from mlxspec.errors import TraceError
-from mlxspec.events import DraftVerified, GenerationFinished, TurnStarted
-from mlxspec.trace import event_to_json, read_trace
+from mlxspec.trace.events import DraftVerified, GenerationFinished, TurnStarted
+from mlxspec.trace.file import event_to_json, read_trace
 from mlxspec_app.code_blocks import open_fence
 from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS

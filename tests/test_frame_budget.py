@@ -3,7 +3,7 @@
 import pytest
 from app_driver import ScriptedSession, running
 
-from mlxspec.events import GenerationFailed, GenerationStarted, TurnStarted
+from mlxspec.trace.events import GenerationFailed, GenerationStarted, TurnStarted
 from mlxspec_app.frame_budget import SHARE_BESIDE_A_MODEL, FrameBudget
 from mlxspec_app.session import SessionReady
 

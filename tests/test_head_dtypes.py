@@ -7,9 +7,9 @@ from mlx.utils import tree_flatten
 from mlxspec import backend
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.decoder import Decoder
-from mlxspec.events import DraftVerified
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DraftVerified
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config
 from tests.tiny_heads_exit import exit_head

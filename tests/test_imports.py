@@ -190,9 +190,9 @@ def test_imports_lead_down():
     [
         ("mlxspec.drafters.suffix", "from mlxspec.engine import Engine"),
         ("mlxspec.cache", "from mlxspec.models.model import Model"),
-        ("mlxspec.events", "import mlxspec.stats"),
+        ("mlxspec.trace.events", "import mlxspec.trace.stats"),
         ("mlxspec.models.llama", "def read():\n    from mlxspec import decoder"),
-        ("mlxspec.stats", "from mlxspec.backend import facts"),
+        ("mlxspec.trace.stats", "from mlxspec.backend import facts"),
     ],
 )
 def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):

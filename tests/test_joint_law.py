@@ -19,9 +19,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
-from mlxspec.events import DrafterFailed
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DrafterFailed
 from tests.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain
 from tests.tiny import make_engine, tiny_model
 from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from store_files import exchange, open_writer, texts_of
 
 from mlxspec.errors import ContextLengthError
-from mlxspec.events import GenerationFailed
+from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.interpreter import Interpreter
 from mlxspec_app.messages import said
 from mlxspec_app.recollect import recollect

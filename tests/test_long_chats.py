@@ -15,9 +15,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
-from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.test_conversation import ChatTokenizer
 from tests.tiny import make_engine, tiny_model
 

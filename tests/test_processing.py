@@ -13,11 +13,11 @@ from mlxspec.draft import Draft
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.events import GenerationStarted
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.proving import prove
+from mlxspec.trace.events import GenerationStarted
 from tests.adversaries import Adversary, Duplicates, RandomTrees, UniformChain
 from tests.batches import DRAFTERS as BATCH_DRAFTERS
 from tests.batches import PROMPTS

@@ -11,8 +11,8 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from mlxspec.proof import Difference, Proof
 from mlxspec.proving import prove
+from mlxspec.trace.proof import Difference, Proof
 from tests.adversaries import RandomTrees
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.toy_chat import ToyChat

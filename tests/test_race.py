@@ -11,8 +11,8 @@ from traces import make_fake
 
 from mlxspec.cli import main
 from mlxspec.errors import TraceError
-from mlxspec.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
+from mlxspec.trace.file import TraceWriter
 from mlxspec_app.race import Race, Track, lead, open_race
 from mlxspec_app.state import fold
 from mlxspec_app.timeline import Timeline, folded_events

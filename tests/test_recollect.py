@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from store_files import exchange, open_writer, path, record
 from traces import make_fake
 
-from mlxspec.events import GenerationFailed
+from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.phrases import reply_figures
 from mlxspec_app.recollect import CUT_OFF, recollect
 from mlxspec_app.state import fold

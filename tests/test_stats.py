@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -17,7 +17,7 @@ from mlxspec.events import (
     PlainDecoded,
     PrefillProgress,
 )
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.stats import GenerationStats
 
 
 def token(kind):

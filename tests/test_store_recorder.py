@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from store_files import exchange, open_writer, path, record, reply_events, round_of, texts_of
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     EmittedToken,
     GenerationFailed,
     GenerationFinished,
@@ -14,7 +14,7 @@ from mlxspec.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 from mlxspec_app.session import ChatCleared, ChatCut, ChatOpened, ReplyDiscarded, SessionReady
 from mlxspec_app.state import fold
 from mlxspec_app.store.recorder import Recorder

@@ -6,7 +6,7 @@ import time
 import pytest
 from store_files import exchange, open_writer, texts_of
 
-from mlxspec.events import TurnStarted
+from mlxspec.trace.events import TurnStarted
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.reader import open_reader

@@ -3,8 +3,8 @@
 import pytest
 from store_files import exchange, open_writer, path, record, reply_events, texts_of
 
-from mlxspec.events import CostMeasured, TurnStarted
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import CostMeasured, TurnStarted
+from mlxspec.trace.file import read_trace
 from mlxspec_app.session import ChatCleared, ReplyDiscarded
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper

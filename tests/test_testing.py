@@ -11,7 +11,6 @@ from mlxspec.draft import Draft
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.events import DraftVerified
 from mlxspec.params import GenerationParams
 from mlxspec.testing import (
     KnowingDrafter,
@@ -21,6 +20,7 @@ from mlxspec.testing import (
     tiny_engine,
     tiny_model,
 )
+from mlxspec.trace.events import DraftVerified
 from mlxspec.tree import DraftTree
 from tests.adversaries import DrawnAndCut, DrawnTree, SaysFlatter
 from tests.tiny import emitted

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,

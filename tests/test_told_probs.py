@@ -5,9 +5,9 @@ The target's probabilities are computed in NumPy for every prefix of the text.
 
 import pytest
 
-from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.adversaries import AlwaysRight, DrawnTree, RandomTrees
 from tests.tiny import make_engine, tiny_model
 from tests.truth import Target

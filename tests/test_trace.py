@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from traces import make_fake
 
 from mlxspec.errors import TraceError
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftNode,
     DraftProposed,
@@ -18,7 +18,7 @@ from mlxspec.events import (
     GenerationStarted,
     TurnStarted,
 )
-from mlxspec.trace import TraceWriter, event_from_json, event_to_json, read_trace
+from mlxspec.trace.file import TraceWriter, event_from_json, event_to_json, read_trace
 
 NODES = (DraftNode(1, 0, 5, " a", 0.5, "x"), DraftNode(2, 1, 6, " b", None, "x"))
 DRAFT = DraftProposed(1, 0.1, 4, NODES, 1.5)

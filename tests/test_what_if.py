@@ -4,7 +4,7 @@ import pytest
 from race_runs import decoded_plainly
 from traces import make_fake
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftNode,
     DraftProposed,

@@ -5,9 +5,9 @@ from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
-from mlxspec.events import DrafterFailed
 from mlxspec.models import Model
 from mlxspec.rows import Quantization
+from mlxspec.trace.events import DrafterFailed
 
 
 def tiny_model(family: str = "llama", *, vocab_size: int = 24, seed: int = 5, **config) -> Model:

@@ -19,8 +19,8 @@ from os import PathLike
 from typing import Any
 
 from mlxspec.errors import MlxspecError, TraceError
-from mlxspec.events import Event
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.events import Event
+from mlxspec.trace.file import TraceWriter
 from mlxspec_app.interpreter import ConversationLike, Interpreter, ShouldStop, describe
 from mlxspec_app.no_model import NoModel
 from mlxspec_app.session import (

@@ -7,7 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from mlxspec.events import CostMeasured, DraftVerified, Event, GenerationFinished, PlainDecoded
+from mlxspec.trace.events import (
+    CostMeasured,
+    DraftVerified,
+    Event,
+    GenerationFinished,
+    PlainDecoded,
+)
 
 _GROWTH = 2  # contexts that differ by less than this factor share a measurement
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import mlxspec
 from mlxspec.errors import TraceError
-from mlxspec.events import Event
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import Event
+from mlxspec.trace.file import read_trace
 
 _NAME = "chat.jsonl"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.catalogue import Catalogue
 from mlxspec_app.log import AppLog
 from mlxspec_app.places import Places, find_places

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from mlxspec.errors import ContextLengthError, MlxspecError
-from mlxspec.events import Event, GenerationFailed, TurnStarted
-from mlxspec.proof import Proof
+from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
+from mlxspec.trace.proof import Proof
 from mlxspec_app.cost_meter import CostCurveLike, CostMeter
 from mlxspec_app.messages import turns_of
 from mlxspec_app.no_model import NoModel

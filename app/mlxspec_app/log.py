@@ -8,7 +8,7 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
-from mlxspec.events import Event, GenerationFailed
+from mlxspec.trace.events import Event, GenerationFailed
 from mlxspec_app.private import make_private_file, make_private_folder
 from mlxspec_app.session import LoadFailed, SessionEvent, SessionFailed
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     EmittedToken,
     FinishReason,
@@ -12,7 +12,7 @@ from mlxspec.events import (
     PrefillProgress,
     TokenKind,
 )
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.pace import Pace
 from mlxspec_app.rounds import Round
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from mlxspec.errors import MlxspecError
-from mlxspec.events import Event
-from mlxspec.proof import Proof
+from mlxspec.trace.events import Event
+from mlxspec.trace.proof import Proof
 from mlxspec_app.session import ProgressCallback
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from mlxspec.events import CostMeasured
+from mlxspec.trace.events import CostMeasured
 from mlxspec_app.baseline import speedup
 from mlxspec_app.messages import Reply
 from mlxspec_app.safe_text import safe_line

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from mlxspec.errors import TraceError
-from mlxspec.events import Event
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import Event
+from mlxspec.trace.file import read_trace
 from mlxspec_app.messages import Reply
 from mlxspec_app.phrases import seconds
 from mlxspec_app.playhead import Playhead

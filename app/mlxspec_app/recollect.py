@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mlxspec.errors import TraceError
-from mlxspec.events import FinishReason, GenerationStarted
-from mlxspec.stats import GenerationStats
-from mlxspec.trace import event_from_json, read_trace
+from mlxspec.trace.events import FinishReason, GenerationStarted
+from mlxspec.trace.file import event_from_json, read_trace
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.state import fold
 from mlxspec_app.store.records import LOST_ENDING, Generation, StoredMessage

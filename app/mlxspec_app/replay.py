@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Literal
 
 from mlxspec.errors import TraceError
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftProposed,
     Event,
@@ -20,7 +20,7 @@ from mlxspec.events import (
     GenerationStarted,
     TurnStarted,
 )
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 from mlxspec_app.playhead import Playhead
 from mlxspec_app.rewind import Checkpoints
 from mlxspec_app.rounds import Round

@@ -7,7 +7,7 @@ which a state keeps the last, and a draft that waits for its verdict.
 
 from collections.abc import Iterator
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DrafterFailed,
     Event,

@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
-from mlxspec.events import Event
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.events import Event
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.messages import Reply
 from mlxspec_app.pace import Pace
 from mlxspec_app.session import SessionEvent

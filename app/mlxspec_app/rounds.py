@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from mlxspec.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.safe_text import token_label
 
 Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain"]

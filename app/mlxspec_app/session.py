@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from mlxspec.events import Event
-from mlxspec.proof import Proof
+from mlxspec.trace.events import Event
+from mlxspec.trace.proof import Proof
 from mlxspec_app.messages import Message
 
 ProgressCallback = Callable[[int, int], None]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DrafterFailed,
     DraftProposed,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftProposed,
     DraftVerified,

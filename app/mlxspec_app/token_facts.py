@@ -6,7 +6,7 @@ the draft competed for that place.
 
 from dataclasses import dataclass
 
-from mlxspec.events import EmittedToken
+from mlxspec.trace.events import EmittedToken
 from mlxspec_app.messages import Reply
 from mlxspec_app.rounds import Judged, Place, Round, places
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftVerified,
     EmittedToken,
     Event,

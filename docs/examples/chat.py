@@ -1,7 +1,7 @@
 """A chat of two turns; the second is answered with the first in mind, and reads only its own."""
 
 import mlxspec
-from mlxspec.events import PrefillProgress, text_of
+from mlxspec.trace.events import PrefillProgress, text_of
 
 chat = mlxspec.Conversation(mlxspec.load(), system="You are brief.")
 params = mlxspec.GenerationParams(max_tokens=60)

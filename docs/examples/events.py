@@ -1,7 +1,7 @@
 """Show every round: what was drafted, what of it the model keeps, what it says instead."""
 
 import mlxspec
-from mlxspec.events import DraftProposed, DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.trace.events import DraftProposed, DraftVerified, GenerationFinished, PlainDecoded
 
 engine = mlxspec.load(drafter="pool")
 prompt = "Monday, Tuesday, Wednesday. Monday, Tuesday,"

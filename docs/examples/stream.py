@@ -1,7 +1,7 @@
 """Print a reply as it is made, and how fast that was."""
 
 import mlxspec
-from mlxspec.events import GenerationFinished, text_of
+from mlxspec.trace.events import GenerationFinished, text_of
 
 engine = mlxspec.load()
 for event in engine.generate("The capital of France is", mlxspec.GenerationParams(max_tokens=48)):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlxspec.events import FinishReason
+from mlxspec.trace.events import FinishReason
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
-from mlxspec.events import EmittedToken
 from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.prefix import common_length
 from mlxspec.readout import read_all
 from mlxspec.reply import Reply
+from mlxspec.trace.events import EmittedToken
 from mlxspec.turns import device_turn
 
 

@@ -9,12 +9,12 @@ from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.budget import Spent
 from mlxspec.draft import Draft
-from mlxspec.events import GenerationFinished, PrefillProgress
 from mlxspec.guard import Guard
 from mlxspec.readout import LazyRound, Readout
 from mlxspec.reply import Reply, RoundReport
 from mlxspec.reporting import RoundFacts, round_events
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.events import GenerationFinished, PrefillProgress
+from mlxspec.trace.stats import GenerationStats
 
 
 class BatchSequence:

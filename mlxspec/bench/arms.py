@@ -15,7 +15,7 @@ from mlxspec.choosing.assembly import Site, build_drafter, check_drafter
 from mlxspec.choosing.auto import choose_drafter
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
-from mlxspec.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 PLAIN = "plain"
 

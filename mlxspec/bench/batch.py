@@ -29,11 +29,11 @@ from mlxspec.bench.run import Runner
 from mlxspec.choosing.assembly import Site, build_drafter
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
-from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.lanes import left_to_blas
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DraftVerified, PlainDecoded
 
 SEQUENCES = "1,4,16"
 DRAFTERS = ("none", "pool")

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlxspec.drift import near_tie_after
 from mlxspec.engine import Engine
-from mlxspec.near_tie import is_near_tie, near_tie_of, verdict_on
+from mlxspec.trace.near_tie import is_near_tie, near_tie_of, verdict_on
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
-from mlxspec.events import DraftVerified, PlainDecoded
 from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 4, 8, 16)

@@ -22,11 +22,11 @@ from mlxspec.cost import verify_forward
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine import Engine
-from mlxspec.events import GenerationFinished
 from mlxspec.params import GenerationParams
 from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply
 from mlxspec.text import TextStream
+from mlxspec.trace.events import GenerationFinished
 
 REST = "the rest"
 _BEGIN = "begin"  # once a reply

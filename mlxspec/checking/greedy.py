@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.engine import Engine
-from mlxspec.proof import Proof
 from mlxspec.proving import prove
+from mlxspec.trace.proof import Proof
 
 
 @dataclass(frozen=True)

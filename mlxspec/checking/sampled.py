@@ -19,10 +19,10 @@ import numpy as np
 from mlxspec.checking.chi_square import Fit, fit, pooled
 from mlxspec.decoder import Decoder
 from mlxspec.engine import Engine
-from mlxspec.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.prefix import common_length
+from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 LENGTH = 3
 LAW = Law(temperature=1.0)

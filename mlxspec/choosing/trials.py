@@ -12,7 +12,7 @@ from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.stats import GenerationStats
 
 PROMPTS = (
     "Explain in a few sentences why the sea has tides.",

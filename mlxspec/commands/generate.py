@@ -14,7 +14,8 @@ from mlxspec.commands.saying import for_output, say
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.engine import Engine
-from mlxspec.events import (
+from mlxspec.params import GenerationParams
+from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
     EmittedToken,
@@ -24,8 +25,7 @@ from mlxspec.events import (
     PlainDecoded,
     PrefillProgress,
 )
-from mlxspec.params import GenerationParams
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.file import TraceWriter
 
 
 def run(args: Namespace) -> int:

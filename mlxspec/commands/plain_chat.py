@@ -17,7 +17,8 @@ from mlxspec.commands.saying import harmless, say
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
-from mlxspec.events import (
+from mlxspec.params import GenerationParams
+from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
     Event,
@@ -25,8 +26,7 @@ from mlxspec.events import (
     GenerationStarted,
     PlainDecoded,
 )
-from mlxspec.params import GenerationParams
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.file import TraceWriter
 
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from mlxspec.trace import read_trace
+from mlxspec.trace.file import read_trace
 
 
 def run(args: Namespace) -> int:

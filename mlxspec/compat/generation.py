@@ -22,8 +22,8 @@ from mlxspec.compat.options import (
 from mlxspec.compat.refusals import check_engine
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.engine import Engine
-from mlxspec.events import Event, PrefillProgress
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import Event, PrefillProgress
 
 
 @dataclass(frozen=True)

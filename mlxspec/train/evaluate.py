@@ -18,7 +18,7 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.stats import GenerationStats
 from mlxspec.train.corpus import GREEDY, Conversation
 
 Shape = Literal["tree", "chain"]

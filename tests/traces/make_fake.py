@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -24,8 +24,8 @@ from mlxspec.events import (
     TokenKind,
     TurnStarted,
 )
-from mlxspec.stats import GenerationStats
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.file import TraceWriter
+from mlxspec.trace.stats import GenerationStats
 
 PROSE = (
     "Speculative decoding lets a small model guess the next few tokens while the large model "

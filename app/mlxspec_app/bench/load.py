@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count, cycle, islice
 from typing import Literal
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,

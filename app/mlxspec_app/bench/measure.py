@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from mlxspec.events import GenerationStarted, TurnStarted
+from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.bench.load import TOKENS_PER_ROUND, FedSession, TextKind, conversation, rounds_of
 from mlxspec_app.pauses import collect_rarely

@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mlxspec.events import GenerationFinished, GenerationStarted
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import GenerationFinished, GenerationStarted
+from mlxspec.trace.file import read_trace
 
 PROMPTS = (
     "Explain in a few sentences why the sky is blue.",

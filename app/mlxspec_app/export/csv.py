@@ -11,7 +11,7 @@ import csv
 import re
 from io import StringIO
 
-from mlxspec.events import DraftVerified
+from mlxspec.trace.events import DraftVerified
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.rounds import Round
 from mlxspec_app.safe_text import safe_line

@@ -10,7 +10,7 @@ from itertools import count
 from os.path import expanduser
 from pathlib import Path
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.export.formats import FORMATS, Format
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.whole_file import replace_file

@@ -12,8 +12,8 @@ from importlib import resources
 from string import Template
 from typing import get_args
 
-from mlxspec.events import Event
-from mlxspec.trace import event_to_json
+from mlxspec.trace.events import Event
+from mlxspec.trace.file import event_to_json
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, colours

@@ -7,7 +7,7 @@ drawn by a share in a table cell, so without style or sight the number is still 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.messages import Reply
 from mlxspec_app.phrases import prob
 from mlxspec_app.rounds import Round

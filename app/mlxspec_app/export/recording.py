@@ -1,7 +1,7 @@
 """A trace as the exporters read it: every event, the conversation they fold to, and its figures.
 
 A trace may hold a whole chat. Every export shows all of it, in order, and every figure comes from
-`mlxspec.stats`, so that no two exports can disagree.
+`mlxspec.trace.stats`, so that no two exports can disagree.
 """
 
 from collections import Counter
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlxspec.errors import TraceError
-from mlxspec.events import Event
-from mlxspec.stats import GenerationStats
-from mlxspec.trace import read_trace
+from mlxspec.trace.events import Event
+from mlxspec.trace.file import read_trace
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.messages import Message, Reply, Span
 from mlxspec_app.state import fold
 

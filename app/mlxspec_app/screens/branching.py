@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual import on, work
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.chat_entries import ChosenChat
 from mlxspec_app.messages import said
 from mlxspec_app.screens.keeping import KeepingScreen

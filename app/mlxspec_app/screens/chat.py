@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.errors import TraceError
-from mlxspec.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.demo import read_demo
 from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list

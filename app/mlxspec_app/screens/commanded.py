@@ -3,7 +3,7 @@
 from functools import partial
 
 from mlxspec.errors import TraceError
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.clipboard import copy_text
 from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse

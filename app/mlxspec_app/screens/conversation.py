@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.inks import ink_named

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual import work
 from textual.content import Content
 
-from mlxspec.events import Event, GenerationStarted, TurnStarted
+from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
 from mlxspec_app.desk import Desk
 from mlxspec_app.messages import Message, said
 from mlxspec_app.recollect import recollect

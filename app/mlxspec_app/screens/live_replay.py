@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.keymap import key_list
 from mlxspec_app.keymap_recordings import REPLAY

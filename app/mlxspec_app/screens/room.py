@@ -1,6 +1,6 @@
 """A conversation screen that makes room when the chat no longer fits the model's context."""
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.context_keeper import ContextKeeper
 from mlxspec_app.screens.context_full import ContextAnswer, ContextFullScreen

@@ -8,7 +8,7 @@ before something was said, so an empty chat leaves no row.
 from dataclasses import asdict
 from typing import Any
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     CostMeasured,
     DraftVerified,
     Event,

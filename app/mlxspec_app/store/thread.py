@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlxspec.events import Event
+from mlxspec.trace.events import Event
 from mlxspec_app.session import SessionEvent
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.opening import open_for_writing

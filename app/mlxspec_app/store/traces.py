@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlxspec.errors import TraceError
-from mlxspec.events import Event
-from mlxspec.trace import TraceWriter
+from mlxspec.trace.events import Event
+from mlxspec.trace.file import TraceWriter
 from mlxspec_app.private import make_private_file, make_private_folder
 
 

@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from mlxspec.events import DraftVerified
+from mlxspec.trace.events import DraftVerified
 from mlxspec_app.phrases import prob
 from mlxspec_app.rounds import Judged, Mark, Place, Round, places
 

@@ -2,7 +2,7 @@
 
 from textual.widget import Widget
 
-from mlxspec.events import DraftProposed
+from mlxspec.trace.events import DraftProposed
 from mlxspec_app.rounds import Round
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from mlxspec.events import CostMeasured
+from mlxspec.trace.events import CostMeasured
 from mlxspec_app.bars import bar, columns
 from mlxspec_app.messages import Reply
 from mlxspec_app.phrases import plain_line, times_plain

@@ -1,6 +1,6 @@
 """The rows of the statistics panel, as styled text.
 
-Every figure follows the definitions of `mlxspec.stats`. Acceptance by position has two
+Every figure follows the definitions of `mlxspec.trace.stats`. Acceptance by position has two
 denominators, and the field quotes either: of all rounds, and of the rounds that got that far.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from mlxspec.stats import GenerationStats
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.bars import bar, spark, split_cells
 from mlxspec_app.messages import Reply
 from mlxspec_app.rounds import Mark

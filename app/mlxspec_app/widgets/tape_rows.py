@@ -14,7 +14,7 @@ from itertools import groupby
 
 from textual.content import Content
 
-from mlxspec.events import DraftVerified
+from mlxspec.trace.events import DraftVerified
 from mlxspec_app.rounds import Round
 from mlxspec_app.widgets.lane_rows import MUTED
 

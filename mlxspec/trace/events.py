@@ -209,7 +209,7 @@ class GenerationFinished:
         ts: Seconds since the generation started.
         reason: Why it ended.
         text: Text that was still held back, to append to the reply.
-        stats: Figures of this reply; see `mlxspec.stats.GenerationStats`.
+        stats: Figures of this reply; see `mlxspec.trace.stats.GenerationStats`.
     """
 
     t: ClassVar[str] = "end"

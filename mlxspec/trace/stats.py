@@ -10,7 +10,7 @@ bonus token included, as vLLM counts it. Speeds leave the prefill out.
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mlxspec.events import (
+from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
     DraftVerified,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mlxspec.near_tie import is_near_tie, verdict_on
+from mlxspec.trace.near_tie import is_near_tie, verdict_on
 
 
 @dataclass(frozen=True)

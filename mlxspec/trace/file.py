@@ -14,7 +14,7 @@ from types import TracebackType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from mlxspec.errors import TraceError
-from mlxspec.events import (
+from mlxspec.trace.events import (
     TRACE_FORMAT,
     DraftNode,
     DraftProposed,
