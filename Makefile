@@ -3,7 +3,7 @@
 # Both need Python 3.11 or later and nothing else, on macOS (Apple Silicon) or Linux (x86-64).
 
 CANDIDATES := python3.12 python3.13 python3.11 python3.14 python3 python
-CHECK := -I mlxspec/machine_check.py
+CHECK := -I mlxspec/device/machine_check.py
 PYTHON ?= $(shell for p in $(CANDIDATES); do $$p $(CHECK) >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from mlxspec import backend
+from mlxspec.device import backend
 
 __version__ = "0.1.0"
 

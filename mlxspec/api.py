@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
-from mlxspec import backend, checks
+from mlxspec import checks
 from mlxspec.cache import Cache
 from mlxspec.choosing.assembly import (
     HOST_DRAFTERS,
@@ -25,6 +25,8 @@ from mlxspec.choosing.assembly import (
 from mlxspec.choosing.auto import Choice, choose_drafter
 from mlxspec.choosing.costs import budget_for
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
+from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
@@ -35,7 +37,6 @@ from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
 from mlxspec.params import ChainRule, GenerationParams
 from mlxspec.rows import Quantization
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
-from mlxspec.turns import device_turn
 
 __all__ = [
     "HOST_DRAFTERS",

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from mlxspec import __version__, backend
+from mlxspec import __version__
 from mlxspec.commands.streams import mend_streams
 from mlxspec.commands.train_options import add_train_commands
+from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DTYPES
 from mlxspec.params import CHAIN_RULES, DEFAULT_NUM_DRAFT_TOKENS

@@ -11,6 +11,7 @@ from itertools import chain
 
 from mlxspec import checks
 from mlxspec.cost import CostCurve, idle_cost_curve
+from mlxspec.device.turns import device_turn
 from mlxspec.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.params import GenerationParams
@@ -18,7 +19,6 @@ from mlxspec.proving import Progress, prove
 from mlxspec.reply import StopWhen, never
 from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
 from mlxspec.trace.proof import Proof
-from mlxspec.turns import device_turn
 
 
 @dataclass

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mlxspec import backend
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8, 16, 32)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.cache import Cache
+from mlxspec.device.backend import values
 from mlxspec.forwards import Forwards
 from mlxspec.hidden import Audience, HiddenStateReader, HiddenStates
 from mlxspec.models import Model

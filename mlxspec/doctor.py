@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlxspec import backend, machine_check
+from mlxspec.device import backend, machine_check
 
 _CONTEXT = 256  # tokens in the cache while the cost is measured
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"

@@ -12,8 +12,8 @@ from numbers import Real
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.branching import Branching
+from mlxspec.device.backend import values
 from mlxspec.tree import DraftTree
 
 _ROUNDING = 1e-6

@@ -14,25 +14,25 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from mlxspec import backend
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.checks import function, wrong_type
 from mlxspec.cost import quick_costs
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
+from mlxspec.device.memory import wire
+from mlxspec.device.turns import device_turn, free_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.memory import wire
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.reply import StopWhen, never
 from mlxspec.reporting import started_event
 from mlxspec.trace.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.trace.stats import GenerationStats
-from mlxspec.turns import device_turn, free_turn
 from mlxspec.writer import Writer
 
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")

@@ -12,8 +12,8 @@ from typing import Literal, TypeVar
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.cache import Cache
+from mlxspec.device.backend import values
 from mlxspec.hidden import HiddenStates
 from mlxspec.masks import Masks, chain_masks, last_row_masks, tree_masks
 from mlxspec.models import Model

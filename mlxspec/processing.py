@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.backend import sync, values
+from mlxspec.device.backend import sync, values
 from mlxspec.params import LogitsProcessor, Sampler
 from mlxspec.tree import DraftTree
 

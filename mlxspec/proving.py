@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mlxspec.device.turns import device_turn
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drift import near_tie_after
 from mlxspec.engine import Engine
@@ -18,7 +19,6 @@ from mlxspec.params import GenerationParams
 from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.proof import Difference, Proof
-from mlxspec.turns import device_turn
 
 Progress = Callable[[int, int], None]
 """Called with the tokens compared and the tokens in all."""

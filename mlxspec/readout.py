@@ -10,7 +10,7 @@ from math import isnan
 
 import mlx.core as mx
 
-from mlxspec.backend import sync, values
+from mlxspec.device.backend import sync, values
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.errors import NumericsError
 from mlxspec.sampling import NodeLaws

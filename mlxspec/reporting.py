@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mlxspec import __version__, backend
+from mlxspec import __version__
 from mlxspec.budget import Spent
+from mlxspec.device import backend
 from mlxspec.draft import Draft
 from mlxspec.params import GenerationParams
 from mlxspec.processing import name_of

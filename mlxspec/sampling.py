@@ -16,9 +16,9 @@ from math import log
 
 import mlx.core as mx
 
-from mlxspec import lanes
+from mlxspec.device import core_split
+from mlxspec.device.exponential import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.draws import draw, draw_several
-from mlxspec.exponential import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.law import FilterOrder, Law
 from mlxspec.tree import DraftTree
 
@@ -109,9 +109,9 @@ class NodeLaws:
     def _at_one(self) -> tuple[mx.array, mx.array]:
         """The probabilities at temperature 1, and (n,) logarithms of what they were divided by."""
         half = self.logits.shape[0] // 2
-        if half == 0 or lanes.count() < 2:  # cutting rows copies them
+        if half == 0 or core_split.count() < 2:  # cutting rows copies them
             return softmax_and_log_total(self.logits)
-        shares = lanes.together(
+        shares = core_split.together(
             lambda: softmax_and_log_total(self.logits[:half]),
             lambda: softmax_and_log_total(self.logits[half:]),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec import backend, lanes
+from mlxspec.device import backend, core_split
 
 SITE = Path(__file__).parent / "gpu_facts"
 
@@ -26,7 +26,7 @@ def believe(kind, setattr_):
     is_cpu = kind == "cpu"
     setattr_(backend, "is_cpu", lambda: is_cpu)
     setattr_(backend, "lacks_accelerate", lambda: is_cpu and sys.platform != "darwin")
-    setattr_(lanes, "_lanes", lanes._Lanes())  # how many there are was found out once
+    setattr_(core_split, "_lanes", core_split._Lanes())  # how many there are was found out once
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx.utils import tree_map
 
 from mlxspec.decoder import Decoder
-from mlxspec.models import products
+from mlxspec.device import products
 from tests.tiny import tiny_model
 
 

@@ -10,8 +10,8 @@ from ctypes.util import find_library
 import mlx.core as mx
 import pytest
 
-from mlxspec import backend
-from mlxspec.blas import STOCK_BLAS, loaded_blas
+from mlxspec.device import backend
+from mlxspec.device.blas import STOCK_BLAS, loaded_blas
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the BLAS is chosen on Linux only")
 PRINT_BLAS = "from mlxspec import backend; print(backend.facts().blas)"
@@ -173,7 +173,7 @@ def test_memory_that_was_freed_goes_back_to_the_system():
     program = """
 import os, mlxspec
 import mlx.core as mx
-from mlxspec.backend import give_back_memory
+from mlxspec.device.backend import give_back_memory
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -51,7 +51,7 @@ def test_a_round_waits_for_the_device_once(drafter, widths, monkeypatch):
     replies = engine.generate_batch(PROMPTS[:4], params, batch_size=4)
     waits = []
     monkeypatch.setattr("mlxspec.batch.decoder.mx.eval", lambda *arrays: waits.append(1))
-    monkeypatch.setattr("mlxspec.backend.sync", mx.eval)
+    monkeypatch.setattr("mlxspec.device.backend.sync", mx.eval)
     real = mx.async_eval
 
     def evaluated(*arrays):

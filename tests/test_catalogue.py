@@ -17,10 +17,11 @@ from model_folders import (
     tiny_config,
 )
 
-from mlxspec import api, backend
+from mlxspec import api
 from mlxspec.choosing import auto, catalogue
 from mlxspec.choosing.catalogue import DrafterFinder, ModelEntry, list_models
 from mlxspec.cli import main
+from mlxspec.device import backend
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import default_model_path
 from mlxspec.loading.fingerprint import fingerprint

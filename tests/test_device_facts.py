@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from mlxspec import backend, lanes
+from mlxspec.device import backend, core_split
 from tests.device_facts import SITE, believe_everywhere
 
 ASK = """
@@ -21,7 +21,7 @@ def facts():
 
 def test_a_gpu_s_facts_close_the_lanes(gpu):
     assert facts() == (False, False)
-    assert lanes.count() == 0
+    assert core_split.count() == 0
 
 
 def test_a_cpu_s_facts_hold_wherever_the_suite_runs(cpu):
@@ -37,7 +37,11 @@ def test_without_either_the_facts_are_those_of_the_option(pytestconfig):
 
 
 def test_processes_of_the_suite_have_its_facts_and_import_nothing_earlier(monkeypatch):
-    for module, name in ((backend, "is_cpu"), (backend, "lacks_accelerate"), (lanes, "_lanes")):
+    for module, name in (
+        (backend, "is_cpu"),
+        (backend, "lacks_accelerate"),
+        (core_split, "_lanes"),
+    ):
         monkeypatch.setattr(module, name, getattr(module, name))  # so that all is taken back
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", "/somewhere")

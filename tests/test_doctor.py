@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from mlxspec import backend, doctor
-from mlxspec.blas import STOCK_BLAS
+from mlxspec import doctor
 from mlxspec.cost import CostCurve, cost_curve, idle_cost_curve, verify_forward
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
+from mlxspec.device.blas import STOCK_BLAS
 
 FACTS = backend.DeviceFacts(
     device="A Chip",

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import mlxspec.reply as reply_module
-from mlxspec import backend
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.eagle import EagleDrafter

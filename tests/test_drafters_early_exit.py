@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import mlxspec.reply as reply_module
-from mlxspec import backend
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter

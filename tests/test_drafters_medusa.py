@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.rank_tree import DynamicTree, StaticTree

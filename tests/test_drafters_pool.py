@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.growth import grow
 from mlxspec.drafters.pool import PoolDrafter

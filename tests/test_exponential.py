@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend, exponential
+from mlxspec.device import backend, exponential
 
 
 @pytest.fixture(params=[False, True], ids=["own", "power"])

@@ -4,9 +4,9 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec import backend
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified

@@ -192,7 +192,7 @@ def test_imports_lead_down():
         ("mlxspec.cache", "from mlxspec.models.model import Model"),
         ("mlxspec.trace.events", "import mlxspec.trace.stats"),
         ("mlxspec.models.llama", "def read():\n    from mlxspec import decoder"),
-        ("mlxspec.trace.stats", "from mlxspec.backend import facts"),
+        ("mlxspec.trace.stats", "from mlxspec.device.backend import facts"),
     ],
 )
 def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):
@@ -276,7 +276,7 @@ def test_loads_without_mlx(name):
 
 def test_a_load_is_followed_through_other_modules():
     assert "mlx.core" in loaded_with("mlxspec.verify")
-    assert "mlxspec.backend" in loaded_with("mlxspec.errors")
+    assert "mlxspec.device.backend" in loaded_with("mlxspec.errors")
 
 
 def test_the_package_prepares_the_process_before_any_module_imports_mlx():
@@ -285,7 +285,7 @@ def test_the_package_prepares_the_process_before_any_module_imports_mlx():
     calls = [ast.unparse(node) for node in body if isinstance(node, ast.Expr)]
     assert "backend.prepare()" in calls
     loaded = {module for module in loaded_with("mlxspec") if is_library(module)}
-    assert loaded <= {"mlxspec", "mlxspec.backend", "mlxspec.blas", "mlxspec.errors"}
+    assert loaded <= {"mlxspec", "mlxspec.device.backend", "mlxspec.device.blas", "mlxspec.errors"}
 
 
 def test_the_app_sees_events_and_public_names_only():

@@ -6,11 +6,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend, blas, lanes
-from mlxspec.blas import STOCK_BLAS
+from mlxspec.device import backend, blas, core_split
+from mlxspec.device.blas import STOCK_BLAS
+from mlxspec.device.core_split import WHOLE, Part, each, left_to_blas, together
+from mlxspec.device.kernels import attend
 from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.lanes import WHOLE, Part, each, left_to_blas, together
-from mlxspec.models.kernels import attend
 from tests.decoders import (
     EACH,
     PATH,
@@ -31,7 +31,7 @@ OPENBLAS = "OpenBLAS 0.3.21 (libopenblas.so.0)"
 def two_lanes(monkeypatch):
     """Two lanes, on any machine."""
     monkeypatch.setattr(backend, "num_lanes", lambda: 2)
-    monkeypatch.setattr(lanes, "_lanes", lanes._Lanes())
+    monkeypatch.setattr(core_split, "_lanes", core_split._Lanes())
     threads = blas.blas_threads()
     yield
     blas.set_blas_threads(threads)
@@ -75,14 +75,14 @@ def test_a_gpu_and_a_mac_have_no_lanes(monkeypatch):
 @pytest.mark.usefixtures("two_lanes")
 def test_each_lane_leaves_the_other_core_to_the_other(monkeypatch):
     set_to = []
-    monkeypatch.setattr(lanes, "blas_threads", lambda: 2)
-    monkeypatch.setattr(lanes, "set_blas_threads", set_to.append)
-    assert lanes.count() == lanes.count() == 2
+    monkeypatch.setattr(core_split, "blas_threads", lambda: 2)
+    monkeypatch.setattr(core_split, "set_blas_threads", set_to.append)
+    assert core_split.count() == core_split.count() == 2
     assert set_to == [1]
     with left_to_blas():
-        assert (lanes.count(), set_to) == (0, [1, 2])
+        assert (core_split.count(), set_to) == (0, [1, 2])
         assert each(lambda part: part) == [WHOLE]
-    assert (lanes.count(), set_to) == (2, [1, 2, 1])
+    assert (core_split.count(), set_to) == (2, [1, 2, 1])
 
 
 @pytest.mark.usefixtures("two_lanes")
@@ -93,7 +93,7 @@ def test_lanes_are_back_after_an_error():
 
     with pytest.raises(KeyError):
         fail()
-    assert lanes.count() == 2
+    assert core_split.count() == 2
 
 
 @pytest.mark.skipif(not blas.blas_threads(), reason="OpenBLAS is not installed")

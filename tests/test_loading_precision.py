@@ -10,10 +10,11 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from model_folders import random_weights, save_folder, tiny_config
 
-from mlxspec import api, backend
+from mlxspec import api
 from mlxspec.cli import _parser
 from mlxspec.commands.options import options
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.errors import NumericsError
 from mlxspec.loading import load_model
 from mlxspec.models import ModelConfig, build_model

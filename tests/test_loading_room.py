@@ -16,9 +16,10 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from model_folders import random_model, random_weights, save_folder, tiny_config
 
-from mlxspec import api, backend, loading, memory
+from mlxspec import api, loading
 from mlxspec.cache import Cache
 from mlxspec.choosing.catalogue import model_entry
+from mlxspec.device import backend, memory
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LocalModel, Room, load_model
 from mlxspec.loading.profile import read_profile

@@ -7,8 +7,8 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from model_folders import random_model, random_weights, tiny_config
 
-from mlxspec import backend
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import ModelConfig, build_model

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import mlxspec.reply as reply_module
-from mlxspec import backend
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter

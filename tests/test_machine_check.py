@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec import backend, doctor, machine_check
+from mlxspec import doctor
+from mlxspec.device import backend, machine_check
+from mlxspec.device.machine_check import Surroundings, problem
 from mlxspec.errors import MlxspecError
-from mlxspec.machine_check import Surroundings, problem
 
 ROOT = Path(__file__).parent.parent
 MAC = Surroundings("Darwin", "arm64", (3, 12), "15.1", True)
@@ -26,7 +27,7 @@ exec {python} -c "
 import platform, runpy, subprocess
 platform.system, platform.machine = lambda: 'Darwin', lambda: 'x86_64'
 subprocess.check_output = lambda command, **more: b'1' if command[0] == 'sysctl' else b'14.5'
-runpy.run_path('mlxspec/machine_check.py', run_name='__main__')
+runpy.run_path('mlxspec/device/machine_check.py', run_name='__main__')
 "
 """
 
@@ -79,14 +80,14 @@ def test_the_oldest_python_is_that_of_the_project():
 
 
 def test_this_machine_passes_without_a_word():
-    command = [sys.executable, "-I", "mlxspec/machine_check.py"]
+    command = [sys.executable, "-I", "mlxspec/device/machine_check.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_it_imports_nothing_that_is_not_there_before_the_installation():
     code = (
-        "import runpy, sys; runpy.run_path('mlxspec/machine_check.py', run_name='__main__'); "
+        "import runpy, sys; runpy.run_path('mlxspec/device/machine_check.py', run_name='__main__'); "
         "print(*{name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True)
@@ -100,7 +101,7 @@ def test_it_imports_nothing_that_is_not_there_before_the_installation():
 def checkout(tmp_path):
     """What `make` needs to begin, and a Python under Rosetta."""
     (tmp_path / "mlxspec").mkdir()
-    for name in ("Makefile", "pyproject.toml", "mlxspec/machine_check.py"):
+    for name in ("Makefile", "pyproject.toml", "mlxspec/device/machine_check.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / "rosetta"
     python.write_text(PYTHON_UNDER_ROSETTA.format(python=sys.executable))

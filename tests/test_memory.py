@@ -6,8 +6,8 @@ import platform
 import mlx.core as mx
 import pytest
 
-from mlxspec import backend, memory
-from mlxspec.memory import WiredChoiceError, limit_memory, usable_gb, wire, wired_bytes
+from mlxspec.device import backend, memory
+from mlxspec.device.memory import WiredChoiceError, limit_memory, usable_gb, wire, wired_bytes
 from tests.tiny import make_engine, tiny_model
 
 GB = 10**9

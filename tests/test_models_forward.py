@@ -5,7 +5,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.models import build_model
 from tests.golden import load_golden
 from tests.reference import ConcatCache, causal_masks, path_to, reference_logits, tree_masks

@@ -5,8 +5,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from mlxspec import backend
-from mlxspec.models import kernels
+from mlxspec.device import backend, kernels
 from mlxspec.rows import PackedRows, Quantization
 
 

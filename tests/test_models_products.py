@@ -5,8 +5,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from mlxspec import backend, lanes
-from mlxspec.models.products import Linear, gated, heads, product, tall_product
+from mlxspec.device import backend, core_split
+from mlxspec.device.products import Linear, gated, heads, product, tall_product
 
 D = 576
 
@@ -15,8 +15,8 @@ D = 576
 def count(request, monkeypatch):
     """As many lanes, on any machine."""
     monkeypatch.setattr(backend, "num_lanes", lambda: request.param)
-    monkeypatch.setattr(lanes, "_lanes", lanes._Lanes())
-    monkeypatch.setattr(lanes, "set_blas_threads", lambda threads: None)
+    monkeypatch.setattr(core_split, "_lanes", core_split._Lanes())
+    monkeypatch.setattr(core_split, "set_blas_threads", lambda threads: None)
     return request.param
 
 
@@ -115,7 +115,7 @@ def test_new_biases_are_added(count):
 def test_gradients_reach_the_weights_where_products_are_left_to_the_blas(count):
     layer, x = linear(64, bias=True), normal(1, 4, D)
     mx.eval(layer(x))
-    with lanes.left_to_blas():
+    with core_split.left_to_blas():
         gradients = nn.value_and_grad(layer, lambda x: layer(x).sum())(x)[1]
     assert_close(gradients["weight"], np.tile(np.array(x).sum((0, 1)), (64, 1)))
     assert_close(gradients["bias"], np.full(64, 4.0))

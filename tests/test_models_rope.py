@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.models import ModelConfig
 from mlxspec.models.rope import Rope, inverse_frequencies
 from tests.golden import FOLDER

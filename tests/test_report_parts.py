@@ -10,11 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend
 from mlxspec.api import make_site
 from mlxspec.bench.prompts import read_questions
 from mlxspec.budget import FixedBudget
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.report import __main__ as measuring

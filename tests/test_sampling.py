@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import backend, exponential, lanes
+from mlxspec.device import backend, core_split, exponential
 from mlxspec.draws import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.law import FilterOrder, Law
 from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
@@ -79,8 +79,8 @@ def test_the_vocabulary_s_exponentials_are_computed_once(
 ):
     computed = []
     monkeypatch.setattr(backend, "num_lanes", lambda: num_lanes)
-    monkeypatch.setattr(lanes, "_lanes", lanes._Lanes())
-    monkeypatch.setattr(lanes, "set_blas_threads", lambda threads: None)
+    monkeypatch.setattr(core_split, "_lanes", core_split._Lanes())
+    monkeypatch.setattr(core_split, "set_blas_threads", lambda threads: None)
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
     monkeypatch.setattr(exponential, "exp", lambda x: (computed.append(x.size), mx.exp(x))[1])
     logits = mx.random.normal((num_nodes, 40), key=mx.random.key(1))

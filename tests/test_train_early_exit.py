@@ -6,8 +6,8 @@ import pytest
 from mlx import nn, optimizers
 
 from mlxspec.decoder import Decoder
+from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.early_exit import EarlyExitDrafter
-from mlxspec.lanes import left_to_blas
 from mlxspec.law import Law
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.early_exit import ExitObjective

@@ -11,10 +11,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from mlxspec import lanes, turns
+from mlxspec.device import core_split, kernels, turns
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
-from mlxspec.models import kernels
 from mlxspec.params import GenerationParams
 from tests.batches import MODEL, PROMPTS, REPLIES
 from tests.test_engine_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
@@ -108,17 +107,17 @@ def test_batches_and_replies_of_several_threads_do_not_disturb_each_other():
 
 
 def test_lanes_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
-    monkeypatch.setattr(lanes._lanes, "count", 2)
-    monkeypatch.setattr(lanes._lanes, "is_open", True)
-    monkeypatch.setattr(lanes._lanes, "_own", ["own"])
-    monkeypatch.setattr(lanes._lanes, "_shared", ["shared"])
+    monkeypatch.setattr(core_split._lanes, "count", 2)
+    monkeypatch.setattr(core_split._lanes, "is_open", True)
+    monkeypatch.setattr(core_split._lanes, "_own", ["own"])
+    monkeypatch.setattr(core_split._lanes, "_shared", ["shared"])
     with turns.device_turn():
-        shared = lanes._lanes.others
-    assert lanes._lanes.others == ["own"]
+        shared = core_split._lanes.others
+    assert core_split._lanes.others == ["own"]
 
     def others():
         with turns.device_turn():
-            return lanes._lanes.others
+            return core_split._lanes.others
 
     assert in_a_thread(others) == shared == ["shared"]
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.masks import layout_of
 from mlxspec.cache import Cache
+from mlxspec.device.backend import values
 from mlxspec.models import Model
 from mlxspec.tree import DraftTree, check_branch
 

@@ -22,6 +22,7 @@ from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
@@ -29,7 +30,6 @@ from mlxspec.prefix import common_length
 from mlxspec.readout import read_all
 from mlxspec.reply import Reply
 from mlxspec.trace.events import EmittedToken
-from mlxspec.turns import device_turn
 
 
 class BatchRun:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.budget import Spent
+from mlxspec.device.backend import values
 from mlxspec.draft import Draft
 from mlxspec.guard import Guard
 from mlxspec.readout import LazyRound, Readout

@@ -27,9 +27,9 @@ from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.choosing.assembly import Site, build_drafter
+from mlxspec.device.core_split import left_to_blas
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
-from mlxspec.lanes import left_to_blas
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from mlxspec.api import Say, make_site
-from mlxspec.backend import GB
 from mlxspec.bench.arms import own_arms
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.sample import Task
+from mlxspec.device.backend import GB
 from mlxspec.loading import LoadedModel
 from mlxspec.options import Options
 

@@ -18,11 +18,11 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec import backend
 from mlxspec.api import load, make_cache
 from mlxspec.bench.context import WINDOW, context_lengths
 from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mlxspec import __version__, backend
+from mlxspec import __version__
 from mlxspec.bench.sample import Task
 from mlxspec.choosing.assembly import Site
 from mlxspec.cost import CostCurve, cost_curve, verify_forward
+from mlxspec.device import backend
 from mlxspec.engine import Engine
 
 Setup = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.law import Law
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 

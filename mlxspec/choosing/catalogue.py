@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mlxspec import backend
 from mlxspec.choosing.assembly import HOST_DRAFTERS, TRAINED
 from mlxspec.choosing.auto import fastest, known_speeds
+from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import default_model
 from mlxspec.loading.fingerprint import fingerprint

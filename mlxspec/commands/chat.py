@@ -8,7 +8,6 @@ from argparse import Namespace
 from dataclasses import asdict
 from functools import partial
 
-from mlxspec import backend
 from mlxspec.commands.adjusting import adjustable, adjusted
 from mlxspec.commands.chat_catalogue import ChatCatalogue
 from mlxspec.commands.chosen import filled_in
@@ -16,6 +15,7 @@ from mlxspec.commands.importing import IMPORTING
 from mlxspec.commands.options import generation_params, options
 from mlxspec.commands.saying import say
 from mlxspec.commands.terminal import can_draw
+from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.params import GenerationParams

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from mlxspec.commands.importing import IMPORTING
-from mlxspec.memory import usable_gb
+from mlxspec.device.memory import usable_gb
 from mlxspec_app.catalogue import DrafterRecord, ModelRecord
 
 _DEFAULT = "default"

@@ -8,8 +8,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from mlxspec import backend, doctor
+from mlxspec import doctor
 from mlxspec.commands.saying import harmless, say
+from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.report.document import Report, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless

@@ -3,7 +3,7 @@
 from os.path import expanduser
 from pathlib import Path
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.loading import list_local_models
 from mlxspec.loading.default_model import FILE_BYTES
 from mlxspec.options import DEFAULT_MODEL

@@ -9,9 +9,9 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from mlxspec.choosing.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
+from mlxspec.device.memory import usable_gb
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.sources import find_local
-from mlxspec.memory import usable_gb
 
 _INDENT = "    "
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec import api, backend
+from mlxspec import api
 from mlxspec.choosing.assembly import parts_of
 from mlxspec.commands.saying import say
+from mlxspec.device import backend
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table_file import save_table
 from mlxspec.errors import MlxspecError

@@ -7,8 +7,6 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec import backend
-from mlxspec.backend import values
 from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE
 from mlxspec.choosing.assembly import HOST_DRAFTERS
@@ -18,6 +16,8 @@ from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, refuse
 from mlxspec.compat.samplers import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
+from mlxspec.device import backend
+from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.engine import Engine
 from mlxspec.params import GenerationParams

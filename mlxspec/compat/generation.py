@@ -9,7 +9,6 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec import backend
 from mlxspec.budget import FixedBudget
 from mlxspec.compat.options import (
     DEFAULT_LOOKAHEAD,
@@ -21,6 +20,7 @@ from mlxspec.compat.options import (
 )
 from mlxspec.compat.refusals import check_engine
 from mlxspec.compat.tokenizer import tokens_of, wrap
+from mlxspec.device import backend
 from mlxspec.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, PrefillProgress

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.backend import values
+from mlxspec.device.backend import values
 from mlxspec.draws import gumbel
 from mlxspec.law import Law
 from mlxspec.sampling import NodeLaws

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mlxspec.device.exponential import exp
 from mlxspec.draft import Draft
-from mlxspec.exponential import exp
 from mlxspec.options import FREE, DraftLimits
 from mlxspec.sampling import top_tokens
 from mlxspec.tree import DraftTree

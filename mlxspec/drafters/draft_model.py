@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.branching import Branching
 from mlxspec.decoder import Decoder
+from mlxspec.device.backend import values
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.law import Law

@@ -16,6 +16,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.cache import Cache
+from mlxspec.device.products import Linear
 from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
@@ -24,7 +25,6 @@ from mlxspec.loading.weights import load_weights
 from mlxspec.masks import Masks
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
-from mlxspec.models.products import Linear
 from mlxspec.models.rope import Rope
 
 

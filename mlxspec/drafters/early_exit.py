@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from mlxspec.backend import sync, values
 from mlxspec.decoder import Decoder
+from mlxspec.device.backend import sync, values
+from mlxspec.device.exponential import exp
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.exit_network import ExitHead
 from mlxspec.drafters.reduced_head import head_rows
-from mlxspec.exponential import exp
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.options import FREE, check_threshold

@@ -15,10 +15,10 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxspec.device.kernels import silu
+from mlxspec.device.products import Linear
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.weights import load_weights
-from mlxspec.models.kernels import silu
-from mlxspec.models.products import Linear
 from mlxspec.options import check_threshold
 
 DEFAULT_THRESHOLD = 0.6

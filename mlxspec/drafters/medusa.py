@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec import backend
 from mlxspec.decoder import Decoder
+from mlxspec.device import backend
+from mlxspec.device.exponential import exp
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.medusa_heads import MedusaHeads
 from mlxspec.drafters.rank_tree import DynamicTree, RankTree, best_guesses
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.exponential import exp
 from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.options import FREE

@@ -13,10 +13,10 @@ import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from mlxspec.device.kernels import silu
+from mlxspec.device.products import Linear
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.weights import load_weights
-from mlxspec.models.kernels import silu
-from mlxspec.models.products import Linear
 
 
 class MedusaHead(nn.Module):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.calibration import Mixer, log_odds

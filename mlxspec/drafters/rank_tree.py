@@ -16,6 +16,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from mlxspec.device.exponential import exp
 from mlxspec.drafters.beam import NextTokens
 from mlxspec.drafters.rank_paths import (
     RankPath,
@@ -23,7 +24,6 @@ from mlxspec.drafters.rank_paths import (
     parents_first,
     possible_paths,
 )
-from mlxspec.exponential import exp
 from mlxspec.options import FREE, DraftLimits
 from mlxspec.sampling import top_tokens
 

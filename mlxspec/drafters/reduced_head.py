@@ -8,8 +8,8 @@ https://arxiv.org/abs/2502.14856).
 import mlx.core as mx
 from mlx import nn
 
+from mlxspec.device.products import Linear
 from mlxspec.models import Model
-from mlxspec.models.products import Linear
 
 
 def head_rows(model: Model, target_ids: mx.array) -> nn.Module:

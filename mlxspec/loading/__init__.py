@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from mlxspec import backend
+from mlxspec.device import backend
+from mlxspec.device.memory import limit_memory
+from mlxspec.device.turns import device_turn
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.default_model import fetch_default_model
 from mlxspec.loading.folder import read_folder
@@ -18,9 +20,7 @@ from mlxspec.loading.sizes import check_size
 from mlxspec.loading.sources import Source, find_source
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import load_weights, words_of_loaded
-from mlxspec.memory import limit_memory
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.turns import device_turn
 
 __all__ = [
     "HeadCheckpoint",

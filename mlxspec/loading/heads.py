@@ -10,7 +10,7 @@ from os import PathLike
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.loading.head_names import ParsedHead

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
-from mlxspec import backend
 from mlxspec.cache import Cache
+from mlxspec.device import backend
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import embedding_dtype
 from mlxspec.masks import chain_masks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Quantization
 from mlxspec.loading.folder import (

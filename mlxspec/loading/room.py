@@ -7,11 +7,11 @@ values will take is compared with what may be taken, by the same count that `mlx
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlxspec import backend
+from mlxspec.device import backend
+from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.profile import ModelProfile, read_profile
 from mlxspec.loading.sizes import is_possible, row_bytes
-from mlxspec.memory import usable_gb, working_set_bytes
 from mlxspec.models import Model, ModelConfig
 
 MEMORY_TOKENS = 4096

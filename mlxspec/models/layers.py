@@ -11,10 +11,10 @@ from typing import Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec.lanes import together
+from mlxspec.device.core_split import together
+from mlxspec.device.kernels import Mask, attend
+from mlxspec.device.products import Linear, gated, heads
 from mlxspec.models.config import ModelConfig
-from mlxspec.models.kernels import Mask, attend
-from mlxspec.models.products import Linear, gated, heads
 from mlxspec.models.rope import Positions, Rope
 from mlxspec.rows import Rows
 

@@ -17,11 +17,11 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
 
+from mlxspec.device.kernels import SharedMask
+from mlxspec.device.products import Linear, product
 from mlxspec.masks import Masks
 from mlxspec.models.config import ModelConfig
-from mlxspec.models.kernels import SharedMask
 from mlxspec.models.layers import DecoderLayer, StagingCache
-from mlxspec.models.products import Linear, product
 from mlxspec.models.rope import Rope
 
 

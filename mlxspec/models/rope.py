@@ -20,7 +20,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec.device import backend
 
 
 def inverse_frequencies(

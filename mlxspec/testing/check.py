@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.backend import values
 from mlxspec.checking.chi_square import Fit, fit
 from mlxspec.decoder import Decoder
+from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
 from mlxspec.law import Law

@@ -21,8 +21,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.backend import sync
-from mlxspec.exponential import exp
+from mlxspec.device.backend import sync
+from mlxspec.device.exponential import exp
 from mlxspec.models import Model
 from mlxspec.models.layers import Attention, DecoderLayer
 from mlxspec.prefix import common_length

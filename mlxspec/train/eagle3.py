@@ -18,10 +18,10 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxspec.device.exponential import exp
+from mlxspec.device.products import heads
 from mlxspec.drafters.eagle_network import LAYER_FIELDS, Eagle3Network
-from mlxspec.exponential import exp
 from mlxspec.models import Model
-from mlxspec.models.products import heads
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
 from mlxspec.train.dense import dense, dense_head, dense_rows

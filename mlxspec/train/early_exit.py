@@ -15,8 +15,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxspec.device.exponential import exp
 from mlxspec.drafters.exit_network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
-from mlxspec.exponential import exp
 from mlxspec.models import Model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY

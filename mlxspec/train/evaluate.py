@@ -12,7 +12,7 @@ from typing import Any, Literal
 import mlx.core as mx
 import numpy as np
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine

@@ -10,7 +10,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec import __version__, backend
+from mlxspec import __version__
+from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fingerprint import fingerprint

@@ -19,8 +19,8 @@ import mlx.optimizers as optim
 from mlx import nn
 from mlx.utils import tree_map, tree_unflatten
 
+from mlxspec.device.core_split import left_to_blas
 from mlxspec.errors import MlxspecError
-from mlxspec.lanes import left_to_blas
 from mlxspec.loading.head_file import read_safetensors, write_safetensors
 from mlxspec.train.arrays import flat
 from mlxspec.train.corpus import GREEDY

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.hidden import Audience, HiddenStates

@@ -1,7 +1,7 @@
 """On the path of a subprocess: mlxspec believes there that MLX computes on a GPU.
 
 `pytest --device-facts gpu` puts this folder into PYTHONPATH, and Python imports this module before
-anything else. The facts are changed as soon as `mlxspec.backend` is imported, and no sooner: what a
+anything else. The facts are changed as soon as `mlxspec.device.backend` is imported, and no sooner: what a
 program imports, and when, is tested as well.
 """
 
@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 
 class _BackendFinder(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "mlxspec.backend":
+        if name != "mlxspec.device.backend":
             return None
         spec = PathFinder.find_spec(name, path, target)
         run = spec.loader.exec_module

@@ -9,9 +9,9 @@ from itertools import product
 
 import mlx.core as mx
 
-from mlxspec import backend
 from mlxspec.cost import fastest_times
-from mlxspec.models.kernels import attend
+from mlxspec.device import backend
+from mlxspec.device.kernels import attend
 from mlxspec.report.allowance import Allowance, Finding, curve_dict
 from mlxspec.report.shapes import HEADS, KEYS, ROWS, attention_name
 

@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from mlxspec import __version__, backend, lanes
+from mlxspec import __version__
+from mlxspec.device import backend, core_split
 from mlxspec.report.allowance import Allowance, Finding
 
 _PACKAGES = ("mlx", "mlx-lm", "numpy", "textual")
@@ -25,7 +26,7 @@ def measure(time: Allowance) -> Iterator[Finding]:
     yield "packages", {name: _version(name) for name in _PACKAGES}
     yield "blas", facts.blas
     yield "cores", facts.cores
-    yield "lanes", lanes.count()
+    yield "lanes", core_split.count()
     yield "memory_gb", facts.memory_gb
     yield from _of_the_device()
     yield "settings", {name: os.environ[name] for name in _SETTINGS if name in os.environ}

@@ -9,7 +9,7 @@ import math
 
 import mlx.core as mx
 
-from mlxspec import backend
+from mlxspec.device import backend
 
 
 def exp(x: mx.array) -> mx.array:

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 
 import mlx.core as mx
 
-from mlxspec import backend, turns
-from mlxspec.blas import blas_threads, set_blas_threads
+from mlxspec.device import backend, turns
+from mlxspec.device.blas import blas_threads, set_blas_threads
 
 First = TypeVar("First")
 Second = TypeVar("Second")

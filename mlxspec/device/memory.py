@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Protocol
 from weakref import WeakSet
 
-from mlxspec import backend
+from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 
 _WIRED_FROM = 0.5  # of the working set: what is smaller is hardly ever swapped out

@@ -12,8 +12,8 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec import backend, lanes, turns
-from mlxspec.exponential import exp, is_slow
+from mlxspec.device import backend, core_split, turns
+from mlxspec.device.exponential import exp, is_slow
 from mlxspec.rows import PackedRows, Rows, unpacked
 
 _WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
@@ -101,11 +101,11 @@ def attend(
             queries, keys, values, scale=scale, mask=shared.mask
         )
     work = (L + 2) * S * H * D  # 2: keys and values have to be read
-    if lanes.count() < 2 or Hkv == 1 or work < _WORTH_SHARING:
+    if core_split.count() < 2 or Hkv == 1 or work < _WORTH_SHARING:
         return _attend(queries, keys, values, scale, shared)
     first = (Hkv + 1) // 2
     n = first * H // Hkv
-    halves = lanes.together(
+    halves = core_split.together(
         lambda: _attend(queries[:, :n], keys[:, :first], values[:, :first], scale, shared),
         lambda: _attend(queries[:, n:], keys[:, first:], values[:, first:], scale, shared),
     )

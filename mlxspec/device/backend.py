@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from mlxspec.blas import STOCK_BLAS, blas_threads, choose_blas, loaded_blas
+from mlxspec.device.blas import STOCK_BLAS, blas_threads, choose_blas, loaded_blas
 from mlxspec.errors import MlxspecError
 
 GB = 1e9
@@ -124,7 +124,7 @@ def check() -> None:
 
 
 def _missing(reason: str) -> str:
-    from mlxspec import machine_check  # only those who err wait for it
+    from mlxspec.device import machine_check  # only those who err wait for it
 
     problem = machine_check.problem(machine_check.surroundings())
     if problem:

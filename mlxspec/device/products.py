@@ -10,9 +10,9 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec import backend, lanes
-from mlxspec.lanes import WHOLE, Part
-from mlxspec.models.kernels import silu
+from mlxspec.device import backend, core_split
+from mlxspec.device.core_split import WHOLE, Part
+from mlxspec.device.kernels import silu
 
 _SMALL = 1_000_000  # multiplications
 _HEIGHTS = (64, 32, 16)  # rows of a piece
@@ -36,14 +36,14 @@ def product(layer: nn.Module, x: mx.array) -> mx.array:
     """
     if not _is_cut(layer):
         return _uncut(layer, x)
-    return _joined(lanes.each(lambda part: _in_pieces(layer, x, part)), x)
+    return _joined(core_split.each(lambda part: _in_pieces(layer, x, part)), x)
 
 
 def gated(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
     """Return silu(gate x) * up x, (..., o) of (..., D) rows."""
     if not (_is_cut(gate) and _is_cut(up)):
         return silu(product(gate, x)) * product(up, x)
-    opened, let_through = lanes.together(
+    opened, let_through = core_split.together(
         lambda: silu(_in_pieces(gate, x, WHOLE)), lambda: _in_pieces(up, x, WHOLE)
     )
     return _joined([opened * let_through], x)
@@ -63,7 +63,7 @@ def heads(layer: nn.Module, x: mx.array, head_dim: int) -> mx.array:
 
 
 def _is_cut(layer: nn.Module) -> bool:
-    return bool(lanes.count()) and isinstance(layer, _DENSE)  # others run on GPUs
+    return bool(core_split.count()) and isinstance(layer, _DENSE)  # others run on GPUs
 
 
 def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx.array:
