@@ -14,7 +14,6 @@ from functools import partial
 from os import PathLike
 
 from mlxspec import checks
-from mlxspec.cache import Cache
 from mlxspec.choosing.assembly import (
     HOST_DRAFTERS,
     Site,
@@ -30,12 +29,13 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
 from mlxspec.params import ChainRule, GenerationParams
-from mlxspec.rows import Quantization
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 
 __all__ = [

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.cache import Cache
 from mlxspec.device.backend import values
 from mlxspec.forwards import Forwards
 from mlxspec.hidden import Audience, HiddenStateReader, HiddenStates
+from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
 from mlxspec.tree import DraftTree, check_branch
 

@@ -9,10 +9,10 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import Quantization
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.rows import Quantization
 from mlxspec.tree import DraftTree
 
 FOLDER = Path(__file__).parent / "goldens/long"

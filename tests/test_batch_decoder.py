@@ -7,11 +7,11 @@ import pytest
 from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.batch.masks import layout_of
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.errors import CacheError
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import Quantization
 from mlxspec.models.layers import DecoderLayer
-from mlxspec.rows import Quantization
 from mlxspec.tree import DraftTree
 from tests.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
 from tests.dict_cache import seen

@@ -5,8 +5,8 @@ import pytest
 
 from mlxspec.bench.context import context_lengths
 from mlxspec.bench.lengths import as_lines, context_costs, filled, steadiness
-from mlxspec.cache import Cache
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.kv.cache import Cache
 from tests.tiny import make_engine, tiny_model
 
 MODEL = tiny_model(max_position_embeddings=512)

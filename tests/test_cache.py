@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxspec.cache import Cache
-from mlxspec.rows import GROWTH, Quantization
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import GROWTH, Quantization
 from tests.dict_cache import (
     HEADS,
     LAYERS,

@@ -3,9 +3,9 @@
 import mlx.core as mx
 import pytest
 
-from mlxspec.cache import Cache
 from mlxspec.errors import CacheError
-from mlxspec.rows import Quantization
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import Quantization
 from tests.dict_cache import (
     LAYERS,
     SIZE,

@@ -8,9 +8,9 @@ with one array of rows.
 import mlx.core as mx
 import pytest
 
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
-from mlxspec.rows import Quantization, RowStore
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import Quantization, RowStore
 from mlxspec.tree import DraftTree
 from tests.tiny import tiny_model
 

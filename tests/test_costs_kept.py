@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from mlxspec.budget import Staircase
-from mlxspec.cache import Cache
 from mlxspec.choosing import measured
 from mlxspec.choosing.costs import budget_for
+from mlxspec.kv.cache import Cache
 from tests.tiny import tiny_model
 
 

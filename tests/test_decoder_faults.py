@@ -6,8 +6,8 @@ import mlx.core as mx
 import pytest
 
 import mlxspec.decoder
-from mlxspec.cache import Cache
-from mlxspec.rows import RowStore
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import RowStore
 from tests.decoders import (
     PATH,
     PATH_TOKENS,

@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
+from mlxspec.kv.cache import Cache
 from mlxspec.trace.near_tie import near_tie_of
 from tests.halves import half_model
 from tests.tiny import make_cache, tiny_model

@@ -189,7 +189,7 @@ def test_imports_lead_down():
     ("importer", "line"),
     [
         ("mlxspec.drafters.suffix", "from mlxspec.engine import Engine"),
-        ("mlxspec.cache", "from mlxspec.models.model import Model"),
+        ("mlxspec.kv.cache", "from mlxspec.models.model import Model"),
         ("mlxspec.trace.events", "import mlxspec.trace.stats"),
         ("mlxspec.models.llama", "def read():\n    from mlxspec import decoder"),
         ("mlxspec.trace.stats", "from mlxspec.device.backend import facts"),

@@ -17,14 +17,14 @@ from mlx.utils import tree_flatten
 from model_folders import random_model, random_weights, save_folder, tiny_config
 
 from mlxspec import api, loading
-from mlxspec.cache import Cache
 from mlxspec.choosing.catalogue import model_entry
 from mlxspec.device import backend, memory
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LocalModel, Room, load_model
 from mlxspec.loading.profile import read_profile
 from mlxspec.loading.sizes import row_bytes
-from mlxspec.rows import Quantization
 
 GB = 1e9
 

@@ -10,9 +10,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
-from mlxspec.masks import chain_masks, last_row_masks, tree_masks
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import chain_masks, last_row_masks, tree_masks
 from mlxspec.tree import DraftTree
 from tests.dict_cache import filled, random_rows, stage
 from tests.reference import reference_logits

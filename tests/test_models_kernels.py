@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlxspec.device import backend, kernels
-from mlxspec.rows import PackedRows, Quantization
+from mlxspec.kv.storage import PackedRows, Quantization
 
 
 @pytest.fixture(params=[False, True], ids=["own", "power"])

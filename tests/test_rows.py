@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.rows import Quantization
+from mlxspec.kv.storage import Quantization
 from tests.dict_cache import SIZE, assert_same, by_position, content, filled, random_rows, stage
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxspec.cache import Cache
-from mlxspec.masks import chain_masks
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import chain_masks
 from mlxspec.train.eagle3 import Eagle3Objective
 from tests.tiny import tiny_model
 from tests.training import LAYERS, features, mean_chain, with_gap

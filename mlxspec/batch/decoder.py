@@ -6,8 +6,8 @@ import mlx.core as mx
 
 from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.masks import layout_of
-from mlxspec.cache import Cache
 from mlxspec.device.backend import values
+from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
 from mlxspec.tree import DraftTree, check_branch
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.masks import Masks
+from mlxspec.kv.masks import Masks
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Storage for the keys or the values of one layer and several sequences, written in place.
 
-As in `mlxspec.rows`, rows are kept as planes: the rows themselves, or what quantising makes of
+As in `mlxspec.kv.storage`, rows are kept as planes: the rows themselves, or what quantising makes of
 them. Every sequence has a place of its own along the batch axis and is written at its own end.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.rows import Quantization, Rows, grown, read_planes
+from mlxspec.kv.storage import Quantization, Rows, grown, read_planes
 
 
 class BatchRows:

@@ -20,11 +20,11 @@ import mlx.core as mx
 
 from mlxspec.api import load, make_cache
 from mlxspec.bench.context import WINDOW, context_lengths
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
+from mlxspec.kv.cache import Cache
 from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams

@@ -14,7 +14,6 @@ from os import PathLike
 from os.path import expanduser
 from pathlib import Path
 
-from mlxspec.cache import Cache
 from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.decoder import Decoder
@@ -30,6 +29,7 @@ from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import StoredRows
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
+from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.fingerprint import fingerprint

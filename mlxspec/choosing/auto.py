@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mlxspec.cache import Cache
 from mlxspec.choosing.assembly import Site, build_drafter, candidates
 from mlxspec.choosing.measured import keep, machine_key, recall
 from mlxspec.choosing.trials import PROMPTS, Trial, run_trial
 from mlxspec.drafters.base import Drafter
 from mlxspec.errors import MlxspecError
+from mlxspec.kv.cache import Cache
 from mlxspec.loading.shipped import DrafterFile
 
 MAX_SECONDS = 15.0

@@ -3,8 +3,8 @@
 from functools import partial
 
 from mlxspec.budget import CostBook, MeasuredBudget
-from mlxspec.cache import Cache
 from mlxspec.choosing.measured import keep, machine_key, recall
+from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 
 _WORTH_KEEPING_MS = 5.0  # of one row: what is faster is measured again in no time

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mlxspec.cache import Cache
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, check_kv_bits, check_max_kv_size, refuse
 from mlxspec.compat.samplers import random_seed
@@ -12,6 +11,7 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
+from mlxspec.kv.cache import Cache
 from mlxspec.law import Law
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, LogitsProcessor, Sampler
 

@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from mlxspec.device import backend, core_split, turns
 from mlxspec.device.exponential import exp, is_slow
-from mlxspec.rows import PackedRows, Rows, unpacked
+from mlxspec.kv.storage import PackedRows, Rows, unpacked
 
 _WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
 _FEW = 64  # rows for which a little more may be held for each head: a mask, or scores

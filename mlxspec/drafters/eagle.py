@@ -15,14 +15,14 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.cache import Cache
 from mlxspec.device.products import Linear
 from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.hidden import HiddenStates
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import Masks
 from mlxspec.loading.weights import load_weights
-from mlxspec.masks import Masks
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope

@@ -8,12 +8,12 @@ itself is in `eagle_network.py`.
 
 import mlx.core as mx
 
-from mlxspec.cache import Cache
 from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import Eagle3Network
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.hidden import HiddenStates
-from mlxspec.masks import Masks
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import Masks
 from mlxspec.models import Model
 
 __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]

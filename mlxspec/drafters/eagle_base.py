@@ -14,7 +14,6 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.branching import Branching
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
@@ -23,6 +22,7 @@ from mlxspec.drafters.eagle_history import Head, PairHistory
 from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
+from mlxspec.kv.cache import Cache
 from mlxspec.law import Law
 from mlxspec.models import Model
 from mlxspec.noise import Noise

@@ -18,8 +18,8 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.device.products import Linear
+from mlxspec.kv.masks import Masks
 from mlxspec.loading.weights import load_weights
-from mlxspec.masks import Masks
 from mlxspec.models import ModelConfig
 from mlxspec.models.layers import MLP, Attention, StagingCache
 from mlxspec.models.rope import Rope

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
-from mlxspec.cache import Cache
 from mlxspec.device import backend
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import chain_masks
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.loading.weights import embedding_dtype
-from mlxspec.masks import chain_masks
 from mlxspec.models import Model, ModelConfig
 
 _OVERFLOWS = ("qwen2",)  # families of which some members are known to

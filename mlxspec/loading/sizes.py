@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.kv.storage import Quantization
 from mlxspec.models import ModelConfig
-from mlxspec.rows import Quantization
 
 
 @dataclass(frozen=True)

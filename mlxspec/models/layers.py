@@ -14,9 +14,9 @@ import mlx.nn as nn
 from mlxspec.device.core_split import together
 from mlxspec.device.kernels import Mask, attend
 from mlxspec.device.products import Linear, gated, heads
+from mlxspec.kv.storage import Rows
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.rope import Positions, Rope
-from mlxspec.rows import Rows
 
 
 class StagingCache(Protocol):

@@ -19,7 +19,7 @@ from mlx.utils import tree_map
 
 from mlxspec.device.kernels import SharedMask
 from mlxspec.device.products import Linear, product
-from mlxspec.masks import Masks
+from mlxspec.kv.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope

@@ -6,11 +6,11 @@ from typing import Any, cast
 import mlx.core as mx
 import mlx.utils
 
-from mlxspec.cache import Cache
 from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine import Engine
+from mlxspec.kv.cache import Cache
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import Model, ModelConfig, build_model
 

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from mlxspec.device.backend import sync
 from mlxspec.device.exponential import exp
+from mlxspec.kv.storage import GROWTH
 from mlxspec.models import Model
 from mlxspec.models.layers import Attention, DecoderLayer
 from mlxspec.prefix import common_length
-from mlxspec.rows import GROWTH
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from mlxspec.errors import MlxspecError
+from mlxspec.kv.storage import GROWTH
 from mlxspec.loading import LoadedModel
-from mlxspec.rows import GROWTH
 from mlxspec.train.batched import Task, row_dtype, run_tasks
 from mlxspec.train.corpus import (
     Conversation,

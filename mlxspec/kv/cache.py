@@ -19,7 +19,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.errors import CacheError
-from mlxspec.rows import Quantization, Rows, RowStore
+from mlxspec.kv.storage import Quantization, Rows, RowStore
 
 
 class Cache:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import mlx.core as mx
 
-from mlxspec.cache import Cache
+from mlxspec.kv.cache import Cache
 
 Masks = Mapping[int | None, mx.array | str | None]
 """Per layer window (None for full attention) what scaled_dot_product_attention takes as a mask:
