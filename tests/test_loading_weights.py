@@ -10,8 +10,8 @@ from model_folders import random_model, random_weights, tiny_config
 from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import ModelConfig, build_model
+from mlxspec.models.weights import load_weights, words_of_loaded
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 

@@ -23,7 +23,7 @@ from mlxspec.loading.shipped import DrafterFile, drafters_for
 from mlxspec.loading.sizes import num_weights
 from mlxspec.loading.sources import find_local
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.loading.weights import words_of_loaded
+from mlxspec.models.weights import words_of_loaded
 from mlxspec.options import DEFAULT_MODEL
 
 Fit = Literal["fits", "tight", "too large"]

@@ -22,10 +22,10 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.loading.weights import load_weights
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope
+from mlxspec.models.weights import load_weights
 
 
 class EagleNetwork(nn.Module):

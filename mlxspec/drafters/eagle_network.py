@@ -19,10 +19,10 @@ from mlx import nn
 
 from mlxspec.device.products import Linear
 from mlxspec.kv.masks import Masks
-from mlxspec.loading.weights import load_weights
 from mlxspec.models import ModelConfig
 from mlxspec.models.layers import MLP, Attention, StagingCache
 from mlxspec.models.rope import Rope
+from mlxspec.models.weights import load_weights
 
 LAYER_FIELDS = (
     "hidden_size",

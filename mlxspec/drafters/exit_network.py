@@ -18,7 +18,7 @@ from mlx import nn
 from mlxspec.device.kernels import silu
 from mlxspec.device.products import Linear
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.weights import load_weights
+from mlxspec.models.weights import load_weights
 from mlxspec.options import check_threshold
 
 DEFAULT_THRESHOLD = 0.6

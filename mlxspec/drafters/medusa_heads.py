@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from mlxspec.device.kernels import silu
 from mlxspec.device.products import Linear
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.weights import load_weights
+from mlxspec.models.weights import load_weights
 
 
 class MedusaHead(nn.Module):

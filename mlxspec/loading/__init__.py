@@ -7,7 +7,6 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
-from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.default_model import fetch_default_model
 from mlxspec.loading.folder import read_folder
 from mlxspec.loading.gguf import read_gguf
@@ -19,8 +18,9 @@ from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sizes import check_size
 from mlxspec.loading.sources import Source, find_source
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import Model, ModelConfig, build_model
+from mlxspec.models.checkpoint import Checkpoint
+from mlxspec.models.weights import load_weights, words_of_loaded
 
 __all__ = [
     "HeadCheckpoint",

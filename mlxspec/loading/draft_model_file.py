@@ -14,8 +14,8 @@ from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.loading.sizes import check_size
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.loading.weights import load_weights, words_of_loaded
 from mlxspec.models import ModelConfig, build_model
+from mlxspec.models.weights import load_weights, words_of_loaded
 
 KIND = "draft-model"
 

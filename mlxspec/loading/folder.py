@@ -13,8 +13,8 @@ import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.checkpoint import Checkpoint, Quantization
 from mlxspec.loading.tokenizer import MAX_TOKENS
+from mlxspec.models.checkpoint import Checkpoint, Quantization
 from mlxspec.models.config import FAMILIES
 
 CONFIG = "config.json"

@@ -10,7 +10,6 @@ from safetensors import SafetensorError, safe_open
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.checkpoint import Quantization
 from mlxspec.loading.folder import (
     is_model_folder,
     read_config,
@@ -26,6 +25,7 @@ from mlxspec.loading.gguf_tokenizer import check_tokenizer_kind, tokenizer_from_
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import ModelConfig
+from mlxspec.models.checkpoint import Quantization
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

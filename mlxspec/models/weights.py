@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.checkpoint import Quantization
+from mlxspec.models.checkpoint import Quantization
 
 _NAMED = 4  # tensors named in a message before the rest is counted
 _EMBEDDING = "model.embed_tokens."
