@@ -12,7 +12,7 @@ from statistics import median
 
 from mlxspec.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
 _SHAPE_WIDTHS = (1, 4, 2, 16, 8, 32)

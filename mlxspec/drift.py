@@ -16,8 +16,8 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.decoder import Decoder
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.trace.near_tie import near_tie_of
-from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of rows that are tried; that of 1 says whether the same forward rounds the same twice."""

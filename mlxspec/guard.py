@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import CoupledDrafter, Drafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.errors import MlxspecError
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams

@@ -12,8 +12,8 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.device.backend import sync, values
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import LogitsProcessor, Sampler
-from mlxspec.tree import DraftTree
 
 
 def process(

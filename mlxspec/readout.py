@@ -11,10 +11,10 @@ from math import isnan
 import mlx.core as mx
 
 from mlxspec.device.backend import sync, values
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.sampling import NodeLaws
-from mlxspec.tree import DraftTree
 from mlxspec.verify import VerifyResult
 
 

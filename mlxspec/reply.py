@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from mlxspec.decoder import Decoder
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
@@ -16,7 +17,6 @@ from mlxspec.readout import LazyRound, Readout
 from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.text import TextStream
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
-from mlxspec.tree import DraftTree
 from mlxspec.verify import match_rule, verify
 
 StopWhen = Callable[[EmittedToken], bool]

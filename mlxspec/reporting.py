@@ -7,7 +7,7 @@ from typing import Any
 from mlxspec import __version__
 from mlxspec.budget import Spent
 from mlxspec.device import backend
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
 from mlxspec.params import GenerationParams
 from mlxspec.processing import name_of
 from mlxspec.readout import Readout

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.draws import draw, gumbel
 from mlxspec.noise import Noise
 from mlxspec.params import Rule
 from mlxspec.sampling import NodeLaws
 from mlxspec.traversal import traversal_rule, traverse
-from mlxspec.tree import DraftTree
 
 
 @dataclass(frozen=True)

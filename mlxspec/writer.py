@@ -17,8 +17,9 @@ from functools import partial
 from mlxspec.budget import Budget, Spent
 from mlxspec.cost import quick_costs
 from mlxspec.decoder import PREFILL_CHUNK, Decoder
-from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.guard import Guard
 from mlxspec.loading.tokenizer import Tokenizer
@@ -28,7 +29,6 @@ from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply, StopWhen, never
 from mlxspec.reporting import RoundFacts, round_events
 from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
-from mlxspec.tree import DraftTree
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
 

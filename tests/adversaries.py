@@ -10,9 +10,9 @@ from math import nan
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.branching import Branching
-from mlxspec.draft import Draft
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.tree import DraftTree
 
 
 class Adversary:

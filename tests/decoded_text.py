@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 
 from mlxspec.decoder import Decoder
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 from tests.shadow import Shadow, assert_holds
 from tests.tiny import make_cache
 

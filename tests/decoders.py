@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder import Decoder
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 from tests.dict_cache import seen
 from tests.tiny import make_cache, tiny_model
 from tests.truth import Target

@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
 
-from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.drafters.table_rows import StoredRows, extend
+from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.law import Law
 
 LAW, KEY = Law(temperature=0.0), mx.random.key(0)

@@ -10,10 +10,10 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from mlxspec.decoder import Decoder
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.tree import DraftTree
 
 FOLDER = Path(__file__).parent / "goldens/long"
 CASES, CONFIGS = mx.load(str(FOLDER / "cases.safetensors"), return_metadata=True)

@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
 
 FLAT = {1: 10.0, 64: 10.0}  # rows cost nothing
 STEEP = {1: 10.0, 2: 20.0, 64: 640.0}  # two rows cost twice as much as one

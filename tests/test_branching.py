@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from mlxspec.branching import Branching
+from mlxspec.drafts.shape import Branching
 
 
 def test_a_shape_written_out():

@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import RowStore
-from mlxspec.tree import DraftTree
 from tests.decoded_text import DecodedText, Reader
 from tests.layer_faults import Fault
 from tests.shadow import Shadow

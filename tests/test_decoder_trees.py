@@ -6,7 +6,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from mlxspec.decoder import Decoder
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 from tests.decoders import (
     EACH,
     MODELS,

@@ -8,13 +8,13 @@ import pytest
 
 import mlxspec.reply as reply_module
 from mlxspec.api import prepare
-from mlxspec.branching import Branching
 from mlxspec.cli import _parser, main
 from mlxspec.commands.options import options
 from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.rank_tree import StaticTree
+from mlxspec.drafts.shape import Branching
 from mlxspec.law import Law
 from mlxspec.options import DraftLimits, Options
 from mlxspec.params import GenerationParams

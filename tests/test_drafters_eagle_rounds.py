@@ -7,12 +7,12 @@ import pytest
 import mlxspec.reply as reply_module
 from mlxspec.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.eagle import EagleDrafter
 from mlxspec.drafters.eagle3 import Eagle3Drafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.hidden import HiddenStates

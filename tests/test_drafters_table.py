@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.drafters.table_rows import LearnedRows, extend, pack, shorten, unpack
+from mlxspec.drafts.draft import RoundOutcome
 from tests.drafting import (
     KEY,
     LAW,

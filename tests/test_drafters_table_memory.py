@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from mlxspec.draft import RoundOutcome
 from mlxspec.drafters import table_counts, table_memory
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.drafters.table_counts import CountedRows, add_up, summed
 from mlxspec.drafters.table_file import save_table
 from mlxspec.drafters.table_memory import TableMemory
 from mlxspec.drafters.table_rows import LearnedRows, Row, extend
+from mlxspec.drafts.draft import RoundOutcome
 from tests.drafting import KEY, LAW, after, shape_of, stored_rows
 
 VOCAB = 300

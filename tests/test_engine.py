@@ -5,8 +5,8 @@ import itertools
 import mlx.core as mx
 import pytest
 
-from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafts.draft import Draft
 from mlxspec.errors import ContextLengthError
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

@@ -7,16 +7,16 @@ from math import inf, nan
 import mlx.core as mx
 import pytest
 
-from mlxspec.branching import Branching
-from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.sampling import NodeLaws
 from mlxspec.trace.events import DraftVerified
-from mlxspec.tree import DraftTree
 from mlxspec.verify import verify
 from tests.adversaries import Adversary, AlwaysRight
 from tests.shadow import Shadow, assert_holds

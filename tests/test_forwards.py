@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder import Decoder
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.models.layers import DecoderLayer
-from mlxspec.tree import DraftTree
 from tests.decoders import TEXT, rows_of
 from tests.row_count import RowCount
 from tests.tiny import make_cache, tiny_model

@@ -8,8 +8,8 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.hidden import HiddenStates
-from mlxspec.tree import DraftTree
 from tests.decoded_text import Reader
 from tests.tiny import make_cache, tiny_model
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 from tests.long_golden import NUM_ROWS, TREE, load_long_golden, read_to_the_end, tree_says
 from tests.reference import tree_masks
 from tests.truth import QuantisedConcatCache

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder import Decoder
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks, last_row_masks, tree_masks
-from mlxspec.tree import DraftTree
 from tests.dict_cache import filled, random_rows, stage
 from tests.reference import reference_logits
 from tests.tiny import tiny_model

@@ -8,12 +8,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.draws import BLOCK
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws
-from mlxspec.tree import DraftTree
 from mlxspec.verify import verify
 
 VOCAB, N_DRAWS = 3, 3000

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder import Decoder
-from mlxspec.draft import Draft
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafts.draft import Draft
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams

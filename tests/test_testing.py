@@ -7,10 +7,11 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.decoder import Decoder
-from mlxspec.draft import Draft
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
 from mlxspec.testing import (
     KnowingDrafter,
@@ -21,7 +22,6 @@ from mlxspec.testing import (
     tiny_model,
 )
 from mlxspec.trace.events import DraftVerified
-from mlxspec.tree import DraftTree
 from tests.adversaries import DrawnAndCut, DrawnTree, SaysFlatter
 from tests.tiny import emitted
 from tests.truth import Target

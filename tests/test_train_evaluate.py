@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder import Decoder
-from mlxspec.draft import Draft
 from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafts.draft import Draft
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.evaluate import (
     Acceptance,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 
 # The drawing in tree.py: The -> (cat -> (sat, ran), dog).
 TOKENS, PARENTS = [10, 11, 12, 13, 14], [-1, 0, 0, 1, 1]

@@ -13,12 +13,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.draws import draw, gumbel
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws
-from mlxspec.tree import DraftTree
 from mlxspec.verify import match_rule, verify
 from tests.exact_law import ContextLaws
 

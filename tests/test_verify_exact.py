@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import mlxspec.verify as verify_module
-from mlxspec.branching import Branching
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.traversal import traversal_rule
-from mlxspec.tree import DraftTree
 from mlxspec.verify import verify
 from tests.exact_law import ContextLaws
 from tests.test_traversal import children_of, drafts

@@ -5,8 +5,8 @@ target says does not depend on it: the text below is written twice, without it a
 """
 
 import mlxspec
-from mlxspec.draft import Draft
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafts.draft import Draft
 from mlxspec.trace.events import GenerationFinished, text_of
 
 

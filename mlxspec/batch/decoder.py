@@ -7,9 +7,9 @@ import mlx.core as mx
 from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.masks import layout_of
 from mlxspec.device.backend import values
+from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
-from mlxspec.tree import DraftTree, check_branch
 
 
 class BatchDecoder:

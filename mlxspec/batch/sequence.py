@@ -8,7 +8,7 @@ from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.budget import Spent
 from mlxspec.device.backend import values
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
 from mlxspec.guard import Guard
 from mlxspec.readout import LazyRound, Readout
 from mlxspec.reply import Reply, RoundReport

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from mlxspec.budget.acceptance import PathRates
 from mlxspec.budget.best import best_count
 from mlxspec.budget.staircase import Staircase
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
 
 
 class WidthChoice:

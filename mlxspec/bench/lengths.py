@@ -22,6 +22,7 @@ from mlxspec.api import load, make_cache
 from mlxspec.bench.context import WINDOW, context_lengths
 from mlxspec.decoder import Decoder
 from mlxspec.device import backend
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
@@ -29,7 +30,6 @@ from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
-from mlxspec.tree import DraftTree
 
 WIDTHS = (1, 4, 8, 16)
 _FILLED_AT_ONCE = 512

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from mlxspec.device.backend import values
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
 
 _PATH_BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95)
 _PATH_DECAY = 0.99

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
 
 Measure = Callable[[], Mapping[int, float]]
 """Times forwards of the target, in a second or two: milliseconds by rows, 1 among them."""

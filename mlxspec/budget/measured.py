@@ -15,7 +15,7 @@ from mlxspec.budget.base import Measure, Spent
 from mlxspec.budget.best import best_count, loss_of
 from mlxspec.budget.drafting import DraftCost
 from mlxspec.budget.staircase import CostBook, Staircase
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
 
 _PROBED = 0.01  # of the time may be lost with probes
 _MAX_SAVED_UP = 8.0  # plain rounds that the allowance for probes may grow to

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.hidden import HiddenStateReader
 from mlxspec.law import Law
 from mlxspec.noise import Noise

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.device.exponential import exp
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.options import FREE, DraftLimits
 from mlxspec.sampling import top_tokens
-from mlxspec.tree import DraftTree
 
 _MAX_WIDTH = 10
 _MIN_LOG_PROB = -1e4

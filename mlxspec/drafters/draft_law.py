@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.branching import Branching
-from mlxspec.draft import Draft
 from mlxspec.drafters.reduced_head import spread
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.draws import gumbel
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.sampling import NodeLaws, TokenCounts
-from mlxspec.tree import DraftTree
 
 
 class DraftLaw:

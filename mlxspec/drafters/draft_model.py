@@ -13,16 +13,16 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from mlxspec.branching import Branching
 from mlxspec.decoder import Decoder
 from mlxspec.device.backend import values
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.options import DEFAULT_LOOKAHEAD, FREE
 from mlxspec.prefix import common_length
-from mlxspec.tree import DraftTree
 
 
 class DraftModelDrafter:

@@ -13,13 +13,13 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.branching import Branching
 from mlxspec.decoder import Decoder
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.eagle_history import Head, PairHistory
 from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.shape import Branching
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache

@@ -16,15 +16,15 @@ import mlx.core as mx
 from mlxspec.decoder import Decoder
 from mlxspec.device.backend import sync, values
 from mlxspec.device.exponential import exp
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.exit_network import ExitHead
 from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
 from mlxspec.noise import Noise
 from mlxspec.options import FREE, check_threshold
 from mlxspec.sampling import NodeLaws
-from mlxspec.tree import DraftTree
 
 __all__ = ["DEFAULT_LOOKAHEAD", "EarlyExitDrafter", "ExitHead"]
 

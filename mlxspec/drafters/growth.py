@@ -14,8 +14,8 @@ from itertools import count
 from operator import itemgetter
 from typing import Protocol, runtime_checkable
 
-from mlxspec.draft import Draft
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafts.draft import Draft
 from mlxspec.options import FREE, DraftLimits
 
 MAX_DEPTH = 32

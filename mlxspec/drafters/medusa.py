@@ -19,15 +19,15 @@ import mlx.core as mx
 from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.exponential import exp
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.medusa_heads import MedusaHeads
 from mlxspec.drafters.rank_tree import DynamicTree, RankTree, best_guesses
 from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.options import FREE
-from mlxspec.tree import DraftTree
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]
 

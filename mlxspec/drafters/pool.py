@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.calibration import Mixer, log_odds
 from mlxspec.drafters.growth import Cursor, HostDrafter, grow
+from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE
 

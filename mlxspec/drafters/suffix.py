@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.calibration import HitRate
 from mlxspec.drafters.growth import grow
+from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE
 from mlxspec.prefix import common_length

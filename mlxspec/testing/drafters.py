@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
-from mlxspec.tree import DraftTree
 
 
 class ScriptedDrafter:

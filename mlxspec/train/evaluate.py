@@ -13,8 +13,8 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.device import backend
-from mlxspec.draft import Draft, RoundOutcome
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

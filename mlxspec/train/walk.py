@@ -12,8 +12,8 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.draft import RoundOutcome
 from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.hidden import Audience, HiddenStates
 from mlxspec.law import Law
 from mlxspec.train.corpus import GREEDY, Conversation

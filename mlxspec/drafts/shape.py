@@ -10,7 +10,7 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.tree import DraftTree
 
 MAX_WIDTH = 3
 """Children of the root where nobody asks for more: a fourth was measured to be the right one once

@@ -12,9 +12,9 @@ from numbers import Real
 
 import mlx.core as mx
 
-from mlxspec.branching import Branching
 from mlxspec.device.backend import values
-from mlxspec.tree import DraftTree
+from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.tree import DraftTree
 
 _ROUNDING = 1e-6
 
