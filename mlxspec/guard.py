@@ -8,8 +8,8 @@ from mlxspec.drafters.base import CoupledDrafter, Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.errors import MlxspecError
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
+from mlxspec.verify.noise import Noise
 
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
 """What a drafter meets in the world: too little memory, too long a text, weights that do not fit.

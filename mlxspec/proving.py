@@ -16,9 +16,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drift import near_tie_after
 from mlxspec.engine import Engine
 from mlxspec.params import GenerationParams
-from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.proof import Difference, Proof
+from mlxspec.verify.distribution import NodeLaws, TokenCounts
 
 Progress = Callable[[int, int], None]
 """Called with the tokens compared and the tokens in all."""

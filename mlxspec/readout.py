@@ -14,8 +14,8 @@ from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
-from mlxspec.sampling import NodeLaws
-from mlxspec.verify import VerifyResult
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.rules import VerifyResult
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from mlxspec.decoder import Decoder
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.loading.tokenizer import Tokenizer
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
-from mlxspec.processing import choose, process
 from mlxspec.readout import LazyRound, Readout
-from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.text import TextStream
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
-from mlxspec.verify import match_rule, verify
+from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.processors import choose, process
+from mlxspec.verify.rules import match_rule, verify
 
 StopWhen = Callable[[EmittedToken], bool]
 """Asked of every emitted token in turn: is it to be the last of the reply?"""

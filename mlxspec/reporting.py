@@ -9,7 +9,6 @@ from mlxspec.budget import Spent
 from mlxspec.device import backend
 from mlxspec.drafts.draft import Draft
 from mlxspec.params import GenerationParams
-from mlxspec.processing import name_of
 from mlxspec.readout import Readout
 from mlxspec.reply import RoundReport
 from mlxspec.trace.events import (
@@ -20,6 +19,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
 )
+from mlxspec.verify.processors import name_of
 
 
 @dataclass(frozen=True)

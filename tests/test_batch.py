@@ -9,8 +9,8 @@ from functools import cache
 
 import pytest
 
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
+from mlxspec.verify.noise import Noise
 from tests.batches import (
     DRAFTERS,
     LAWS,

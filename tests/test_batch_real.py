@@ -18,9 +18,9 @@ from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import has_default_model
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.trace.near_tie import is_near_tie
+from mlxspec.verify.noise import Noise
 from tests.device_facts import believed
 from tests.draws_by_hand import draw_by_hand
 from tests.tiny import emitted

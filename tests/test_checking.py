@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import mlxspec.verify as verify_module
+import mlxspec.verify.rules as verify_module
 from mlxspec.bench.sample import Task
 from mlxspec.checking.chi_square import Fit
 from mlxspec.checking.greedy import Agreement, Asked, Parting, check_replies

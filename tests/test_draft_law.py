@@ -4,12 +4,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec import draws
 from mlxspec.drafters.draft_law import DraftLaw
-from mlxspec.draws import gumbel
 from mlxspec.law import Law
-from mlxspec.noise import Noise
-from mlxspec.sampling import NodeLaws
+from mlxspec.verify import gumbel as draws
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.gumbel import gumbel
+from mlxspec.verify.noise import Noise
 
 LAW = Law(temperature=1.0)
 P = np.array([0.4, 0.05, 0.25, 0.2, 0.1])

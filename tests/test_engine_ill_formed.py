@@ -13,11 +13,11 @@ from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.law import Law
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
-from mlxspec.sampling import NodeLaws
 from mlxspec.trace.events import DraftVerified
-from mlxspec.verify import verify
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.rules import verify
 from tests.adversaries import Adversary, AlwaysRight
 from tests.shadow import Shadow, assert_holds
 from tests.tiny import emitted, make_engine, tiny_model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxspec.law import Law
-from mlxspec.sampling import NodeLaws
+from mlxspec.verify.distribution import NodeLaws
 
 SETTINGS = [
     {"temp": 0.7, "top_p": 0.9},

@@ -275,7 +275,7 @@ def test_loads_without_mlx(name):
 
 
 def test_a_load_is_followed_through_other_modules():
-    assert "mlx.core" in loaded_with("mlxspec.verify")
+    assert "mlx.core" in loaded_with("mlxspec.verify.rules")
     assert "mlxspec.device.backend" in loaded_with("mlxspec.errors")
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.draws import BLOCK
 from mlxspec.law import Law
-from mlxspec.noise import Noise
-from mlxspec.sampling import NodeLaws
-from mlxspec.verify import verify
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.gumbel import BLOCK
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.rules import verify
 
 VOCAB, N_DRAWS = 3, 3000
 TARGET = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.4, 0.2, 0.4]])  # logits after each token

@@ -14,10 +14,10 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.law import Law
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
 from mlxspec.proving import prove
 from mlxspec.trace.events import GenerationStarted
+from mlxspec.verify.noise import Noise
 from tests.adversaries import Adversary, Duplicates, RandomTrees, UniformChain
 from tests.batches import DRAFTERS as BATCH_DRAFTERS
 from tests.batches import PROMPTS

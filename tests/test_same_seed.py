@@ -16,8 +16,8 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
-from mlxspec.noise import Noise
 from mlxspec.params import GenerationParams
+from mlxspec.verify.noise import Noise
 from tests.adversaries import RandomTrees, UniformChain
 from tests.draws_by_hand import draw_by_hand
 from tests.tiny import emitted, make_engine, tiny_model

@@ -11,9 +11,9 @@ import pytest
 
 from mlxspec.device import backend, core_split, exponential
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.draws import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.law import FilterOrder, Law
-from mlxspec.sampling import NodeLaws, TokenCounts, top_tokens
+from mlxspec.verify.distribution import NodeLaws, TokenCounts, top_tokens
+from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from tests.draws_by_hand import draw_by_hand
 
 GOLDENS = json.loads((Path(__file__).parent / "goldens" / "sampling.json").read_text())

@@ -15,8 +15,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.traversal import Traversal, traversal_rule, traverse
-from mlxspec.verify import block_rule
+from mlxspec.verify.rules import block_rule
+from mlxspec.verify.traversal import Traversal, traversal_rule, traverse
 from tests.exact_law import LAW_PAIRS
 
 SHAPES = [(1,), (2,), (3,), (1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 1, 1)]

@@ -15,11 +15,11 @@ import pytest
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.draws import draw, gumbel
 from mlxspec.law import Law
-from mlxspec.noise import Noise
-from mlxspec.sampling import NodeLaws
-from mlxspec.verify import match_rule, verify
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.gumbel import draw, gumbel
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.rules import match_rule, verify
 from tests.exact_law import ContextLaws
 
 TREES = {  # tokens and parents, over a vocabulary of 3

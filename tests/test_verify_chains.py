@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.verify import block_rule, token_rule
+from mlxspec.verify.rules import block_rule, token_rule
 from tests.exact_law import LAW_PAIRS, ContextLaws
 
 RULES = {"token": token_rule, "block": block_rule}

@@ -14,15 +14,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.verify as verify_module
+import mlxspec.verify.rules as verify_module
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
-from mlxspec.noise import Noise
-from mlxspec.sampling import NodeLaws, TokenCounts
-from mlxspec.traversal import traversal_rule
-from mlxspec.verify import verify
+from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.rules import verify
+from mlxspec.verify.traversal import traversal_rule
 from tests.exact_law import ContextLaws
 from tests.test_traversal import children_of, drafts
 from tests.test_verify_chains import Chains

@@ -79,7 +79,7 @@ class QuantisedConcatCache(ConcatCache):
 
 
 def exact_law(logits, law: Law, context, reply) -> np.ndarray:
-    """The law of `mlxspec.sampling` in NumPy float64, one token at a time."""
+    """The law of `mlxspec.verify.distribution` in NumPy float64, one token at a time."""
     logits = logits.astype(np.float64).copy()
     for token, bias in law.logit_bias.items():
         logits[token] += bias

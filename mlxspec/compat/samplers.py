@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.device.backend import values
-from mlxspec.draws import gumbel
 from mlxspec.law import Law
-from mlxspec.sampling import NodeLaws
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.gumbel import gumbel
 
 
 @dataclass(frozen=True)

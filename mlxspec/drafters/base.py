@@ -13,8 +13,8 @@ import mlx.core as mx
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.hidden import HiddenStateReader
 from mlxspec.law import Law
-from mlxspec.noise import Noise
 from mlxspec.options import DraftLimits
+from mlxspec.verify.noise import Noise
 
 __all__ = [
     "CoupledDrafter",

@@ -21,7 +21,7 @@ from mlxspec.device.exponential import exp
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.options import FREE, DraftLimits
-from mlxspec.sampling import top_tokens
+from mlxspec.verify.distribution import top_tokens
 
 _MAX_WIDTH = 10
 _MIN_LOG_PROB = -1e4

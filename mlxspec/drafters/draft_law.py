@@ -13,10 +13,10 @@ from mlxspec.drafters.reduced_head import spread
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.draws import gumbel
 from mlxspec.law import Law
-from mlxspec.noise import Noise
-from mlxspec.sampling import NodeLaws, TokenCounts
+from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.gumbel import gumbel
+from mlxspec.verify.noise import Noise
 
 
 class DraftLaw:

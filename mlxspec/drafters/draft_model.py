@@ -20,9 +20,9 @@ from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
-from mlxspec.noise import Noise
 from mlxspec.options import DEFAULT_LOOKAHEAD, FREE
 from mlxspec.prefix import common_length
+from mlxspec.verify.noise import Noise
 
 
 class DraftModelDrafter:

@@ -25,8 +25,8 @@ from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.law import Law
 from mlxspec.models import Model
-from mlxspec.noise import Noise
 from mlxspec.options import FREE
+from mlxspec.verify.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5
 

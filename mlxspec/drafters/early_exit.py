@@ -22,9 +22,9 @@ from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
-from mlxspec.noise import Noise
 from mlxspec.options import FREE, check_threshold
-from mlxspec.sampling import NodeLaws
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.noise import Noise
 
 __all__ = ["DEFAULT_LOOKAHEAD", "EarlyExitDrafter", "ExitHead"]
 

@@ -25,7 +25,7 @@ from mlxspec.drafters.rank_paths import (
     possible_paths,
 )
 from mlxspec.options import FREE, DraftLimits
-from mlxspec.sampling import top_tokens
+from mlxspec.verify.distribution import top_tokens
 
 _WIDTH = 10  # guesses of a head that are looked at
 _LEAST_LOGPROB = -60.0  # its exponential is still above 0 in float32

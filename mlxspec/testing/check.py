@@ -20,9 +20,9 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from mlxspec.sampling import NodeLaws, TokenCounts
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded
+from mlxspec.verify.distribution import NodeLaws, TokenCounts
 
 MakeDrafter = Callable[[Decoder], Drafter]
 """Makes a new drafter, given the target with its cache; most drafters do not look at that."""

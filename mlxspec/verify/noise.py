@@ -15,7 +15,7 @@ from typing import Literal
 
 import mlx.core as mx
 
-from mlxspec.draws import gumbel
+from mlxspec.verify.gumbel import gumbel
 
 Stream = Literal["tokens", "verdict", "draft"]
 _STREAMS: dict[Stream, int] = {"tokens": 0, "verdict": 1, "draft": 2}

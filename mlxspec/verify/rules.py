@@ -26,11 +26,11 @@ import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.draws import draw, gumbel
-from mlxspec.noise import Noise
 from mlxspec.params import Rule
-from mlxspec.sampling import NodeLaws
-from mlxspec.traversal import traversal_rule, traverse
+from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.gumbel import draw, gumbel
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.traversal import traversal_rule, traverse
 
 
 @dataclass(frozen=True)

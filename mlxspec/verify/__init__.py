@@ -1,0 +1,1 @@
+"""The lossless part: from logits to the target's distribution, and the rules that keep it."""
