@@ -23,7 +23,6 @@ from mlxspec.choosing.assembly import (
 )
 from mlxspec.choosing.auto import Choice, choose_drafter
 from mlxspec.choosing.costs import budget_for
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
@@ -36,6 +35,7 @@ from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
 from mlxspec.params import ChainRule, GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 
 __all__ = [

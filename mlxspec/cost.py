@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.target.decoder import Decoder
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
 _SHAPE_WIDTHS = (1, 4, 2, 16, 8, 32)

@@ -116,8 +116,8 @@ def drafter() -> str:
 def measure() -> str:
     """Run the default model and return what verifying costs, as a small table."""
     from mlxspec.cost import cost_curve, verify_forward
-    from mlxspec.decoder import Decoder
     from mlxspec.loading import load_model
+    from mlxspec.target.decoder import Decoder
 
     decoder = Decoder(load_model().model)
     decoder.observe([0] * _CONTEXT)

@@ -19,7 +19,6 @@ from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.checks import function, wrong_type
 from mlxspec.cost import quick_costs
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
@@ -31,6 +30,7 @@ from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.reply import StopWhen, never
 from mlxspec.reporting import started_event
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.trace.stats import GenerationStats
 from mlxspec.writer import Writer

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
 from mlxspec.readout import LazyRound, Readout
+from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.verify.distribution import NodeLaws, TokenCounts

@@ -16,7 +16,6 @@ from functools import partial
 
 from mlxspec.budget import Budget, Spent
 from mlxspec.cost import quick_costs
-from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
@@ -28,6 +27,7 @@ from mlxspec.prefix import common_length
 from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply, StopWhen, never
 from mlxspec.reporting import RoundFacts, round_events
+from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer

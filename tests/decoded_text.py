@@ -7,8 +7,8 @@ and the next logits is computed by `shadow`, which never stages, commits or evic
 import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.target.decoder import Decoder
 from tests.shadow import Shadow, assert_holds
 from tests.tiny import make_cache
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.target.decoder import Decoder
 from tests.dict_cache import seen
 from tests.tiny import make_cache, tiny_model
 from tests.truth import Target

@@ -9,7 +9,6 @@ import mlx.core as mx
 from model_folders import random_model, random_weights, save_folder, tiny_config
 
 from mlxspec.choosing.trained import head_drafters
-from mlxspec.decoder import Decoder
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
@@ -17,6 +16,7 @@ from mlxspec.loading.head_file import save_head
 from mlxspec.loading.profile import tokenizer_of
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.models import ModelConfig, build_model
+from mlxspec.target.decoder import Decoder
 from tests.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
 from tests.head_folders import LAYER, TOKENS, save_head_folder, tiny_target
 from tests.test_loading_heads import CARD, every_variant, own_heads

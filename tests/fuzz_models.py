@@ -27,10 +27,10 @@ from gguf_files import (
 from gguf_files import TOKENIZER as GPT2
 from model_folders import random_weights, save_folder
 
-from mlxspec.decoder import Decoder
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.local import describe_model
+from mlxspec.target.decoder import Decoder
 from tests.fuzz_damage import COUNTS, damaged, damaged_json, damaged_safetensors, hostile_value
 from tests.fuzz_tokenizers import TEMPLATES
 

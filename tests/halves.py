@@ -7,8 +7,8 @@ other kernels for several rows, which cut the sums; here that is done by hand.
 import mlx.core as mx
 from mlx.utils import tree_map
 
-from mlxspec.decoder import Decoder
 from mlxspec.device import products
+from mlxspec.target.decoder import Decoder
 from tests.tiny import tiny_model
 
 

@@ -9,11 +9,11 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.models import Model, ModelConfig, build_model
+from mlxspec.target.decoder import Decoder
 
 FOLDER = Path(__file__).parent / "goldens/long"
 CASES, CONFIGS = mx.load(str(FOLDER / "cases.safetensors"), return_metadata=True)

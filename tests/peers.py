@@ -7,11 +7,11 @@ from mlx import nn
 
 from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.compat import TokenizerWrapper
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine import Engine
 from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.target.decoder import Decoder
 from tests.test_loading_tokenizer import byte_level
 from tests.tiny import make_cache, tiny_model
 

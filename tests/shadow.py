@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.decoder import Decoder
+from mlxspec.target.decoder import Decoder
 from tests.dict_cache import seen
 from tests.reference import ConcatCache
 from tests.tiny import make_cache

@@ -7,12 +7,12 @@ import pytest
 from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.batch.masks import layout_of
-from mlxspec.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import CacheError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.models.layers import DecoderLayer
+from mlxspec.target.decoder import Decoder
 from tests.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
 from tests.dict_cache import seen
 from tests.tiny import make_cache, tiny_model

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from mlxspec.api import HOST_DRAFTERS
-from mlxspec.decoder import Decoder
 from mlxspec.drift import near_tie_after
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import has_default_model
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import is_near_tie
 from mlxspec.verify.noise import Noise
 from tests.device_facts import believed

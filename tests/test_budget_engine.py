@@ -8,7 +8,6 @@ import pytest
 
 from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.cost import quick_costs
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
@@ -16,6 +15,7 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.row_count import RowCount

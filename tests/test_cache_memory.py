@@ -8,10 +8,10 @@ with one array of rows.
 import mlx.core as mx
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization, RowStore
+from mlxspec.target.decoder import Decoder
 from tests.tiny import tiny_model
 
 HEADS, SIZE, LENGTH = 2, 128, 6000

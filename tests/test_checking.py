@@ -21,10 +21,10 @@ from mlxspec.checking.sampled import (
     joint_law,
 )
 from mlxspec.checking.verdict import verdict
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drift import Drift, WidthDrift
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.proof import Difference, Proof
 from tests.adversaries import RandomTrees, UniformChain
 from tests.bench_arms import ScriptedArm, reply_of

@@ -7,7 +7,6 @@ from mlx.utils import tree_flatten
 
 from mlxspec.api import make_site
 from mlxspec.choosing.assembly import build_drafter
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.exit_network import ExitConfig
@@ -15,6 +14,7 @@ from mlxspec.law import Law
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from tests.drafter_files import save_drafter
 from tests.model_folders import save_folder
 from tests.tiny import tiny_model

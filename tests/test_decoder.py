@@ -7,8 +7,8 @@ reads the same text token by token for the rows of the cache.
 import numpy as np
 import pytest
 
-import mlxspec.decoder
-from mlxspec.decoder import Decoder
+import mlxspec.target.decoder
+from mlxspec.target.decoder import Decoder
 from tests.decoders import (
     EACH,
     MODELS,
@@ -39,7 +39,7 @@ def test_says_what_the_target_says_after_a_text(family, kind, length):
 
 @EACH
 def test_a_long_text_is_read_in_chunks(family, kind, monkeypatch):
-    monkeypatch.setattr(mlxspec.decoder, "PREFILL_CHUNK", 7)
+    monkeypatch.setattr(mlxspec.target.decoder, "PREFILL_CHUNK", 7)
     decoder, said = make(family, kind)
     decoder.observe(TEXT)
     assert decoder.num_forwards == 6

@@ -9,9 +9,9 @@ import pytest
 
 from mlxspec import doctor
 from mlxspec.cost import CostCurve, cost_curve, idle_cost_curve, verify_forward
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS
+from mlxspec.target.decoder import Decoder
 
 FACTS = backend.DeviceFacts(
     device="A Chip",

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle3 import Eagle3Drafter
 from mlxspec.law import Law
+from mlxspec.target.decoder import Decoder
 from tests.eagle_reference import ReferenceDrafter, beam, paths_of
 from tests.tiny import make_cache, tiny_model
 from tests.tiny_heads_eagle import (

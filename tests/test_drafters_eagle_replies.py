@@ -4,13 +4,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from tests.eagle_reference import paths_of
 from tests.tiny import ToyTokenizer, emitted, tiny_model
 from tests.tiny_heads_eagle import EAGLE_DRAFTERS

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import mlxspec.reply as reply_module
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.beam import BeamShape
 from mlxspec.drafters.eagle import EagleDrafter
@@ -15,9 +14,10 @@ from mlxspec.drafters.table import TableDrafter
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStates
 from tests.eagle_reference import ReferenceDrafter, paths_of
 from tests.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.tiny_heads_eagle import (

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import mlxspec.reply as reply_module
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -15,6 +14,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from tests.row_count import RowCount
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head

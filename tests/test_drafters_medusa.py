@@ -6,16 +6,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.rank_tree import DynamicTree, StaticTree
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStates
 from tests.drafting import assert_valid, path_probs, shape_of
 from tests.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.tiny_heads_medusa import (

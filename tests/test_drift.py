@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
 from mlxspec.kv.cache import Cache
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import near_tie_of
 from tests.halves import half_model
 from tests.tiny import make_cache, tiny_model
@@ -128,7 +128,7 @@ def lose_the_last_row(monkeypatch):
 
 
 def mix_up_siblings(monkeypatch):
-    monkeypatch.setattr("mlxspec.forwards.tree_masks", lambda *asked: {None: None})
+    monkeypatch.setattr("mlxspec.target.forwards.tree_masks", lambda *asked: {None: None})
 
 
 def damage_what_is_kept(monkeypatch):

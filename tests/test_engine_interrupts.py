@@ -12,12 +12,12 @@ import pytest
 
 import mlxspec
 from mlxspec.budget import FixedBudget
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from tests.adversaries import RandomTrees
 from tests.shadow import Shadow, assert_holds
 from tests.tiny import emitted, make_cache, make_engine, tiny_model

@@ -5,10 +5,10 @@ import pytest
 from mlx.utils import tree_flatten
 
 from mlxspec.choosing.trained import head_drafters
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified
 from tests.tiny import emitted, make_engine, tiny_model
 from tests.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config

@@ -4,12 +4,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.hidden import HiddenStates
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStates
 from tests.decoded_text import Reader
 from tests.tiny import make_cache, tiny_model
 

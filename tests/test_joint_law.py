@@ -13,7 +13,6 @@ import itertools
 import pytest
 
 from mlxspec.checking.chi_square import fit
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
@@ -21,6 +20,7 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table import TableDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed
 from tests.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain
 from tests.tiny import make_engine, tiny_model

@@ -10,11 +10,11 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from model_folders import random_model, random_weights, save_folder, save_json, tiny_config
 
-from mlxspec.decoder import Decoder
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.loading.local import describe_model
 from mlxspec.loading.profile import read_profile
+from mlxspec.target.decoder import Decoder
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 

@@ -8,7 +8,6 @@ from huggingface_hub import snapshot_download
 from mlx.utils import tree_flatten
 
 from mlxspec.choosing.trained import head_drafters
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.eagle import EagleNetwork
 from mlxspec.drafters.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa import MedusaHeads
@@ -16,6 +15,7 @@ from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelErr
 from mlxspec.loading import head_source, load_head, sources
 from mlxspec.loading.head_file import save_head
 from mlxspec.models import build_model
+from mlxspec.target.decoder import Decoder
 from tests.head_folders import (
     LAYER,
     TOKENS,

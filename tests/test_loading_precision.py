@@ -13,12 +13,12 @@ from model_folders import random_weights, save_folder, tiny_config
 from mlxspec import api
 from mlxspec.cli import _parser
 from mlxspec.commands.options import options
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.errors import NumericsError
 from mlxspec.loading import load_model
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.options import DTYPES, Options
+from mlxspec.target.decoder import Decoder
 from tests.reference import reference_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7, 11, 2]

@@ -17,7 +17,6 @@ import pytest
 
 import mlxspec.reply as reply_module
 from mlxspec.api import HOST_DRAFTERS
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -25,6 +24,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from tests.adversaries import (
     REFUSED,
     AlwaysRight,

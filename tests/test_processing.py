@@ -8,7 +8,6 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
@@ -16,6 +15,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.proving import prove
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise
 from tests.adversaries import Adversary, Duplicates, RandomTrees, UniformChain

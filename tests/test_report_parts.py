@@ -13,7 +13,6 @@ import pytest
 from mlxspec.api import make_site
 from mlxspec.bench.prompts import read_questions
 from mlxspec.budget import FixedBudget
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.loading import load_model
 from mlxspec.options import Options
@@ -29,6 +28,7 @@ from mlxspec.report.parts import (
     replies,
 )
 from mlxspec.report.shapes import BITS, ROWS
+from mlxspec.target.decoder import Decoder
 from mlxspec_app.bench import startup
 from tests.broken_rules import say_the_second_best
 from tests.model_folders import random_weights, save_folder, tiny_config

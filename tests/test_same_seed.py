@@ -10,13 +10,13 @@ from functools import cache
 import pytest
 
 from mlxspec.api import HOST_DRAFTERS
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.verify.noise import Noise
 from tests.adversaries import RandomTrees, UniformChain
 from tests.draws_by_hand import draw_by_hand

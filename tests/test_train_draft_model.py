@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder import Decoder
 from mlxspec.models import ModelConfig, build_model
+from mlxspec.target.decoder import Decoder
 from mlxspec.train.arrays import flat
 from mlxspec.train.draft_model import DraftModelObjective
 from tests.tiny import tiny_model

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
-from mlxspec.decoder import Decoder
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.law import Law
+from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.early_exit import ExitObjective
 from tests.tiny import tiny_model

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from mlxspec.choosing.trained import head_drafters
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.train.arrays import flat
 from mlxspec.train.features import write_shards
 from mlxspec.train.heads import build_objective, memory_gb, train_head

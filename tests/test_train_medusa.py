@@ -7,10 +7,10 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_map_with_path
 
-from mlxspec.decoder import Decoder
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
-from mlxspec.hidden import HiddenStates
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStates
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import compute_features
 from mlxspec.train.medusa import NUM_RANKS, MedusaObjective

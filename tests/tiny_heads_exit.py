@@ -4,10 +4,10 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.exit_network import ExitConfig, ExitHead
 from mlxspec.engine import Engine
+from mlxspec.target.decoder import Decoder
 from tests import reference
 from tests.tiny import ToyTokenizer, make_cache
 

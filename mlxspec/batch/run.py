@@ -21,7 +21,6 @@ from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
-from mlxspec.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.guard import Guard
@@ -29,6 +28,7 @@ from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.prefix import common_length
 from mlxspec.readout import read_all
 from mlxspec.reply import Reply
+from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.events import EmittedToken
 
 

@@ -20,7 +20,6 @@ import mlx.core as mx
 
 from mlxspec.api import load, make_cache
 from mlxspec.bench.context import WINDOW, context_lengths
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine import Engine
@@ -29,6 +28,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 
 WIDTHS = (1, 4, 8, 16)

@@ -19,12 +19,12 @@ from mlx.utils import tree_flatten
 from mlxspec import readout as readout_room
 from mlxspec import reply as reply_room
 from mlxspec.cost import verify_forward
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.readout import LazyRound
 from mlxspec.reply import Reply
+from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.trace.events import GenerationFinished
 

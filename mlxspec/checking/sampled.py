@@ -17,11 +17,11 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.checking.chi_square import Fit, fit, pooled
-from mlxspec.decoder import Decoder
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.prefix import common_length
+from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 LENGTH = 3

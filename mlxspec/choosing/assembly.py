@@ -16,7 +16,6 @@ from pathlib import Path
 
 from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
 from mlxspec.choosing.trained import head_drafters
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter, limit
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit import EarlyExitDrafter
@@ -40,6 +39,7 @@ from mlxspec.loading.heads import load_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_LOOKAHEAD, FREE, DraftLimits
+from mlxspec.target.decoder import Decoder
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle3 import Eagle3Drafter, Eagle3Network
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.target.decoder import Decoder
 
 
 class Builder(Protocol):

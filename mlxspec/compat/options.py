@@ -7,13 +7,13 @@ from typing import Any
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, check_kv_bits, check_max_kv_size, refuse
 from mlxspec.compat.samplers import random_seed
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.law import Law
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, LogitsProcessor, Sampler
+from mlxspec.target.decoder import Decoder
 
 DEFAULT_LOOKAHEAD = 2
 """Draft tokens of mlx-lm's speculative decoding."""

@@ -11,9 +11,9 @@ from typing import Protocol, runtime_checkable
 import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.hidden import HiddenStateReader
 from mlxspec.law import Law
 from mlxspec.options import DraftLimits
+from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
 
 __all__ = [

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from mlxspec.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafts.draft import Draft, RoundOutcome
@@ -22,6 +21,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
 from mlxspec.options import DEFAULT_LOOKAHEAD, FREE
 from mlxspec.prefix import common_length
+from mlxspec.target.decoder import Decoder
 from mlxspec.verify.noise import Noise
 
 

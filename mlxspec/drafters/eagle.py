@@ -19,13 +19,13 @@ from mlxspec.device.products import Linear
 from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope
 from mlxspec.models.weights import load_weights
+from mlxspec.target.hidden import HiddenStates
 
 
 class EagleNetwork(nn.Module):

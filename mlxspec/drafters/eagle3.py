@@ -11,10 +11,10 @@ import mlx.core as mx
 from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle_network import Eagle3Network
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.models import Model
+from mlxspec.target.hidden import HiddenStates
 
 __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
 

@@ -13,7 +13,6 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.decoder import Decoder
 from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.draft_law import DraftLaw
 from mlxspec.drafters.eagle_history import Head, PairHistory
@@ -21,11 +20,12 @@ from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.errors import VocabularyMismatchError
-from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.law import Law
 from mlxspec.models import Model
 from mlxspec.options import FREE
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStates
 from mlxspec.verify.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5

@@ -18,9 +18,9 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, tree_masks
+from mlxspec.target.hidden import HiddenStates
 
 _MAX_UNREAD = 64
 """Pairs that may wait for the next draft; more, as of a prompt, are run through at once."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from mlxspec.decoder import Decoder
 from mlxspec.device.backend import sync, values
 from mlxspec.device.exponential import exp
 from mlxspec.drafters.draft_law import DraftLaw
@@ -23,6 +22,7 @@ from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
 from mlxspec.options import FREE, check_threshold
+from mlxspec.target.decoder import Decoder
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.noise import Noise
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.exponential import exp
 from mlxspec.drafters.medusa_heads import MedusaHeads
@@ -25,9 +24,10 @@ from mlxspec.drafters.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.hidden import HiddenStates
 from mlxspec.law import Law
 from mlxspec.options import FREE
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStates
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.checking.chi_square import Fit, fit
-from mlxspec.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded
 from mlxspec.verify.distribution import NodeLaws, TokenCounts

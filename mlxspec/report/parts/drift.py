@@ -12,11 +12,11 @@ import numpy as np
 
 from mlxspec.choosing.trials import PROMPTS
 from mlxspec.cost import verify_forward
-from mlxspec.decoder import Decoder
 from mlxspec.drift import NUM_ROWS, WIDTHS, Text, measure_drift
 from mlxspec.loading import load_model
 from mlxspec.report.allowance import Allowance, Finding
 from mlxspec.report.shapes import DTYPES
+from mlxspec.target.decoder import Decoder
 
 _NUM_FORWARDS = NUM_ROWS + sum(-(-NUM_ROWS // width) for width in WIDTHS)
 

@@ -14,10 +14,10 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, last_row_masks, tree_masks
 from mlxspec.models import Model
+from mlxspec.target.hidden import HiddenStates
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
-from mlxspec.forwards import Forwards
-from mlxspec.hidden import Audience, HiddenStateReader, HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
+from mlxspec.target.forwards import Forwards
+from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
 PREFILL_CHUNK = 512
 """Prompt tokens per forward: enough to keep the device busy, few enough to bound the memory."""
