@@ -8,7 +8,7 @@ from itertools import accumulate, repeat
 from operator import mul
 
 from mlxspec.budget import CostBook, MeasuredBudget, Staircase, best_count
-from mlxspec.drafters.growth import grow
+from mlxspec.drafters.search.growth import grow
 from mlxspec.report.chips import CURVES
 
 STEP = 0.1  # of a forward of one row: a draft model a tenth as large, per token

@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
 
-from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_rows import StoredRows, extend
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafters.table.rows import StoredRows, extend
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.law import Law
 

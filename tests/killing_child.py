@@ -18,7 +18,7 @@ from mlxspec.cli import _parser
 from mlxspec.commands import chat
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params
-from mlxspec.drafters import table_memory
+from mlxspec.drafters.table import memory
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.app import open_desk
 from mlxspec_app.recollect import recollect
@@ -190,7 +190,7 @@ class Chat:
 
 
 def main() -> None:
-    table_memory._SECONDS_BETWEEN = 0.0
+    memory._SECONDS_BETWEEN = 0.0
     costs._WORTH_KEEPING_MS = 0.0
     folder, model, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     running = Chat(folder, model, seed)

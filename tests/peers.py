@@ -8,7 +8,7 @@ from mlx import nn
 from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.compat import TokenizerWrapper
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine import Engine
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.target.decoder import Decoder

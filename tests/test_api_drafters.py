@@ -12,8 +12,8 @@ from mlxspec.api import Options, prepare
 from mlxspec.choosing import assembly, auto, probe
 from mlxspec.choosing.assembly import candidates
 from mlxspec.choosing.trials import Trial
-from mlxspec.drafters.table_file import save_table as save
-from mlxspec.drafters.table_rows import pack
+from mlxspec.drafters.table.file import save_table as save
+from mlxspec.drafters.table.rows import pack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint

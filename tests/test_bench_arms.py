@@ -12,7 +12,7 @@ from mlxspec.bench.arms import check_arms, own_arms
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.sample import Task, Watch
 from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.draft_law import DraftLaw
+from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.law import Law
 from mlxspec.verify import gumbel as draws
 from mlxspec.verify.distribution import NodeLaws

@@ -11,9 +11,9 @@ from mlxspec.api import prepare
 from mlxspec.cli import _parser, main
 from mlxspec.commands.options import options
 from mlxspec.drafters.base import fresh_drafter, limit
-from mlxspec.drafters.beam import BeamShape
+from mlxspec.drafters.medusa.rank_tree import StaticTree
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.rank_tree import StaticTree
+from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafts.shape import Branching
 from mlxspec.law import Law
 from mlxspec.options import DraftLimits, Options

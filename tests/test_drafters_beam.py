@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.beam import BeamShape, NextTokens, grow_beam
+from mlxspec.drafters.search.beam import BeamShape, NextTokens, grow_beam
 from tests.drafting import assert_valid
 from tests.eagle_reference import beam, best, paths_of
 

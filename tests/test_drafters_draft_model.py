@@ -8,7 +8,7 @@ import pytest
 
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.drafters.beam import BeamShape
-from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
-from mlxspec.drafters.eagle3 import Eagle3Drafter
+from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
+from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
+from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.law import Law
 from mlxspec.target.decoder import Decoder
 from tests.eagle_reference import ReferenceDrafter, beam, paths_of

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

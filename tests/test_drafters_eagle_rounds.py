@@ -6,11 +6,11 @@ import pytest
 
 import mlxspec.reply as reply_module
 from mlxspec.device import backend
-from mlxspec.drafters.beam import BeamShape
-from mlxspec.drafters.eagle import EagleDrafter
-from mlxspec.drafters.eagle3 import Eagle3Drafter
+from mlxspec.drafters.eagle.eagle1 import EagleDrafter
+from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.search.beam import BeamShape
+from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError

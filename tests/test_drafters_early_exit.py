@@ -8,10 +8,10 @@ import pytest
 
 import mlxspec.reply as reply_module
 from mlxspec.device import backend
-from mlxspec.drafters.early_exit import EarlyExitDrafter
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder

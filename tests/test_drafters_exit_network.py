@@ -6,7 +6,7 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec.drafters.exit_network import ExitConfig, ExitHead
+from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.errors import UnsupportedModelError
 from tests.tiny import tiny_model
 from tests.tiny_heads_exit import exit_head, exit_hidden

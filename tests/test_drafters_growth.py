@@ -4,8 +4,8 @@ from math import exp, log
 
 import pytest
 
-from mlxspec.drafters.calibration import HitRate, Mixer, log_odds
-from mlxspec.drafters.growth import MAX_DEPTH, grow
+from mlxspec.drafters.search.calibration import HitRate, Mixer, log_odds
+from mlxspec.drafters.search.growth import MAX_DEPTH, grow
 from tests.drafting import Place, shape_of
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from mlxspec.device import backend
-from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.medusa.rank_tree import DynamicTree, StaticTree
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.rank_tree import DynamicTree, StaticTree
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

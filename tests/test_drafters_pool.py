@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.device import backend
-from mlxspec.drafters.growth import grow
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.search.growth import grow
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from tests.adversaries import UniformChain

@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.rank_paths import most_accurate_paths
-from mlxspec.drafters.rank_tree import DynamicTree, StaticTree
+from mlxspec.drafters.medusa.rank_paths import most_accurate_paths
+from mlxspec.drafters.medusa.rank_tree import DynamicTree, StaticTree
 
 ACCURACIES = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.1], [0.3, 0.1, 0.2]]  # ranks need not fall
 

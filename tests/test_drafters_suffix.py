@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.law import Law
 from tests.drafting import KEY, LAW, path_probs, reply, shape_of

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_rows import LearnedRows, extend, pack, shorten, unpack
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafters.table.rows import LearnedRows, extend, pack, shorten, unpack
 from mlxspec.drafts.draft import RoundOutcome
 from tests.drafting import (
     KEY,

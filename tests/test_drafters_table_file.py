@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_file import entry_bytes, load_table, row_bytes, save_table
-from mlxspec.drafters.table_rows import extend
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafters.table.file import entry_bytes, load_table, row_bytes, save_table
+from mlxspec.drafters.table.rows import extend
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from tests.drafting import stored_rows
 
@@ -156,7 +156,7 @@ def test_an_old_file_survives_a_failed_save(table_file, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("mlxspec.drafters.table_file.os.replace", fail)
+    monkeypatch.setattr("mlxspec.drafters.table.file.os.replace", fail)
     with pytest.raises(MlxspecError, match="disk full"):
         save_table(table_file, TABLE, VOCAB)
     assert table_file.read_bytes() == before

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from mlxspec.drafters import table_counts, table_memory
-from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_counts import CountedRows, add_up, summed
-from mlxspec.drafters.table_file import save_table
-from mlxspec.drafters.table_memory import TableMemory
-from mlxspec.drafters.table_rows import LearnedRows, Row, extend
+from mlxspec.drafters.table import counts as table_counts
+from mlxspec.drafters.table import memory as table_memory
+from mlxspec.drafters.table.counts import CountedRows, add_up, summed
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafters.table.file import save_table
+from mlxspec.drafters.table.memory import TableMemory
+from mlxspec.drafters.table.rows import LearnedRows, Row, extend
 from mlxspec.drafts.draft import RoundOutcome
 from tests.drafting import KEY, LAW, after, shape_of, stored_rows
 

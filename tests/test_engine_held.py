@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

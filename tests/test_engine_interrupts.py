@@ -15,7 +15,7 @@ from mlxspec.budget import FixedBudget
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from tests.adversaries import RandomTrees

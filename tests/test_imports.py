@@ -188,7 +188,7 @@ def test_imports_lead_down():
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("mlxspec.drafters.suffix", "from mlxspec.engine import Engine"),
+        ("mlxspec.drafters.suffix.drafter", "from mlxspec.engine import Engine"),
         ("mlxspec.kv.cache", "from mlxspec.models.model import Model"),
         ("mlxspec.trace.events", "import mlxspec.trace.stats"),
         ("mlxspec.models.llama", "def read():\n    from mlxspec import decoder"),

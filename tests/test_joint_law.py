@@ -16,8 +16,8 @@ from mlxspec.checking.chi_square import fit
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder

@@ -10,7 +10,7 @@ from mlxspec.device import backend, blas, core_split
 from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.device.core_split import WHOLE, Part, each, left_to_blas, together
 from mlxspec.device.kernels import attend
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from tests.decoders import (
     EACH,
     PATH,

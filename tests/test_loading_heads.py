@@ -8,9 +8,9 @@ from huggingface_hub import snapshot_download
 from mlx.utils import tree_flatten
 
 from mlxspec.choosing.trained import head_drafters
-from mlxspec.drafters.eagle import EagleNetwork
-from mlxspec.drafters.eagle3 import Eagle3Network
-from mlxspec.drafters.medusa import MedusaHeads
+from mlxspec.drafters.eagle.eagle1 import EagleNetwork
+from mlxspec.drafters.eagle.eagle3 import Eagle3Network
+from mlxspec.drafters.medusa.drafter import MedusaHeads
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import head_source, load_head, sources
 from mlxspec.loading.head_file import save_head

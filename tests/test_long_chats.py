@@ -13,8 +13,8 @@ import pytest
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.drafters.table import TableDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded

@@ -21,7 +21,7 @@ from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder

@@ -10,7 +10,7 @@ import pytest
 
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

@@ -8,7 +8,7 @@ import pytest
 from mlxspec import proving
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.proving import prove

@@ -6,7 +6,7 @@ import pytest
 from mlx import nn, optimizers
 
 from mlxspec.device.core_split import left_to_blas
-from mlxspec.drafters.early_exit import EarlyExitDrafter
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.law import Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD

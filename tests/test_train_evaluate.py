@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.corpus import Conversation

@@ -8,7 +8,7 @@ from mlx import nn
 from mlx.utils import tree_map_with_path
 
 from mlxspec.device.core_split import left_to_blas
-from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from mlxspec.train.corpus import Conversation

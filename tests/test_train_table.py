@@ -5,9 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_file import save_table
-from mlxspec.drafters.table_rows import extend
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafters.table.file import save_table
+from mlxspec.drafters.table.rows import extend
 from mlxspec.errors import MlxspecError
 from mlxspec.law import Law
 from mlxspec.train.corpus import Conversation

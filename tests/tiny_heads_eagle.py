@@ -3,8 +3,8 @@
 import mlx.core as mx
 import mlx.utils
 
-from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
-from mlxspec.drafters.eagle3 import Eagle3Drafter, Eagle3Network
+from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
+from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
 
 # Target tokens of a reduced vocabulary: neither in a row nor at a constant distance.
 TARGET_IDS = (1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 18, 20, 21, 23)

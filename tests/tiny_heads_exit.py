@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxspec.drafters.early_exit import EarlyExitDrafter
-from mlxspec.drafters.exit_network import ExitConfig, ExitHead
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
+from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.engine import Engine
 from mlxspec.target.decoder import Decoder
 from tests import reference

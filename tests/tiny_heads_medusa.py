@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 
 TARGET_IDS = (1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 18, 20, 21, 23)  # of a reduced vocabulary
 

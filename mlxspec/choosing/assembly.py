@@ -18,14 +18,14 @@ from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.drafters.base import Drafter, limit
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.early_exit import EarlyExitDrafter
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
-from mlxspec.drafters.table import TableDrafter
-from mlxspec.drafters.table_file import load_table
-from mlxspec.drafters.table_memory import TableMemory
-from mlxspec.drafters.table_rows import StoredRows
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafters.table.file import load_table
+from mlxspec.drafters.table.memory import TableMemory
+from mlxspec.drafters.table.rows import StoredRows
 from mlxspec.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.eagle import EagleDrafter, EagleNetwork
-from mlxspec.drafters.eagle3 import Eagle3Drafter, Eagle3Network
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
-from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
+from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter, ExitHead
+from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 from mlxspec.loading.head_checkpoint import HeadCheckpoint
 from mlxspec.target.decoder import Decoder
 

@@ -19,7 +19,7 @@ from mlxspec.choosing.assembly import parts_of
 from mlxspec.commands.saying import say
 from mlxspec.device import backend
 from mlxspec.drafters.base import readers_of
-from mlxspec.drafters.table_file import save_table
+from mlxspec.drafters.table.file import save_table
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.default_model import cache_folder

@@ -14,7 +14,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from mlxspec.device.backend import values
-from mlxspec.drafters.draft_law import DraftLaw
+from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree

@@ -15,8 +15,8 @@ import mlx.core as mx
 
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
-from mlxspec.drafters.calibration import Mixer, log_odds
-from mlxspec.drafters.growth import Cursor, HostDrafter, grow
+from mlxspec.drafters.search.calibration import Mixer, log_odds
+from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.models import Model
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mlxspec.device.exponential import exp
 from mlxspec.device.products import heads
-from mlxspec.drafters.eagle_network import LAYER_FIELDS, Eagle3Network
+from mlxspec.drafters.eagle.network import LAYER_FIELDS, Eagle3Network
 from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device.exponential import exp
-from mlxspec.drafters.exit_network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
+from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import Model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY

@@ -15,7 +15,7 @@ import numpy as np
 from mlx.utils import tree_map
 from numpy.typing import NDArray
 
-from mlxspec.drafters.medusa_heads import MedusaHeads
+from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.corpus import GREEDY

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.drafters.table_rows import MAX_ORDER, pack
+from mlxspec.drafters.table.rows import MAX_ORDER, pack
 from mlxspec.errors import MlxspecError
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import Features, read_shard

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.drafters.table import STORED_PRIOR
-from mlxspec.drafters.table_file import entry_bytes, row_bytes, token_type
-from mlxspec.drafters.table_rows import MAX_ORDER, StoredRows, is_full, shorten_all
+from mlxspec.drafters.table.drafter import STORED_PRIOR
+from mlxspec.drafters.table.file import entry_bytes, row_bytes, token_type
+from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, is_full, shorten_all
 from mlxspec.train.occurrences import Occurrences
 
 DEFAULT_MAX_BYTES = 5_000_000

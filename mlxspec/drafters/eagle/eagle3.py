@@ -8,8 +8,8 @@ itself is in `eagle_network.py`.
 
 import mlx.core as mx
 
-from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
-from mlxspec.drafters.eagle_network import Eagle3Network
+from mlxspec.drafters.eagle.base import EagleBase, JoinedHead
+from mlxspec.drafters.eagle.network import Eagle3Network
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks

@@ -15,9 +15,9 @@ import mlx.core as mx
 
 from mlxspec.device.backend import sync, values
 from mlxspec.device.exponential import exp
-from mlxspec.drafters.draft_law import DraftLaw
-from mlxspec.drafters.exit_network import ExitHead
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.early_exit.network import ExitHead
+from mlxspec.drafters.search.draft_distribution import DraftLaw
+from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.drafters.automaton import ROOT, SuffixAutomaton
-from mlxspec.drafters.calibration import HitRate
-from mlxspec.drafters.growth import grow
+from mlxspec.drafters.search.calibration import HitRate
+from mlxspec.drafters.search.growth import grow
+from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE

@@ -14,7 +14,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.drafters.table_rows import LearnedRows, Row, Rows, StoredRows, has_begun
+from mlxspec.drafters.table.rows import LearnedRows, Row, Rows, StoredRows, has_begun
 
 MAX_ROWS = (20_000, 60_000, 80_000)
 """Rows to keep for contexts of one, two and three tokens: about 5 MB in a file."""

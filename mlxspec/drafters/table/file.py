@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from mlxspec.drafters.table_rows import MAX_ORDER, StoredRows, pack, unpack
+from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, pack, unpack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading.head_file import FORMAT
 

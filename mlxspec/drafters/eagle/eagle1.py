@@ -16,8 +16,8 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.device.products import Linear
-from mlxspec.drafters.eagle_base import EagleBase, JoinedHead
-from mlxspec.drafters.eagle_network import LAYER_FIELDS
+from mlxspec.drafters.eagle.base import EagleBase, JoinedHead
+from mlxspec.drafters.eagle.network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks

@@ -17,13 +17,13 @@ from typing import Protocol
 import mlx.core as mx
 
 from mlxspec.device.exponential import exp
-from mlxspec.drafters.beam import NextTokens
-from mlxspec.drafters.rank_paths import (
+from mlxspec.drafters.medusa.rank_paths import (
     RankPath,
     most_accurate_paths,
     parents_first,
     possible_paths,
 )
+from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.options import FREE, DraftLimits
 from mlxspec.verify.distribution import top_tokens
 

@@ -18,9 +18,9 @@ import mlx.core as mx
 
 from mlxspec.device import backend
 from mlxspec.device.exponential import exp
-from mlxspec.drafters.medusa_heads import MedusaHeads
-from mlxspec.drafters.rank_tree import DynamicTree, RankTree, best_guesses
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.medusa.network import MedusaHeads
+from mlxspec.drafters.medusa.rank_tree import DynamicTree, RankTree, best_guesses
+from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError

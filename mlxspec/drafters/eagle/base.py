@@ -13,10 +13,10 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.drafters.beam import BeamShape, Level, NextTokens, grow_beam
-from mlxspec.drafters.draft_law import DraftLaw
-from mlxspec.drafters.eagle_history import Head, PairHistory
-from mlxspec.drafters.reduced_head import head_rows
+from mlxspec.drafters.eagle.history import Head, PairHistory
+from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
+from mlxspec.drafters.search.draft_distribution import DraftLaw
+from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.errors import VocabularyMismatchError

@@ -17,10 +17,10 @@ from os import PathLike
 
 import mlx.core as mx
 
-from mlxspec.drafters.growth import grow
-from mlxspec.drafters.table_file import load_table
-from mlxspec.drafters.table_memory import TableMemory
-from mlxspec.drafters.table_rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
+from mlxspec.drafters.search.growth import grow
+from mlxspec.drafters.table.file import load_table
+from mlxspec.drafters.table.memory import TableMemory
+from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from mlxspec.drafters.table_counts import CountedRows, add_up
-from mlxspec.drafters.table_file import load_table, save_table
-from mlxspec.drafters.table_rows import MAX_ORDER, StoredRows, shorten
+from mlxspec.drafters.table.counts import CountedRows, add_up
+from mlxspec.drafters.table.file import load_table, save_table
+from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, shorten
 from mlxspec.errors import MlxspecError
 
 _SECONDS_BETWEEN = 300.0  # a killed process loses no more than this

@@ -1,0 +1,1 @@
+"""The suffix drafter: what followed the longest earlier match of the latest tokens."""

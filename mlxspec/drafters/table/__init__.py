@@ -1,0 +1,1 @@
+"""The table drafter: the target's own probabilities after one, two, three tokens."""
