@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from mlxspec import checks
-from mlxspec.cost import CostCurve, idle_cost_curve
+from mlxspec.budget.cost import CostCurve, idle_cost_curve
 from mlxspec.device.turns import device_turn
 from mlxspec.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError

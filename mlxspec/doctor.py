@@ -115,7 +115,7 @@ def drafter() -> str:
 
 def measure() -> str:
     """Run the default model and return what verifying costs, as a small table."""
-    from mlxspec.cost import cost_curve, verify_forward
+    from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.loading import load_model
     from mlxspec.target.decoder import Decoder
 

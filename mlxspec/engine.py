@@ -17,8 +17,8 @@ from typing import Any, Self
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
+from mlxspec.budget.cost import quick_costs
 from mlxspec.checks import function, wrong_type
-from mlxspec.cost import quick_costs
 from mlxspec.device import backend
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from mlxspec.budget import Budget, Spent
-from mlxspec.cost import quick_costs
+from mlxspec.budget.cost import quick_costs
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree

@@ -6,7 +6,7 @@ import pytest
 from app_driver import Clock
 from app_live import PATIENCE_S, FakeConversation, Live
 
-from mlxspec.cost import CostCurve
+from mlxspec.budget.cost import CostCurve
 from mlxspec.trace.events import (
     CostMeasured,
     EmittedToken,

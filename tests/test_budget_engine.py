@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.budget import FixedBudget, MeasuredBudget
-from mlxspec.cost import quick_costs
+from mlxspec.budget.cost import quick_costs
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
@@ -260,7 +260,7 @@ def timed(monkeypatch, seconds, most=32):
         widths.append(width)
         clock.now += seconds(width)
 
-    monkeypatch.setattr("mlxspec.cost.verify_forward", lambda decoder: forward)
+    monkeypatch.setattr("mlxspec.budget.cost.verify_forward", lambda decoder: forward)
     return quick_costs(None, most, clock=clock), clock.now, widths
 
 

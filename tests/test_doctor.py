@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mlxspec import doctor
-from mlxspec.cost import CostCurve, cost_curve, idle_cost_curve, verify_forward
+from mlxspec.budget.cost import CostCurve, cost_curve, idle_cost_curve, verify_forward
 from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.target.decoder import Decoder

@@ -19,7 +19,7 @@ _GROWTH = 2  # contexts that differ by less than this factor share a measurement
 
 
 class CostCurveLike(Protocol):
-    """The part of `mlxspec.cost.CostCurve` that is used here."""
+    """The part of `mlxspec.budget.cost.CostCurve` that is used here."""
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from mlxspec.bench.keep import row_dict
 from mlxspec.bench.machine import Setup, cost_line, setup_lines
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row
-from mlxspec.cost import CostCurve
+from mlxspec.budget.cost import CostCurve
 
 _FIRST, _CELL = 18, 17
 

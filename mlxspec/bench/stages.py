@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec import readout as readout_room
 from mlxspec import reply as reply_room
-from mlxspec.cost import verify_forward
+from mlxspec.budget.cost import verify_forward
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine import Engine
 from mlxspec.params import GenerationParams

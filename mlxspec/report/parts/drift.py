@@ -10,8 +10,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.budget.cost import verify_forward
 from mlxspec.choosing.trials import PROMPTS
-from mlxspec.cost import verify_forward
 from mlxspec.drift import NUM_ROWS, WIDTHS, Text, measure_drift
 from mlxspec.loading import load_model
 from mlxspec.report.allowance import Allowance, Finding

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 
-from mlxspec.cost import fastest_times, verify_forward
+from mlxspec.budget.cost import fastest_times, verify_forward
 from mlxspec.device import backend
 from mlxspec.loading import load_model
 from mlxspec.report.allowance import Allowance, Finding, curve_dict

@@ -9,7 +9,7 @@ from itertools import product
 
 import mlx.core as mx
 
-from mlxspec.cost import fastest_times
+from mlxspec.budget.cost import fastest_times
 from mlxspec.device import backend
 from mlxspec.report.allowance import Allowance, Finding, curve_dict
 from mlxspec.report.shapes import BITS, ROWS, SIZES, product_name
