@@ -11,7 +11,7 @@ backend.prepare()
 
 _PUBLIC = {  # name -> module that holds it, imported when first asked for: the app runs without MLX
     "Conversation": "mlxspec.conversation",
-    "Engine": "mlxspec.engine",
+    "Engine": "mlxspec.engine.engine",
     "GenerationParams": "mlxspec.params",
     "Law": "mlxspec.law",
     "load": "mlxspec.api",

@@ -27,7 +27,7 @@ from mlxspec.device import backend
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LoadedModel, Room, load_model

@@ -12,11 +12,11 @@ from itertools import chain
 from mlxspec import checks
 from mlxspec.budget.cost import CostCurve, idle_cost_curve
 from mlxspec.device.turns import device_turn
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.params import GenerationParams
 from mlxspec.proving import Progress, prove
-from mlxspec.reply import StopWhen, never
+from mlxspec.reply.reply import StopWhen, never
 from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
 from mlxspec.trace.proof import Proof
 

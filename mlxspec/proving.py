@@ -14,7 +14,7 @@ import numpy as np
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drift import near_tie_after
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.proof import Difference, Proof

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-import mlxspec.reply as reply_module
+import mlxspec.reply.reply as reply_module
 
 
 def say_the_second_best(monkeypatch):

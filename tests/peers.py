@@ -9,7 +9,7 @@ from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.compat import TokenizerWrapper
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.target.decoder import Decoder
 from tests.test_loading_tokenizer import byte_level

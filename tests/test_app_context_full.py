@@ -9,7 +9,7 @@ from app_live import PATIENCE_S
 
 from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
-from mlxspec.reply import GenerationParams
+from mlxspec.reply.reply import GenerationParams
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.desk import Desk

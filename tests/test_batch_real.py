@@ -13,7 +13,7 @@ import pytest
 
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.drift import near_tie_after
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.loading import load_model
 from mlxspec.loading.default_model import has_default_model

@@ -9,7 +9,7 @@ from mlxspec import cli
 from mlxspec.commands import plain_chat
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params
-from mlxspec.reply import GenerationParams
+from mlxspec.reply.reply import GenerationParams
 from mlxspec.verify.distribution import Law
 from mlxspec_app.settings import Sampling, Settings
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-import mlxspec.reply as reply_module
+import mlxspec.reply.reply as reply_module
 from mlxspec.cli import main
 from mlxspec.target.decoder import Decoder
 from tests.broken_rules import say_the_second_best

@@ -10,7 +10,7 @@ import pytest
 
 from mlxspec import api
 from mlxspec.api import prepare_loaded
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.loading import LoadedModel
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-import mlxspec.reply as reply_module
+import mlxspec.reply.reply as reply_module
 from mlxspec.api import prepare
 from mlxspec.cli import _parser, main
 from mlxspec.commands.options import options

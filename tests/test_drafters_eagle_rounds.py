@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply as reply_module
+import mlxspec.reply.reply as reply_module
 from mlxspec.device import backend
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
@@ -12,7 +12,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams

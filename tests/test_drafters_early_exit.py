@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply as reply_module
+import mlxspec.reply.reply as reply_module
 from mlxspec.device import backend
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter

@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply as reply_module
+import mlxspec.reply.reply as reply_module
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter

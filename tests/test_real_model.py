@@ -24,7 +24,7 @@ from mlxspec.api import HOST_DRAFTERS, Options, make_cache, prepare_loaded
 from mlxspec.bench.compare import first_difference
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams
 from mlxspec.proving import prove

@@ -52,7 +52,7 @@ def loaded(tmp_path, monkeypatch):
     for name, value in (("_MAX_TOKENS", 8), ("_NUM_DRAWS", 40)):
         monkeypatch.setattr(lossless, name, value)
     even = dict.fromkeys((1, 2, 4, 8, 16, 32), 1.0)  # every draft pays
-    monkeypatch.setattr("mlxspec.engine.quick_costs", lambda *arguments: even)
+    monkeypatch.setattr("mlxspec.engine.engine.quick_costs", lambda *arguments: even)
     monkeypatch.setattr(replies, "_TASK", replace(replies._TASK, max_tokens=8))
     return load_model(folder)
 

@@ -2,7 +2,7 @@
 
 from mlxspec import testing
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.models import Model

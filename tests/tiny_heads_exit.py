@@ -6,7 +6,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.target.decoder import Decoder
 from tests import reference
 from tests.tiny import ToyTokenizer, make_cache

@@ -9,10 +9,10 @@ from mlxspec.batch.replies import BatchReply
 from mlxspec.budget import Spent
 from mlxspec.device.backend import values
 from mlxspec.drafts.draft import Draft
-from mlxspec.guard import Guard
-from mlxspec.readout import LazyRound, Readout
-from mlxspec.reply import Reply, RoundReport
-from mlxspec.reporting import RoundFacts, round_events
+from mlxspec.reply.drafter_guard import Guard
+from mlxspec.reply.readout import LazyRound, Readout
+from mlxspec.reply.reply import Reply, RoundReport
+from mlxspec.reply.reporting import RoundFacts, round_events
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
 from mlxspec.trace.stats import GenerationStats
 

@@ -14,7 +14,7 @@ from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.choosing.assembly import Site, build_drafter, check_drafter
 from mlxspec.choosing.auto import choose_drafter
 from mlxspec.drafters.base import Drafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 PLAIN = "plain"

@@ -28,7 +28,7 @@ from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.choosing.assembly import Site, build_drafter
 from mlxspec.device.core_split import left_to_blas
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
 from mlxspec.options import Options

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.drift import near_tie_after
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.trace.near_tie import is_near_tie, near_tie_of, verdict_on
 
 

@@ -22,7 +22,7 @@ from mlxspec.api import load, make_cache
 from mlxspec.bench.context import WINDOW, context_lengths
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import load_model

@@ -9,7 +9,7 @@ from mlxspec.bench.sample import Task
 from mlxspec.budget.cost import CostCurve, cost_curve, verify_forward
 from mlxspec.choosing.assembly import Site
 from mlxspec.device import backend
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 
 Setup = Mapping[str, Any]
 """What has to be the same for figures to stand in one table, by name, ready for JSON."""

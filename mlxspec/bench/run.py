@@ -11,7 +11,7 @@ from itertools import product
 from mlxspec.bench.compare import Difference, first_difference
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.sample import Arm, Reply, Task
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import ContextLengthError
 
 _WARM_UP = "Name three colours, and say them again: "

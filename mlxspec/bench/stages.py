@@ -16,14 +16,14 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from mlxspec import readout as readout_room
-from mlxspec import reply as reply_room
 from mlxspec.budget.cost import verify_forward
 from mlxspec.drafters.base import Drafter, readers_of
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
-from mlxspec.readout import LazyRound
-from mlxspec.reply import Reply
+from mlxspec.reply import readout as readout_room
+from mlxspec.reply import reply as reply_room
+from mlxspec.reply.readout import LazyRound
+from mlxspec.reply.reply import Reply
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.trace.events import GenerationFinished

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlxspec.bench.sample import Arm, Task
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.proving import prove
 from mlxspec.trace.proof import Proof
 

@@ -16,7 +16,7 @@ from mlxspec.checking.greedy import Agreement, Asked, check_replies
 from mlxspec.checking.sampled import LENGTH, Case, LawCheck, cases_of, check_law
 from mlxspec.choosing.assembly import Say, Site, candidates
 from mlxspec.drift import Drift, Text, measure_drift
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel
 from mlxspec.options import Options

@@ -17,7 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.checking.chi_square import Fit, fit, pooled
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.prefix import common_length

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
 from mlxspec.trace.stats import GenerationStats
 

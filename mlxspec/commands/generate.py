@@ -13,7 +13,7 @@ from mlxspec.commands.options import generation_params
 from mlxspec.commands.saying import for_output, say
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
     DrafterFailed,

@@ -19,7 +19,7 @@ from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import backend
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter, fresh_drafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 
 

@@ -21,7 +21,7 @@ from mlxspec.compat.options import (
 from mlxspec.compat.refusals import check_engine
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import backend
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, PrefillProgress
 

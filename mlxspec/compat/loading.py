@@ -8,7 +8,7 @@ from typing import Any
 from mlxspec import api
 from mlxspec.compat.refusals import refuse
 from mlxspec.compat.tokenizer import TokenizerWrapper
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 
 
 def load(

@@ -8,7 +8,7 @@ from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, check_kv_bits, check_max_kv_size, refuse
 from mlxspec.compat.samplers import random_seed
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.law import Law

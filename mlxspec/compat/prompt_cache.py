@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.compat.refusals import check_engine, check_max_kv_size
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import CacheError
 
 _KEY = "mlxspec.prompt_cache"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 
 

@@ -16,7 +16,7 @@ import mlx.core as mx
 from mlxspec.checking.chi_square import Fit, fit
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder

@@ -8,7 +8,7 @@ import mlx.utils
 
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import Model, ModelConfig, build_model

@@ -15,7 +15,7 @@ import numpy as np
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.engine import Engine
+from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.stats import GenerationStats

@@ -10,7 +10,7 @@ from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
-from mlxspec.readout import LazyRound, Readout
+from mlxspec.reply.readout import LazyRound, Readout
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind

@@ -9,8 +9,8 @@ from mlxspec.budget import Spent
 from mlxspec.device import backend
 from mlxspec.drafts.draft import Draft
 from mlxspec.params import GenerationParams
-from mlxspec.readout import Readout
-from mlxspec.reply import RoundReport
+from mlxspec.reply.readout import Readout
+from mlxspec.reply.reply import RoundReport
 from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,

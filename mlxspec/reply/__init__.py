@@ -1,0 +1,1 @@
+"""One reply: its rounds as objects and events, and the guard around its drafter."""
