@@ -53,7 +53,7 @@ def examine() -> Examination:
     facts = backend.facts()
     if facts.backend == "none":
         return Examination(facts, None, False, tuple(_findings(facts, None, False)))
-    from mlxspec.loading.default_model import default_model_path, has_default_model
+    from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
 
     model, has_model = default_model_path(), has_default_model()
     return Examination(facts, model, has_model, tuple(_findings(facts, model, has_model)))

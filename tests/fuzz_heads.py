@@ -12,8 +12,8 @@ from mlxspec.choosing.trained import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
-from mlxspec.loading.head_file import save_head
-from mlxspec.loading.profile import tokenizer_of
+from mlxspec.loading.fetch.profile import tokenizer_of
+from mlxspec.loading.heads.file import save_head
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder

@@ -29,7 +29,7 @@ from model_folders import random_weights, save_folder
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, load_model
-from mlxspec.loading.local import describe_model
+from mlxspec.loading.fetch.local import describe_model
 from mlxspec.target.decoder import Decoder
 from tests.fuzz_damage import COUNTS, damaged, damaged_json, damaged_safetensors, hostile_value
 from tests.fuzz_tokenizers import TEMPLATES

@@ -9,7 +9,7 @@ from random import Random
 import mlx.core as mx
 
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.pickled import read_pickled
+from mlxspec.loading.torch.pickled import read_pickled
 from tests.fuzz_damage import COUNTS, damaged
 from tests.head_folders import ORDERED_DICT, number, save_archive, state_dict, tensor, text
 

@@ -11,9 +11,9 @@ from random import Random
 
 from model_folders import save_folder, tiny_config
 
+from mlxspec import template_guard
 from mlxspec.errors import MlxspecError
-from mlxspec.loading import template_guard
-from mlxspec.loading.profile import tokenizer_of
+from mlxspec.loading.fetch.profile import tokenizer_of
 from mlxspec.models import ModelConfig
 from tests.fuzz_damage import damaged_json, hostile_value
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from huggingface_hub import scan_cache_dir, snapshot_download
 
-from mlxspec.loading import local, sources
+from mlxspec.loading.fetch import local, sources
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -10,8 +10,8 @@ from mlxspec.compat import TokenizerWrapper
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.target.decoder import Decoder
+from mlxspec.tokenizer import Tokenizer
 from tests.test_loading_tokenizer import byte_level
 from tests.tiny import make_cache, tiny_model
 

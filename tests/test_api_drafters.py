@@ -16,8 +16,8 @@ from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
+from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.sources import Source
 from mlxspec.params import GenerationParams
 from mlxspec.train.occurrences import Occurrences
 from mlxspec.train.table import build_table

@@ -23,9 +23,9 @@ from mlxspec.choosing.catalogue import DrafterFinder, ModelEntry, list_models
 from mlxspec.cli import main
 from mlxspec.device import backend
 from mlxspec.loading import load_model
-from mlxspec.loading.default_model import default_model_path
+from mlxspec.loading.fetch.default_model import default_model_path
+from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.profile import read_profile
 from mlxspec.loading.sizes import num_weights
 from mlxspec.models import ModelConfig, build_model
 

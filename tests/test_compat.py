@@ -12,8 +12,8 @@ from mlxspec import compat
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError, VocabularyMismatchError
 from mlxspec.law import Law
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
+from mlxspec.tokenizer import Tokenizer
 from tests.adversaries import RandomTrees, UniformChain
 from tests.peers import make_pair
 from tests.test_loading_tokenizer import byte_level

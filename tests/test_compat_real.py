@@ -10,7 +10,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper as TheirTokenizer
 
 from mlxspec import compat
 from mlxspec.bench.peers import mlx_lm_model
-from mlxspec.loading.default_model import has_default_model
+from mlxspec.loading.fetch.default_model import has_default_model
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,7 @@ from mlxspec import compat
 from mlxspec.compat.options import StepOptions
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.law import Law
-from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 from tests.model_folders import save_folder
 from tests.peers import TEMPLATE, make_pair
 from tests.test_loading_tokenizer import TEXTS, byte_level, sentencepiece

@@ -43,7 +43,7 @@ def machine(monkeypatch, tmp_path):
 
 @pytest.fixture
 def has_model(monkeypatch):
-    monkeypatch.setattr("mlxspec.loading.default_model.has_default_model", lambda: True)
+    monkeypatch.setattr("mlxspec.loading.fetch.default_model.has_default_model", lambda: True)
 
 
 def advice() -> str:

@@ -6,7 +6,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.choosing.trained import head_drafters
 from mlxspec.device import backend
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified

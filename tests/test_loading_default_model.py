@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from mlxspec.errors import ModelNotFoundError
-from mlxspec.loading import default_model, fetch_default_model
-from mlxspec.loading.default_model import default_model_path, has_default_model
+from mlxspec.loading import fetch_default_model
+from mlxspec.loading.fetch import default_model
+from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
 
 ROOT = Path(__file__).parent.parent
 CONTENT = bytes(range(256)) * 4096

@@ -12,8 +12,8 @@ from model_folders import random_model, random_weights, save_folder, save_json, 
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
-from mlxspec.loading.local import describe_model
-from mlxspec.loading.profile import read_profile
+from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.target.decoder import Decoder
 
 TOKENS = [1, 5, 3, 20, 0, 7]

@@ -21,10 +21,10 @@ from model_folders import random_model, random_weights
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
-from mlxspec.loading.gguf import read_gguf
-from mlxspec.loading.gguf_header import read_header
-from mlxspec.loading.gguf_tensors import read_tensors
-from mlxspec.loading.local import describe_model
+from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.gguf.file import read_gguf
+from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.tensors import read_tensors
 from mlxspec.target.decoder import Decoder
 
 TOKENS = [1, 5, 3, 20, 0, 7]

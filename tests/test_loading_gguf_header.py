@@ -9,8 +9,8 @@ import pytest
 from gguf_files import F16, F32, Q4_0, Q5_K, Stored, Value, floats, gguf_bytes, string, typed
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf_header import read_header
-from mlxspec.loading.gguf_tensors import read_tensors
+from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.tensors import read_tensors
 
 METADATA = {
     "general.architecture": "llama",

@@ -7,8 +7,8 @@ import pytest
 from gguf_files import TOKENIZER
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf_tokenizer import eos_token_ids, tokenizer_from_gguf
-from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.loading.gguf.tokenizer import eos_token_ids, tokenizer_from_gguf
+from mlxspec.tokenizer import Tokenizer
 
 FILE = Path("some.gguf")
 

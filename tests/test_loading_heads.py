@@ -12,8 +12,10 @@ from mlxspec.drafters.eagle.eagle1 import EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa.drafter import MedusaHeads
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
-from mlxspec.loading import head_source, load_head, sources
-from mlxspec.loading.head_file import save_head
+from mlxspec.loading import load_head
+from mlxspec.loading.fetch import sources
+from mlxspec.loading.heads import source as head_source
+from mlxspec.loading.heads.file import save_head
 from mlxspec.models import build_model
 from mlxspec.target.decoder import Decoder
 from tests.head_folders import (

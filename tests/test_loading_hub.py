@@ -8,8 +8,8 @@ from huggingface_hub import snapshot_download
 from model_folders import save_folder
 
 from mlxspec.errors import ModelNotFoundError
-from mlxspec.loading import disk, sources
-from mlxspec.loading.sources import find_local, find_source
+from mlxspec.loading.fetch import disk, sources
+from mlxspec.loading.fetch.sources import find_local, find_source
 
 BIG = bytes(11 << 20)  # the client reports after each 10 MiB
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.pickle_program import PickleRefusedError, run_pickle
-from mlxspec.loading.pickled import read_pickled
+from mlxspec.loading.torch.pickle_program import PickleRefusedError, run_pickle
+from mlxspec.loading.torch.pickled import read_pickled
 from tests.head_folders import (
     ORDERED_DICT,
     STORAGES,

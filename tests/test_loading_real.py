@@ -4,9 +4,9 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.loading import load_model
-from mlxspec.loading.default_model import SHA256, default_model_path
-from mlxspec.loading.gguf_header import read_header
-from mlxspec.loading.gguf_tensors import read_tensors
+from mlxspec.loading.fetch.default_model import SHA256, default_model_path
+from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.tensors import read_tensors
 from mlxspec.target.decoder import Decoder
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LocalModel, Room, load_model
-from mlxspec.loading.profile import read_profile
+from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.sizes import row_bytes
 
 GB = 1e9

@@ -10,8 +10,9 @@ from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, Repo
 from model_folders import save_folder, save_gguf, save_json, tiny_config
 
 from mlxspec.errors import ModelNotFoundError
-from mlxspec.loading import list_local_models, load_model, local, sources
-from mlxspec.loading.sources import find_local, find_source
+from mlxspec.loading import list_local_models, load_model
+from mlxspec.loading.fetch import local, sources
+from mlxspec.loading.fetch.sources import find_local, find_source
 
 
 @pytest.fixture

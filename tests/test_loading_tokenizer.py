@@ -11,7 +11,7 @@ from tokenizers.models import BPE, WordPiece
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.loading.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 TEXTS = [
     "The cat sat on the mat, and the cat was fat.",
@@ -237,7 +237,7 @@ LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% e
 
 
 def test_a_template_that_runs_on_is_stopped(monkeypatch):
-    monkeypatch.setattr("mlxspec.loading.template_guard.TIME_S", 0.05)
+    monkeypatch.setattr("mlxspec.template_guard.TIME_S", 0.05)
     tokenizer = Tokenizer(byte_level(chat_template=LOOPS))
     with pytest.raises(UnsupportedOperationError, match=r"ran for more than 0\.05 seconds"):
         tokenizer.render_chat(MESSAGES)
@@ -281,6 +281,6 @@ def test_what_python_refuses_a_template_is_said(template):
 
 
 def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):
-    monkeypatch.setattr("mlxspec.loading.tokenizer.MAX_TOKENS", 100)
+    monkeypatch.setattr("mlxspec.tokenizer.MAX_TOKENS", 100)
     with pytest.raises(UnsupportedModelError, match=r"a token of the number \d+; at most 100"):
         Tokenizer(byte_level())

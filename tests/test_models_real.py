@@ -10,7 +10,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.loading import load_model
-from mlxspec.loading.default_model import has_default_model
+from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.models import build_model
 from tests.device_facts import believed
 from tests.nearness import assert_as_near, errors

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxspec.checks import is_list, wrong_type
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import ChainRule, GenerationParams, check_params
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.target.decoder import Decoder
+from mlxspec.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_source import find_head
-from mlxspec.loading.heads import load_head
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.layouts import load_head
+from mlxspec.loading.heads.source import find_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
 from mlxspec.options import DEFAULT_LOOKAHEAD, FREE, DraftLimits

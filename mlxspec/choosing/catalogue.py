@@ -13,18 +13,18 @@ from mlxspec.choosing.assembly import HOST_DRAFTERS, TRAINED
 from mlxspec.choosing.auto import fastest, known_speeds
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import default_model
+from mlxspec.loading.fetch import default_model
+from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models
+from mlxspec.loading.fetch.profile import tokenizer_of
+from mlxspec.loading.fetch.sources import find_local
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder, read_config
-from mlxspec.loading.local import LocalModel, describe_model, list_local_models
-from mlxspec.loading.profile import tokenizer_of
 from mlxspec.loading.room import counted_tokens
 from mlxspec.loading.shipped import DrafterFile, drafters_for
 from mlxspec.loading.sizes import num_weights
-from mlxspec.loading.sources import find_local
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.options import DEFAULT_MODEL
+from mlxspec.tokenizer import Tokenizer
 
 Fit = Literal["fits", "tight", "too large"]
 _COMFORTABLE = 0.7  # the rest is for longer chats, and beside a CPU for the system

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.device import backend, core_split
-from mlxspec.loading.default_model import cache_folder
+from mlxspec.loading.fetch.default_model import cache_folder
 
 _FILE = "measured.json"
 

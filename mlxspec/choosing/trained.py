@@ -14,7 +14,7 @@ from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.target.decoder import Decoder
 
 

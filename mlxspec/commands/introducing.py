@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mlxspec.device import backend
 from mlxspec.loading import list_local_models
-from mlxspec.loading.default_model import FILE_BYTES
+from mlxspec.loading.fetch.default_model import FILE_BYTES
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec_app.introduction import Introduction
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from mlxspec.choosing.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
 from mlxspec.device.memory import usable_gb
 from mlxspec.loading import fetch_default_model
-from mlxspec.loading.sources import find_local
+from mlxspec.loading.fetch.sources import find_local
 
 _INDENT = "    "
 

@@ -22,7 +22,7 @@ from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table.file import save_table
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
-from mlxspec.loading.default_model import cache_folder
+from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import own_folder
 from mlxspec.train.corpus import GREEDY, load_corpus

@@ -26,12 +26,12 @@ from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.writer import Writer
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.reply.reply import StopWhen, never
 from mlxspec.reply.reporting import started_event
 from mlxspec.target.decoder import Decoder
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.trace.stats import GenerationStats
 

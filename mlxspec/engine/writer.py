@@ -20,7 +20,6 @@ from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
 from mlxspec.prefix import common_length
 from mlxspec.reply.drafter_guard import Guard
@@ -28,6 +27,7 @@ from mlxspec.reply.readout import LazyRound
 from mlxspec.reply.reply import Reply, StopWhen, never
 from mlxspec.reply.reporting import RoundFacts, round_events
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer

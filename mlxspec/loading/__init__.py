@@ -7,20 +7,20 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
-from mlxspec.loading.default_model import fetch_default_model
+from mlxspec.loading.fetch.default_model import fetch_default_model
+from mlxspec.loading.fetch.local import LocalModel, list_local_models
+from mlxspec.loading.fetch.pip_download import ProgressCallback
+from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import read_folder
-from mlxspec.loading.gguf import read_gguf
-from mlxspec.loading.heads import HeadCheckpoint, load_head
-from mlxspec.loading.local import LocalModel, list_local_models
-from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.loading.gguf.file import read_gguf
+from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sizes import check_size
-from mlxspec.loading.sources import Source, find_source
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.models.checkpoint import Checkpoint
 from mlxspec.models.weights import load_weights, words_of_loaded
+from mlxspec.tokenizer import Tokenizer
 
 __all__ = [
     "HeadCheckpoint",

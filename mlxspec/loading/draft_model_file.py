@@ -9,13 +9,13 @@ from pathlib import Path
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LoadedModel
-from mlxspec.loading.head_file import read_safetensors
+from mlxspec.loading.heads.file import read_safetensors
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.loading.sizes import check_size
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.models.weights import load_weights, words_of_loaded
+from mlxspec.tokenizer import Tokenizer
 
 KIND = "draft-model"
 

@@ -8,8 +8,8 @@ in their weights alone look the same here; only measuring acceptance tells those
 import hashlib
 import json
 
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import ModelConfig
+from mlxspec.tokenizer import Tokenizer
 
 _SIZES = (
     "vocab_size",

@@ -13,9 +13,9 @@ import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.tokenizer import MAX_TOKENS
 from mlxspec.models.checkpoint import Checkpoint, Quantization
 from mlxspec.models.config import FAMILIES
+from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"

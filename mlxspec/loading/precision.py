@@ -13,9 +13,9 @@ import mlx.core as mx
 from mlxspec.device import backend
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.weights import embedding_dtype
+from mlxspec.tokenizer import Tokenizer
 
 _OVERFLOWS = ("qwen2",)  # families of which some members are known to
 _SAFE = 2.0**14  # a quarter of the largest float16: other texts may reach more than the probe

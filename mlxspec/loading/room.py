@@ -10,7 +10,7 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.profile import ModelProfile, read_profile
+from mlxspec.loading.fetch.profile import ModelProfile, read_profile
 from mlxspec.loading.sizes import is_possible, row_bytes
 from mlxspec.models import Model, ModelConfig
 

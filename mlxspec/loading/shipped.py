@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxspec.loading.default_model import cache_folder
-from mlxspec.loading.head_checkpoint import KINDS as HEAD_KINDS
-from mlxspec.loading.head_file import FORMAT
+from mlxspec.loading.fetch.default_model import cache_folder
+from mlxspec.loading.heads.checkpoint import KINDS as HEAD_KINDS
+from mlxspec.loading.heads.file import FORMAT
 
 KINDS = ("table", "draft-model", *HEAD_KINDS)
 _LENGTH = struct.Struct("<Q")

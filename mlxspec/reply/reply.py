@@ -8,11 +8,11 @@ import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.params import GenerationParams
 from mlxspec.reply.readout import LazyRound, Readout
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
 from mlxspec.verify.noise import Noise

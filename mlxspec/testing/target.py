@@ -10,9 +10,9 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
+from mlxspec.tokenizer import Tokenizer
 
 RING, KEPT = 12, 2
 """Size of a rotating cache, and how many of the first tokens it keeps."""

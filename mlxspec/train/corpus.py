@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.head_file import write_safetensors
+from mlxspec.loading.heads.file import write_safetensors
 
 GREEDY = 1
 _NAMES = ("tokens", "offsets", "assistant_mask", "heldout")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.head_file import read_safetensors, write_safetensors
+from mlxspec.loading.heads.file import read_safetensors, write_safetensors
 from mlxspec.models import Model
 from mlxspec.train.corpus import Conversation, digest_of
 

@@ -15,7 +15,7 @@ from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.head_file import read_safetensors, save_head
+from mlxspec.loading.heads.file import read_safetensors, save_head
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.train.arrays import flat
 from mlxspec.train.features import shard_arrays, shards_of_run

@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, pack, unpack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
-from mlxspec.loading.head_file import FORMAT
+from mlxspec.loading.heads.file import FORMAT
 
 KIND = "table"
 _LAYOUT = 2

@@ -18,7 +18,7 @@ import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
 from mlxspec.errors import MlxspecError, UnsupportedModelError
-from mlxspec.loading.head_checkpoint import KINDS, HeadCheckpoint
+from mlxspec.loading.heads.checkpoint import KINDS, HeadCheckpoint
 
 FORMAT = "mlxspec-drafter"
 SAVED_KINDS = (*KINDS, "draft-model")

@@ -10,11 +10,11 @@ its attention (Li et al. 2024, https://arxiv.org/abs/2401.15077).
 """
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_layer import IS_SPECULATORS, layer_fields, named_target, read_layer
-from mlxspec.loading.head_names import ParsedHead, rename, without_none
-from mlxspec.loading.head_source import HeadFiles
-from mlxspec.loading.head_vocabulary import reduce_vocabulary
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.layer import IS_SPECULATORS, layer_fields, named_target, read_layer
+from mlxspec.loading.heads.names import ParsedHead, rename, without_none
+from mlxspec.loading.heads.source import HeadFiles
+from mlxspec.loading.heads.vocabulary import reduce_vocabulary
 from mlxspec.models import ModelConfig
 
 _MODEL = r"(?:model\.){0,2}"

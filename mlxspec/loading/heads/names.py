@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 
 Rule = tuple[str, str]
 """A pattern for a whole name, and what to put in its place; "" for tensors nobody needs."""

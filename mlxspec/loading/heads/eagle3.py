@@ -15,11 +15,11 @@ returned as an alternative; only acceptance on real text can decide.
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_layer import IS_SPECULATORS, layer_fields, named_target, read_layer
-from mlxspec.loading.head_names import ParsedHead, Renamed, rename, without_none
-from mlxspec.loading.head_source import HeadFiles
-from mlxspec.loading.head_vocabulary import token_ids
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.layer import IS_SPECULATORS, layer_fields, named_target, read_layer
+from mlxspec.loading.heads.names import ParsedHead, Renamed, rename, without_none
+from mlxspec.loading.heads.source import HeadFiles
+from mlxspec.loading.heads.vocabulary import token_ids
 from mlxspec.models import ModelConfig
 from mlxspec.models.fields import Fields
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.head_names import Renamed
+from mlxspec.loading.heads.names import Renamed
 from mlxspec.models import ModelConfig
 from mlxspec.models.fields import Fields
 

@@ -7,7 +7,7 @@ Three spellings of a config: flat as Llama's, flat keys under "model" (vLLM's co
 from collections.abc import Mapping
 from typing import Any
 
-from mlxspec.loading.head_names import Renamed
+from mlxspec.loading.heads.names import Renamed
 from mlxspec.models.fields import Fields
 from mlxspec.models.scaling import read_rope_scaling, read_rope_theta
 

@@ -5,8 +5,8 @@ The networks take these values as they are.
 
 from typing import Any
 
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.heads_eagle3 import are_layers
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.eagle3 import are_layers
 from mlxspec.models import ModelConfig
 from mlxspec.models.fields import Fields
 

@@ -19,13 +19,13 @@ from mlxspec.loading.folder import (
     weight_files,
     with_head,
 )
-from mlxspec.loading.gguf_config import gguf_config
-from mlxspec.loading.gguf_header import TENSOR_TYPES, GgufHeader, read_header
-from mlxspec.loading.gguf_tokenizer import check_tokenizer_kind, tokenizer_from_gguf
+from mlxspec.loading.gguf.config import gguf_config
+from mlxspec.loading.gguf.header import TENSOR_TYPES, GgufHeader, read_header
+from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
-from mlxspec.loading.tokenizer import Tokenizer
 from mlxspec.models import ModelConfig
 from mlxspec.models.checkpoint import Quantization
+from mlxspec.tokenizer import Tokenizer
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

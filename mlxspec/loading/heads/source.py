@@ -17,12 +17,12 @@ import mlx.core as mx
 from huggingface_hub import snapshot_download
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.loading.fetch.pip_download import ProgressCallback
+from mlxspec.loading.fetch.sources import Source, cached_folder, find_source
 from mlxspec.loading.folder import CONFIG, is_there, read_config, weight_files
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_file import parse_head, read_safetensors
-from mlxspec.loading.pickled import read_pickled
-from mlxspec.loading.pip_download import ProgressCallback
-from mlxspec.loading.sources import Source, cached_folder, find_source
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.file import parse_head, read_safetensors
+from mlxspec.loading.torch.pickled import read_pickled
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PICKLED = (".bin", ".pt", ".pth")

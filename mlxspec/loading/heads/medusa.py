@@ -15,10 +15,10 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_names import ParsedHead, Renamed, rename, without_none
-from mlxspec.loading.head_source import BUNDLED, HeadFiles
-from mlxspec.loading.head_vocabulary import reduce_vocabulary
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.names import ParsedHead, Renamed, rename, without_none
+from mlxspec.loading.heads.source import BUNDLED, HeadFiles
+from mlxspec.loading.heads.vocabulary import reduce_vocabulary
 from mlxspec.models import ModelConfig
 from mlxspec.models.fields import Fields
 

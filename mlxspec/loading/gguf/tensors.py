@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from mlxspec.loading.gguf_header import TensorInfo
+from mlxspec.loading.gguf.header import TensorInfo
 
 GROUP_SIZE = 32
 _Bytes = npt.NDArray[np.uint8]

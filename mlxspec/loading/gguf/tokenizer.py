@@ -15,7 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf_sentencepiece import sentencepiece_backend
+from mlxspec.loading.gguf.sentencepiece import sentencepiece_backend
 
 _PREFIX = "tokenizer.ggml."
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5

@@ -12,14 +12,14 @@ import mlx.core as mx
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_names import ParsedHead
-from mlxspec.loading.head_shapes import check_head
-from mlxspec.loading.head_source import HeadFiles, find_head, read_head_files
-from mlxspec.loading.heads_eagle import is_eagle, read_eagle
-from mlxspec.loading.heads_eagle3 import is_eagle3, read_eagle3
-from mlxspec.loading.heads_medusa import is_medusa, read_medusa
-from mlxspec.loading.pip_download import ProgressCallback
+from mlxspec.loading.fetch.pip_download import ProgressCallback
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.eagle import is_eagle, read_eagle
+from mlxspec.loading.heads.eagle3 import is_eagle3, read_eagle3
+from mlxspec.loading.heads.medusa import is_medusa, read_medusa
+from mlxspec.loading.heads.names import ParsedHead
+from mlxspec.loading.heads.shapes import check_head
+from mlxspec.loading.heads.source import HeadFiles, find_head, read_head_files
 from mlxspec.models import ModelConfig
 
 __all__ = ["HeadCheckpoint", "load_head"]

@@ -14,10 +14,10 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf_config import check_architecture, gguf_config
-from mlxspec.loading.gguf_header import read_header
-from mlxspec.loading.gguf_tensors import GROUP_SIZE, read_tensors
-from mlxspec.loading.gguf_tokenizer import tokenizer_from_gguf
+from mlxspec.loading.gguf.config import check_architecture, gguf_config
+from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.tensors import GROUP_SIZE, read_tensors
+from mlxspec.loading.gguf.tokenizer import tokenizer_from_gguf
 from mlxspec.models.checkpoint import Checkpoint
 
 _TOP_NAMES = {

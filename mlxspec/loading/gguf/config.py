@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf_header import GgufHeader
-from mlxspec.loading.gguf_rope import llama3_scaling, stated_scaling
-from mlxspec.loading.gguf_tokenizer import eos_token_ids
+from mlxspec.loading.gguf.header import GgufHeader
+from mlxspec.loading.gguf.rope import llama3_scaling, stated_scaling
+from mlxspec.loading.gguf.tokenizer import eos_token_ids
 
 ARCHITECTURES = ("llama", "qwen2")
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.pickle_program import PickleRefusedError, TensorView, run_pickle
+from mlxspec.loading.torch.pickle_program import PickleRefusedError, TensorView, run_pickle
 
 _MAX_PICKLE = 1 << 20  # bytes; a thousand tensors take 0.15 MB
 _MAX_AXES = 8

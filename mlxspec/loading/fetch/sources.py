@@ -20,11 +20,11 @@ from huggingface_hub.errors import (
 from tqdm.auto import tqdm
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.loading import default_model
-from mlxspec.loading.default_model import fetch_default_model
-from mlxspec.loading.disk import check_room
+from mlxspec.loading.fetch import default_model
+from mlxspec.loading.fetch.default_model import fetch_default_model
+from mlxspec.loading.fetch.disk import check_room
+from mlxspec.loading.fetch.pip_download import ProgressCallback
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
-from mlxspec.loading.pip_download import ProgressCallback
 from mlxspec.options import DEFAULT_MODEL
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")

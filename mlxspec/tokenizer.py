@@ -16,8 +16,8 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.loading.template_guard import refuse_powers, stopped_in_time
 from mlxspec.prompt import is_utf8
+from mlxspec.template_guard import refuse_powers, stopped_in_time
 
 MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
 _FAULTS = (

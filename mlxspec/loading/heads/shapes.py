@@ -12,10 +12,10 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.head_checkpoint import HeadCheckpoint
-from mlxspec.loading.head_config import check_config
-from mlxspec.loading.head_vocabulary import token_ids
-from mlxspec.loading.heads_eagle3 import are_layers
+from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.config import check_config
+from mlxspec.loading.heads.eagle3 import are_layers
+from mlxspec.loading.heads.vocabulary import token_ids
 from mlxspec.models import ModelConfig
 from mlxspec.models.fields import Fields
 

@@ -8,8 +8,8 @@ from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import default_model
-from mlxspec.loading.profile import ModelProfile, read_profile
+from mlxspec.loading.fetch import default_model
+from mlxspec.loading.fetch.profile import ModelProfile, read_profile
 from mlxspec.options import DEFAULT_MODEL
 
 

@@ -1,0 +1,1 @@
+"""Where models lie, and how one gets there: hub ids, folders, the default model."""

@@ -1,0 +1,1 @@
+"""Trained heads from what users have: any known layout in, one set of names out."""

@@ -1,0 +1,1 @@
+"""PyTorch's own files, read without PyTorch and without running the pickle."""
