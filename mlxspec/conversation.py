@@ -14,8 +14,8 @@ from mlxspec.budget.cost import CostCurve, idle_cost_curve
 from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
+from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams
-from mlxspec.proving import Progress, prove
 from mlxspec.reply.reply import StopWhen, never
 from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
 from mlxspec.trace.proof import Proof

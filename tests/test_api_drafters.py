@@ -11,13 +11,13 @@ from mlxspec import api
 from mlxspec.api import Options, prepare
 from mlxspec.choosing import assembly, auto, probe
 from mlxspec.choosing.assembly import candidates
-from mlxspec.choosing.trials import Trial
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.measure.trial import Trial
 from mlxspec.params import GenerationParams
 from mlxspec.train.occurrences import Occurrences
 from mlxspec.train.table import build_table

@@ -6,8 +6,8 @@ import pytest
 
 from mlxspec.choosing import auto, measured
 from mlxspec.choosing.probe import Probe, best_wired, probe, trials_of
-from mlxspec.choosing.trials import PROMPTS, Trial, run_trial
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 from tests.adversaries import AlwaysRight, AlwaysWrong
 from tests.tiny import ToyTokenizer, make_engine, tiny_model
 from tests.truth import Target

@@ -13,8 +13,8 @@ from mlxspec.bench.batch import (
     own_prompts,
     parse_counts,
 )
-from mlxspec.bench.compare import Difference
 from mlxspec.loading import load_model
+from mlxspec.measure.compare import Difference
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
 from tests.model_folders import save_folder, tiny_config

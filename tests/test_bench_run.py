@@ -5,14 +5,14 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from mlxspec.bench import compare
-from mlxspec.bench.compare import Difference, first_difference
 from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Plan, Runner
 from mlxspec.bench.sample import Task
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError
+from mlxspec.measure import compare
+from mlxspec.measure.compare import Difference, first_difference
 from tests.bench_arms import ScriptedArm, case_of, reply_of, row_of
 from tests.reference import reference_logits
 from tests.tiny import ToyTokenizer, make_engine, tiny_model

@@ -23,7 +23,7 @@ from mlxspec.checking.sampled import (
 from mlxspec.checking.verdict import verdict
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drift import Drift, WidthDrift
+from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.proof import Difference, Proof
 from tests.adversaries import RandomTrees, UniformChain

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mlxspec.choosing import auto, probe
-from mlxspec.choosing.trials import Trial
 from mlxspec.cli import main
+from mlxspec.measure.trial import Trial
 from tests.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.model_folders import save_folder
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
 from mlxspec.kv.cache import Cache
+from mlxspec.measure.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import near_tie_of
 from tests.halves import half_model

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mlxspec import proving
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
+from mlxspec.measure import prove as proving
+from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
-from mlxspec.proving import prove
 from mlxspec.trace.proof import Difference, Proof
 from tests.adversaries import RandomTrees
 from tests.tiny import emitted, make_engine, tiny_model

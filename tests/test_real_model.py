@@ -21,13 +21,13 @@ from mlx_lm.models import llama as mlx_lm_llama
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxspec.api import HOST_DRAFTERS, Options, make_cache, prepare_loaded
-from mlxspec.bench.compare import first_difference
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import load_model
+from mlxspec.measure.compare import first_difference
+from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
-from mlxspec.proving import prove
 from mlxspec.target.decoder import Decoder
 from tests.adversaries import AlwaysRight
 from tests.device_facts import believed

@@ -22,7 +22,6 @@ import mlx.core as mx
 
 from mlxspec.api import make_site
 from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
-from mlxspec.bench.compare import Difference, first_difference
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
@@ -31,6 +30,7 @@ from mlxspec.device.core_split import left_to_blas
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
+from mlxspec.measure.compare import Difference, first_difference
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mlxspec.bench.compare import Difference
 from mlxspec.bench.machine import Setup
 from mlxspec.bench.run import Case, Plan, Row
 from mlxspec.bench.sample import Reply
+from mlxspec.measure.compare import Difference
 
 
 def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from mlxspec.bench.compare import Difference, first_difference
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import ContextLengthError
+from mlxspec.measure.compare import Difference, first_difference
 
 _WARM_UP = "Name three colours, and say them again: "
 

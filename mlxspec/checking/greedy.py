@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.engine.engine import Engine
-from mlxspec.proving import prove
+from mlxspec.measure.prove import prove
 from mlxspec.trace.proof import Proof
 
 

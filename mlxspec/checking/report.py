@@ -9,7 +9,7 @@ from mlxspec.checking.greedy import Agreement, Parting
 from mlxspec.checking.run import CacheCheck, Outcome
 from mlxspec.checking.sampled import LAW, LENGTH, LawCheck, error_rate
 from mlxspec.checking.verdict import verdict
-from mlxspec.drift import Drift
+from mlxspec.measure.drift import Drift
 from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS, verdict_on
 
 _FIRST, _CELL, _WIDE = 24, 13, 20

@@ -15,10 +15,10 @@ from mlxspec.budget import FixedBudget
 from mlxspec.checking.greedy import Agreement, Asked, check_replies
 from mlxspec.checking.sampled import LENGTH, Case, LawCheck, cases_of, check_law
 from mlxspec.choosing.assembly import Say, Site, candidates
-from mlxspec.drift import Drift, Text, measure_drift
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel
+from mlxspec.measure.drift import Drift, Text, measure_drift
 from mlxspec.options import Options
 
 _NUM_TEXTS = 2

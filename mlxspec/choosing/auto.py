@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from mlxspec.choosing.assembly import Site, build_drafter, candidates
 from mlxspec.choosing.measured import keep, machine_key, recall
-from mlxspec.choosing.trials import PROMPTS, Trial, run_trial
 from mlxspec.drafters.base import Drafter
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.shipped import DrafterFile
+from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 
 MAX_SECONDS = 15.0
 _TOKENS_PER_PROMPT = 48

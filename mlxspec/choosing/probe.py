@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlxspec.budget import FixedBudget
-from mlxspec.choosing.trials import PROMPTS, Trial, run_trial
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
+from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 
 MIN_HIT_RATE = 0.05
 """Of first draft tokens; a head trained for minutes reaches 0.25, a wrongly wired one 0.01."""

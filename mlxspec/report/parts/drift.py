@@ -11,9 +11,9 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.budget.cost import verify_forward
-from mlxspec.choosing.trials import PROMPTS
-from mlxspec.drift import NUM_ROWS, WIDTHS, Text, measure_drift
 from mlxspec.loading import load_model
+from mlxspec.measure.drift import NUM_ROWS, WIDTHS, Text, measure_drift
+from mlxspec.measure.trial import PROMPTS
 from mlxspec.report.allowance import Allowance, Finding
 from mlxspec.report.shapes import DTYPES
 from mlxspec.target.decoder import Decoder

@@ -13,8 +13,8 @@ import numpy as np
 
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drift import near_tie_after
 from mlxspec.engine.engine import Engine
+from mlxspec.measure.drift import near_tie_after
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.proof import Difference, Proof

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.drift import near_tie_after
 from mlxspec.engine.engine import Engine
+from mlxspec.measure.drift import near_tie_after
 from mlxspec.trace.near_tie import is_near_tie, near_tie_of, verdict_on
 
 
