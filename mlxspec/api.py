@@ -14,19 +14,19 @@ from functools import partial
 from os import PathLike
 
 from mlxspec import checks
-from mlxspec.choosing.assembly import (
+from mlxspec.device import backend
+from mlxspec.device.turns import device_turn
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafting.auto import Choice, choose_drafter
+from mlxspec.drafting.costs import budget_for
+from mlxspec.drafting.registry import (
     HOST_DRAFTERS,
     Site,
     build_drafter,
     check_drafter,
     table_memory,
 )
-from mlxspec.choosing.auto import Choice, choose_drafter
-from mlxspec.choosing.costs import budget_for
-from mlxspec.device import backend
-from mlxspec.device.turns import device_turn
-from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization

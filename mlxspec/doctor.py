@@ -106,7 +106,7 @@ def drafter() -> str:
     when the machine was busy.
     """
     from mlxspec import api
-    from mlxspec.choosing import measured
+    from mlxspec.drafting import measured
 
     measured.forget()
     choice = api.prepare(say=lambda line: print(line, file=sys.stderr)).choice

@@ -13,11 +13,11 @@ from safetensors.numpy import save_file
 
 from mlxspec.budget import MeasuredBudget
 from mlxspec.budget.staircase import CostBook
-from mlxspec.choosing.measured import keep, recall
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import extend
+from mlxspec.drafting.measured import keep, recall
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats

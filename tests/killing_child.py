@@ -13,12 +13,12 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
-from mlxspec.choosing import costs
 from mlxspec.cli import _parser
 from mlxspec.commands import chat
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import generation_params
 from mlxspec.drafters.table import memory
+from mlxspec.drafting import costs
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.app import open_desk
 from mlxspec_app.recollect import recollect

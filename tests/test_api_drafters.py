@@ -9,10 +9,10 @@ from mlx.utils import tree_flatten
 
 from mlxspec import api
 from mlxspec.api import Options, prepare
-from mlxspec.choosing import assembly, auto, probe
-from mlxspec.choosing.assembly import candidates
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
+from mlxspec.drafting import auto, probe, registry
+from mlxspec.drafting.registry import candidates
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
@@ -143,8 +143,8 @@ def test_a_folder_with_a_tokenizer_is_a_draft_model(folder):
 
 
 def test_a_hub_id_of_a_whole_model_is_a_draft_model(folder, monkeypatch):
-    monkeypatch.setattr(assembly, "find_head", lambda source, _: Source(folder, source))
-    monkeypatch.setattr(assembly, "load_model", lambda source, **_: load_model(folder))
+    monkeypatch.setattr(registry, "find_head", lambda source, _: Source(folder, source))
+    monkeypatch.setattr(registry, "load_model", lambda source, **_: load_model(folder))
     assert drafter_of(folder, "some/model").name == "model"
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mlxspec.choosing import auto, measured
-from mlxspec.choosing.probe import Probe, best_wired, probe, trials_of
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafting import auto, measured
+from mlxspec.drafting.probe import Probe, best_wired, probe, trials_of
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 from tests.adversaries import AlwaysRight, AlwaysWrong
 from tests.tiny import ToyTokenizer, make_engine, tiny_model

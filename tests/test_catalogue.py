@@ -18,10 +18,10 @@ from model_folders import (
 )
 
 from mlxspec import api
-from mlxspec.choosing import auto, catalogue
-from mlxspec.choosing.catalogue import DrafterFinder, ModelEntry, list_models
 from mlxspec.cli import main
 from mlxspec.device import backend
+from mlxspec.drafting import auto, catalogue
+from mlxspec.drafting.catalogue import DrafterFinder, ModelEntry, list_models
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import default_model_path
 from mlxspec.loading.fetch.profile import read_profile

@@ -6,10 +6,10 @@ import pytest
 from mlx.utils import tree_flatten
 
 from mlxspec.api import make_site
-from mlxspec.choosing.assembly import build_drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig
 from mlxspec.drafters.search.beam import BeamShape
+from mlxspec.drafting.registry import build_drafter
 from mlxspec.law import Law
 from mlxspec.loading import load_model
 from mlxspec.options import Options

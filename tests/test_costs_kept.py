@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from mlxspec.budget import Staircase
-from mlxspec.choosing import measured
-from mlxspec.choosing.costs import budget_for
+from mlxspec.drafting import measured
+from mlxspec.drafting.costs import budget_for
 from mlxspec.kv.cache import Cache
 from tests.tiny import tiny_model
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.choosing.trained import head_drafters
 from mlxspec.device import backend
+from mlxspec.drafting.trained import head_drafters
 from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder

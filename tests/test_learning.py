@@ -7,9 +7,9 @@ import pytest
 from mlxspec import cli
 from mlxspec.api import Options, prepare
 from mlxspec.budget import FixedBudget
-from mlxspec.choosing import auto
 from mlxspec.commands.chosen import filled_in
 from mlxspec.commands.options import options
+from mlxspec.drafting import auto
 from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.params import GenerationParams

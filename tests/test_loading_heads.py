@@ -7,10 +7,10 @@ import pytest
 from huggingface_hub import snapshot_download
 from mlx.utils import tree_flatten
 
-from mlxspec.choosing.trained import head_drafters
 from mlxspec.drafters.eagle.eagle1 import EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa.drafter import MedusaHeads
+from mlxspec.drafting.trained import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
 from mlxspec.loading.fetch import sources

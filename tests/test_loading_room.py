@@ -17,8 +17,8 @@ from mlx.utils import tree_flatten
 from model_folders import random_model, random_weights, save_folder, tiny_config
 
 from mlxspec import api, loading
-from mlxspec.choosing.catalogue import model_entry
 from mlxspec.device import backend, memory
+from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization

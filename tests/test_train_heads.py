@@ -7,8 +7,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.choosing.trained import head_drafters
 from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafting.trained import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file

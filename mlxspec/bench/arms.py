@@ -11,9 +11,9 @@ from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
-from mlxspec.choosing.assembly import Site, build_drafter, check_drafter
-from mlxspec.choosing.auto import choose_drafter
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafting.auto import choose_drafter
+from mlxspec.drafting.registry import Site, build_drafter, check_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 

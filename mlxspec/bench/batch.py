@@ -25,8 +25,8 @@ from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
-from mlxspec.choosing.assembly import Site, build_drafter
 from mlxspec.device.core_split import left_to_blas
+from mlxspec.drafting.registry import Site, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model

@@ -7,8 +7,8 @@ from typing import Any
 from mlxspec import __version__
 from mlxspec.bench.sample import Task
 from mlxspec.budget.cost import CostCurve, cost_curve, verify_forward
-from mlxspec.choosing.assembly import Site
 from mlxspec.device import backend
+from mlxspec.drafting.registry import Site
 from mlxspec.engine.engine import Engine
 
 Setup = Mapping[str, Any]

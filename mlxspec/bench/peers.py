@@ -16,9 +16,9 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
-from mlxspec.choosing.assembly import Site, build_drafter
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafting.registry import Site, build_drafter
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import Tokenizer
 from mlxspec.models import Model

@@ -14,7 +14,7 @@ from mlxspec.bench.sample import Task
 from mlxspec.budget import FixedBudget
 from mlxspec.checking.greedy import Agreement, Asked, check_replies
 from mlxspec.checking.sampled import LENGTH, Case, LawCheck, cases_of, check_law
-from mlxspec.choosing.assembly import Say, Site, candidates
+from mlxspec.drafting.registry import Say, Site, candidates
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel

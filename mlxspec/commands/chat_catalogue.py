@@ -23,7 +23,7 @@ class ChatCatalogue:
 
     def models(self) -> list[ModelRecord]:
         with IMPORTING:
-            from mlxspec.choosing.catalogue import list_models
+            from mlxspec.drafting.catalogue import list_models
 
         records = []
         for entry in list_models():
@@ -37,6 +37,6 @@ class ChatCatalogue:
     @cached_property
     def _finder(self) -> Any:
         with IMPORTING:
-            from mlxspec.choosing.catalogue import DrafterFinder
+            from mlxspec.drafting.catalogue import DrafterFinder
 
         return DrafterFinder()

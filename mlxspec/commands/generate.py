@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from mlxspec.choosing.auto import Choice
 from mlxspec.commands.opening import PrefillBar, open_engine
 from mlxspec.commands.options import generation_params
 from mlxspec.commands.saying import for_output, say
 from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
+from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (

@@ -8,8 +8,8 @@ import textwrap
 from argparse import Namespace
 from dataclasses import asdict
 
-from mlxspec.choosing.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
 from mlxspec.device.memory import usable_gb
+from mlxspec.drafting.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.fetch.sources import find_local
 

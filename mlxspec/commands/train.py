@@ -15,11 +15,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mlxspec import api
-from mlxspec.choosing.assembly import parts_of
 from mlxspec.commands.saying import say
 from mlxspec.device import backend
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table.file import save_table
+from mlxspec.drafting.registry import parts_of
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder

@@ -9,7 +9,6 @@ import mlx.core as mx
 
 from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE
-from mlxspec.choosing.assembly import HOST_DRAFTERS
 from mlxspec.compat.generation import log_probs
 from mlxspec.compat.options import StepOptions, check_stream, known_ends, most_tokens
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
@@ -19,6 +18,7 @@ from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import backend
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 

@@ -15,7 +15,7 @@ from mlxspec.checking.greedy import Agreement
 from mlxspec.checking.run import CacheCheck, Checker, Outcome, Plan
 from mlxspec.checking.sampled import LawCheck
 from mlxspec.checking.verdict import verdict
-from mlxspec.choosing.assembly import Site, candidates
+from mlxspec.drafting.registry import Site, candidates
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.options import Options
 from mlxspec.report.allowance import Allowance, Finding

@@ -15,7 +15,7 @@ from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.checking.greedy import Asked, check_replies
-from mlxspec.choosing.assembly import Site
+from mlxspec.drafting.registry import Site
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.report.allowance import Allowance, Finding

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mlxspec.choosing.assembly import Site, build_drafter, candidates
-from mlxspec.choosing.measured import keep, machine_key, recall
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafting.measured import keep, machine_key, recall
+from mlxspec.drafting.registry import Site, build_drafter, candidates
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.shipped import DrafterFile

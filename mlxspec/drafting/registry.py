@@ -14,8 +14,6 @@ from os import PathLike
 from os.path import expanduser
 from pathlib import Path
 
-from mlxspec.choosing.probe import MIN_HIT_RATE, best_wired, trials_of
-from mlxspec.choosing.trained import head_drafters
 from mlxspec.drafters.base import Drafter, limit
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
@@ -26,6 +24,8 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
+from mlxspec.drafting.probe import MIN_HIT_RATE, best_wired, trials_of
+from mlxspec.drafting.trained import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache

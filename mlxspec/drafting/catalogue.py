@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mlxspec.choosing.assembly import HOST_DRAFTERS, TRAINED
-from mlxspec.choosing.auto import fastest, known_speeds
 from mlxspec.device import backend
+from mlxspec.drafting.auto import fastest, known_speeds
+from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models

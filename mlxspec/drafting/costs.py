@@ -3,7 +3,7 @@
 from functools import partial
 
 from mlxspec.budget import CostBook, MeasuredBudget
-from mlxspec.choosing.measured import keep, machine_key, recall
+from mlxspec.drafting.measured import keep, machine_key, recall
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 
