@@ -2,6 +2,6 @@
 
 import sys
 
-from mlxspec.cli import main
+from mlxspec_cli.main import main
 
 sys.exit(main())

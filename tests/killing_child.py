@@ -13,10 +13,6 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
-from mlxspec.cli import _parser
-from mlxspec.commands import chat
-from mlxspec.commands.chosen import filled_in
-from mlxspec.commands.options import generation_params
 from mlxspec.drafters.table import memory
 from mlxspec.drafting import costs
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
@@ -24,6 +20,10 @@ from mlxspec_app.app import open_desk
 from mlxspec_app.recollect import recollect
 from mlxspec_app.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.store.questions import find_last, fork_at
+from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.commands import chat
+from mlxspec_cli.main import _parser
+from mlxspec_cli.options import generation_params
 
 PATIENCE_S = 600.0
 SETTINGS = ("sampling.max_tokens", "sampling.top_k", "frame_rate")

@@ -22,14 +22,14 @@ from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
 
-from mlxspec.cli import _parser
-from mlxspec.commands import chat
-from mlxspec.commands.chat_catalogue import ChatCatalogue
-from mlxspec.commands.chosen import filled_in
-from mlxspec.commands.options import generation_params
 from mlxspec_app.app import open_desk
 from mlxspec_app.pauses import collect_rarely
 from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_cli.chat_catalogue import ChatCatalogue
+from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.commands import chat
+from mlxspec_cli.main import _parser
+from mlxspec_cli.options import generation_params
 from tests.chat_folders import save_chat_folder
 from tests.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
 from tests.soak_times import Heart, Times

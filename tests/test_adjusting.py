@@ -2,9 +2,9 @@
 
 import pytest
 
-from mlxspec.commands.adjusting import NAMES, adjustable, adjusted
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from mlxspec_cli.adjusting import NAMES, adjustable, adjusted
 
 
 @pytest.mark.parametrize(

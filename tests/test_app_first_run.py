@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from app_driver import ScriptedSession, running
 
-from mlxspec.commands.introducing import introduce
 from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.places import find_places
@@ -15,6 +14,7 @@ from mlxspec_app.session import LoadProgress, SessionOpening, SessionReady
 from mlxspec_app.settings import Settings
 from mlxspec_app.widgets.legend_film import LegendFilm
 from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_cli.introducing import introduce
 
 FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, False)
 

@@ -18,7 +18,6 @@ from model_folders import (
 )
 
 from mlxspec import api
-from mlxspec.cli import main
 from mlxspec.device import backend
 from mlxspec.drafting import auto, catalogue
 from mlxspec.drafting.catalogue import DrafterFinder, ModelEntry, list_models
@@ -28,6 +27,7 @@ from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.sizes import num_weights
 from mlxspec.models import ModelConfig, build_model
+from mlxspec_cli.main import main
 
 TEMPLATE = {"chat_template": "{{ messages }}", "eos_token": "<|end|>"}
 BIG = tiny_config(num_hidden_layers=4)

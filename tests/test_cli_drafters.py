@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mlxspec.cli import main
 from mlxspec.drafting import auto, probe
 from mlxspec.measure.trial import Trial
+from mlxspec_cli.main import main
 from tests.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.model_folders import save_folder
 

@@ -6,11 +6,11 @@ import sys
 import pytest
 from gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
 
-from mlxspec.cli import main
-from mlxspec.commands.generate import _Printer
-from mlxspec.commands.plain_chat import _PlainChat
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
+from mlxspec_cli.commands.generate import _Printer
+from mlxspec_cli.main import main
+from mlxspec_cli.plain_chat import _PlainChat
 
 PIECES = (
     *("a\x1b", "]52;c;cm0gLXJm\x07b"),  # puts a command into the clipboard
@@ -35,7 +35,7 @@ class Harmful:
 
 
 def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys):
-    monkeypatch.setattr("mlxspec.commands.plain_chat.summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("mlxspec_cli.plain_chat.summary_line", lambda *_, **__: "")
     monkeypatch.setattr("builtins.input", lambda _: "hello")
     assert _PlainChat(Harmful(), GenerationParams()).turn()
     printed = capsys.readouterr().out
@@ -49,7 +49,7 @@ def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys):
 def test_a_terminal_gets_a_harmless_text_and_a_file_the_very_text(
     monkeypatch, capsys, is_terminal, as_json
 ):
-    monkeypatch.setattr("mlxspec.commands.generate.summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("mlxspec_cli.commands.generate.summary_line", lambda *_, **__: "")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     choice = type("Choice", (), {"drafter": "none", "speeds": {}, "as_dict": lambda self: {}})()
     printer = _Printer(choice, as_json=as_json)

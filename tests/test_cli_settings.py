@@ -5,17 +5,16 @@ import sys
 import pytest
 from settings_files import FULL, write
 
-from mlxspec import cli
-from mlxspec.commands import plain_chat
-from mlxspec.commands.chosen import filled_in
-from mlxspec.commands.options import generation_params
 from mlxspec.reply.reply import GenerationParams
 from mlxspec.verify.distribution import Law
 from mlxspec_app.settings import Sampling, Settings
+from mlxspec_cli import main, plain_chat
+from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.options import generation_params
 
 
 def arguments(*line):
-    return cli._parser().parse_args(line)
+    return main._parser().parse_args(line)
 
 
 def test_the_file_says_what_the_command_line_leaves_open():
@@ -64,7 +63,7 @@ def begun(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
 
     def begin(*line):
-        assert cli.main(["chat", "--plain", "--data-dir", str(tmp_path), *line]) == 0
+        assert main.main(["chat", "--plain", "--data-dir", str(tmp_path), *line]) == 0
         return found[-1]
 
     return begin

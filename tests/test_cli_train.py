@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 
 from mlxspec import api
-from mlxspec.cli import main
-from mlxspec.commands import train as command
-from mlxspec.commands.train import progress_text
-from mlxspec.commands.train_options import HEADS
 from mlxspec.law import Law
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams
@@ -20,6 +16,10 @@ from mlxspec.train.data import DataProgress
 from mlxspec.train.data_settings import DataSettings
 from mlxspec.train.kinds import KINDS
 from mlxspec.train.trainer import Progress
+from mlxspec_cli.commands import train as command
+from mlxspec_cli.commands.train import progress_text
+from mlxspec_cli.main import main
+from mlxspec_cli.train_options import HEADS
 from tests.model_folders import save_folder, tiny_config
 from tests.tiny import emitted
 

@@ -7,8 +7,8 @@ import mlx.core as mx
 import pytest
 
 import mlxspec.reply.reply as reply_module
-from mlxspec.cli import main
 from mlxspec.target.decoder import Decoder
+from mlxspec_cli.main import main
 from tests.broken_rules import say_the_second_best
 from tests.gguf_files import tiny_config
 from tests.model_folders import random_weights, save_folder

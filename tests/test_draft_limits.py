@@ -8,8 +8,6 @@ import pytest
 
 import mlxspec.reply.reply as reply_module
 from mlxspec.api import prepare
-from mlxspec.cli import _parser, main
-from mlxspec.commands.options import options
 from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.medusa.rank_tree import StaticTree
 from mlxspec.drafters.none import NoDrafter
@@ -20,6 +18,8 @@ from mlxspec.options import DraftLimits, Options
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftProposed
 from mlxspec.trace.file import read_trace
+from mlxspec_cli.main import _parser, main
+from mlxspec_cli.options import options
 from tests.drafter_files import medusa_parts, save_drafter
 from tests.model_folders import save_folder
 from tests.question_file import save_questions

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec import cli
 from mlxspec_app.export.formats import FORMATS
+from mlxspec_cli import main
 
 TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
 
@@ -14,13 +14,13 @@ TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
 def test_writes_every_format_at_once(tmp_path):
     outs = {name: tmp_path / f"chat{made.suffix}" for name, made in FORMATS.items()}
     options = [word for name, out in outs.items() for word in (f"--{name}", str(out))]
-    assert cli.main(["export", TRACE, *options]) == 0
+    assert main.main(["export", TRACE, *options]) == 0
     for name, out in outs.items():
         assert out.stat().st_size > 500, name
 
 
 def test_a_dash_is_standard_output(capfdbinary):
-    assert cli.main(["export", TRACE, "--md", "-"]) == 0
+    assert main.main(["export", TRACE, "--md", "-"]) == 0
     out, err = capfdbinary.readouterr()
     assert out.startswith(b"## You\n")
     assert err == b""
@@ -29,28 +29,28 @@ def test_a_dash_is_standard_output(capfdbinary):
 def test_a_file_that_is_there_stays_unless_forced(tmp_path, capsys):
     out = tmp_path / "chat.md"
     out.write_text("mine")
-    assert cli.main(["export", TRACE, "--md", str(out)]) == 2
+    assert main.main(["export", TRACE, "--md", str(out)]) == 2
     assert "is there already: name another file, or add --force" in capsys.readouterr().err
     assert out.read_text() == "mine"
-    assert cli.main(["export", TRACE, "--md", str(out), "--force"]) == 0
+    assert main.main(["export", TRACE, "--md", str(out), "--force"]) == 0
     assert out.read_text().startswith("## You")
 
 
 def test_nothing_is_written_when_one_of_the_files_is_there(tmp_path):
     (tmp_path / "chat.md").touch()
     new = tmp_path / "chat.csv"
-    assert cli.main(["export", TRACE, "--csv", str(new), "--md", str(tmp_path / "chat.md")]) == 2
+    assert main.main(["export", TRACE, "--csv", str(new), "--md", str(tmp_path / "chat.md")]) == 2
     assert not new.exists()
 
 
 def test_a_format_has_to_be_named(capsys):
-    assert cli.main(["export", TRACE]) == 2
+    assert main.main(["export", TRACE]) == 2
     assert "nothing to export: give at least one of --html, --svg" in capsys.readouterr().err
 
 
 def test_two_formats_cannot_share_a_file(tmp_path, capsys):
     same = str(tmp_path / "same")
-    assert cli.main(["export", TRACE, "--md", same, "--csv", same]) == 2
+    assert main.main(["export", TRACE, "--md", same, "--csv", same]) == 2
     assert "cannot go to the same place" in capsys.readouterr().err
 
 
@@ -62,7 +62,7 @@ def test_a_bad_trace_is_one_line_and_writes_nothing(tmp_path, capsys, content, s
     trace, out = tmp_path / "trace.jsonl", tmp_path / "out.html"
     if content is not None:
         trace.write_text(content)
-    assert cli.main(["export", str(trace), "--html", str(out)]) == 1
+    assert main.main(["export", str(trace), "--html", str(out)]) == 1
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
@@ -70,13 +70,13 @@ def test_a_bad_trace_is_one_line_and_writes_nothing(tmp_path, capsys, content, s
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
-    assert cli.main(["export", TRACE, "--csv", str(tmp_path / "none" / "x.csv")]) == 1
+    assert main.main(["export", TRACE, "--csv", str(tmp_path / "none" / "x.csv")]) == 1
     assert "No such file or directory" in capsys.readouterr().err
 
 
 def test_the_help_says_of_each_format_what_the_table_of_formats_says(capsys):
     with pytest.raises(SystemExit):
-        cli.main(["export", "--help"])
+        main.main(["export", "--help"])
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
     for made in FORMATS.values():
         assert f"--{made.name} OUT {made.meaning}" in said
@@ -86,5 +86,5 @@ def test_a_lone_surrogate_can_be_written(tmp_path):
     source = Path(TRACE).read_text().replace("Specula", "\\ud800")
     (tmp_path / "trace.jsonl").write_text(source)
     out = tmp_path / "out.md"
-    assert cli.main(["export", str(tmp_path / "trace.jsonl"), "--md", str(out)]) == 0
+    assert main.main(["export", str(tmp_path / "trace.jsonl"), "--md", str(out)]) == 0
     assert "\\ud800" in out.read_text()

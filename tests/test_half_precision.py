@@ -10,10 +10,10 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from mlxspec.cli import main
 from mlxspec.conversation import Conversation
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
+from mlxspec_cli.main import main
 from tests.adversaries import AlwaysRight, RandomTrees
 from tests.gguf_files import tiny_config
 from tests.halves import cut_sums, half_model, lose_a_row

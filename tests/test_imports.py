@@ -58,8 +58,11 @@ SHARED_BY_DRAFTERS = {
     "eagle_network",
 }
 BEFORE_THE_FIRST_FRAME = [
-    "mlxspec.cli",
-    *(f"mlxspec.commands.{name}" for name in ("chat", "replay", "race", "options", "adjusting")),
+    "mlxspec_cli.main",
+    *(
+        f"mlxspec_cli.commands.{name}"
+        for name in ("chat", "replay", "race", "options", "adjusting")
+    ),
 ]
 SEEN_BY_THE_APP = {"errors", "events", "proof", "stats", "trace"}
 
@@ -207,7 +210,7 @@ def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):
 
 
 def test_nothing_but_main_imports_the_command_line():
-    importers = {found.importer for found in every_import() if found.module == "mlxspec.cli"}
+    importers = {found.importer for found in every_import() if found.module == "mlxspec_cli.main"}
     assert importers <= {"mlxspec.__main__"}
 
 
@@ -217,7 +220,7 @@ def test_only_a_command_imports_the_app():
         for found in every_import()
         if is_library(found.importer) and found.module.split(".")[0] == "mlxspec_app"
     }
-    assert all(name.startswith("mlxspec.commands.") for name in importers)
+    assert all(name.startswith("mlxspec_cli.commands.") for name in importers)
 
 
 def test_drafters_do_not_import_each_other():

@@ -4,17 +4,17 @@ import stat
 
 import pytest
 
-from mlxspec import cli
 from mlxspec.api import Options, prepare
 from mlxspec.budget import FixedBudget
-from mlxspec.commands.chosen import filled_in
-from mlxspec.commands.options import options
 from mlxspec.drafting import auto
 from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.params import GenerationParams
 from mlxspec_app.places import find_places
 from mlxspec_app.settings import Settings
+from mlxspec_cli import main
+from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.options import options
 from tests.model_folders import save_folder
 from tests.tiny import emitted
 
@@ -89,7 +89,7 @@ def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
 
 
 def asked(*line, settings=None):
-    args = cli._parser().parse_args(line)
+    args = main._parser().parse_args(line)
     return options(args if settings is None else filled_in(args, settings)).learn
 
 

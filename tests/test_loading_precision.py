@@ -11,14 +11,14 @@ from mlx.utils import tree_flatten
 from model_folders import random_weights, save_folder, tiny_config
 
 from mlxspec import api
-from mlxspec.cli import _parser
-from mlxspec.commands.options import options
 from mlxspec.device import backend
 from mlxspec.errors import NumericsError
 from mlxspec.loading import load_model
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.options import DTYPES, Options
 from mlxspec.target.decoder import Decoder
+from mlxspec_cli.main import _parser
+from mlxspec_cli.options import options
 from tests.reference import reference_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7, 11, 2]

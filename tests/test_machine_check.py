@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec import doctor
 from mlxspec.device import backend, machine_check
 from mlxspec.device.machine_check import Surroundings, problem
 from mlxspec.errors import MlxspecError
+from mlxspec_cli import doctor_report
 
 ROOT = Path(__file__).parent.parent
 MAC = Surroundings("Darwin", "arm64", (3, 12), "15.1", True)
@@ -161,6 +161,6 @@ def test_a_model_that_cannot_run_says_it(rosetta, check):
 
 
 def test_the_doctor_says_it(rosetta):
-    findings = doctor.examine().findings
+    findings = doctor_report.examine().findings
     assert any("translated by Rosetta" in finding for finding in findings)
     assert not any("pip install mlxspec" in finding for finding in findings)

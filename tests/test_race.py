@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from race_runs import decoded_plainly, ended_after, with_meta, with_token
 from traces import make_fake
 
-from mlxspec.cli import main
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
 from mlxspec.trace.file import TraceWriter
@@ -17,6 +16,7 @@ from mlxspec_app.race import Race, Track, lead, open_race
 from mlxspec_app.state import fold
 from mlxspec_app.timeline import Timeline, folded_events
 from mlxspec_app.verdict import compare, replies_of
+from mlxspec_cli.main import main
 
 CHAT, TREE = make_fake.chat(), make_fake.tree()
 PLAIN = decoded_plainly(TREE)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec.cli import main
 from mlxspec.report import collect as collecting
 from mlxspec.report.allowance import Allowance, curve_dict
 from mlxspec.report.collect import collect, command_of, run_part
 from mlxspec.report.document import Record, ReportError, read_report, to_text
 from mlxspec.report.plan import GRACE_S, PARTS, SECONDS, Part, parts_for
 from mlxspec.report.scrubbing import own_names, scrubbed
+from mlxspec_cli.main import main
 from tests.reports import sound_records
 
 FIRST, SECOND, THIRD = (Part(name, 100, f"the {name}") for name in ("first", "second", "third"))

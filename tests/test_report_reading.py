@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from mlxspec.cli import main
 from mlxspec.report.chips import CURVES, curve_of
 from mlxspec.report.document import FORMAT, Record, Report, ReportError, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
+from mlxspec_cli.main import main
 from tests.reports import FOUND, save_report, sound_records
 
 
@@ -290,7 +290,7 @@ def test_a_report_is_read_without_mlx(tmp_path):
     path.write_text(to_text(sound_records()))
     code = (
         "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "
-        "from mlxspec.cli import main; sys.exit(main(['doctor', '--read-report', sys.argv[1]]))"
+        "from mlxspec_cli.main import main; sys.exit(main(['doctor', '--read-report', sys.argv[1]]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)],

@@ -9,12 +9,12 @@ import json
 import pytest
 
 import mlxspec
-from mlxspec.cli import main
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, GenerationFinished, GenerationStarted
+from mlxspec_cli.main import main
 from tests.adversaries import AlwaysRight
 from tests.batches import PROMPTS, REPLIES, batch
 from tests.model_folders import save_folder

@@ -15,7 +15,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mlxspec import api
-from mlxspec.commands.saying import say
 from mlxspec.device import backend
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table.file import save_table
@@ -37,6 +36,7 @@ from mlxspec.train.recipe import Recipe, load_recipe
 from mlxspec.train.table import build_table
 from mlxspec.train.trainer import Progress
 from mlxspec.train.walk import fast_walk
+from mlxspec_cli.saying import say
 
 _TABLE_BYTES_PER_TOKEN = 500
 

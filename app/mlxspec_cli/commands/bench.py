@@ -29,14 +29,14 @@ from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import profile_forward, profile_rounds
 from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
 from mlxspec.budget import FixedBudget, MeasuredBudget
-from mlxspec.commands.measuring import words_of
-from mlxspec.commands.options import drafting
-from mlxspec.commands.saying import say
 from mlxspec.drafting.registry import Site
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec_cli.measuring import words_of
+from mlxspec_cli.options import drafting
+from mlxspec_cli.saying import say
 
 _PROFILED_WIDTHS = (1, 4, 16)
 

@@ -8,12 +8,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from mlxspec import doctor
-from mlxspec.commands.saying import harmless, say
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.report.document import Report, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
+from mlxspec_cli import doctor_report
+from mlxspec_cli.saying import harmless, say
 
 
 def run(args: Namespace) -> int:
@@ -29,7 +29,7 @@ def run(args: Namespace) -> int:
         return _measure(Path(args.mac_report))
     if args.read_report is not None:
         return _told(read_report(Path(args.read_report)))
-    return doctor.run()
+    return doctor_report.run()
 
 
 def _measure(path: Path) -> int:

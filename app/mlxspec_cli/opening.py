@@ -6,8 +6,8 @@ from argparse import Namespace
 from tqdm import tqdm
 
 from mlxspec import api
-from mlxspec.commands.options import options
-from mlxspec.commands.saying import say as print_line
+from mlxspec_cli.options import options
+from mlxspec_cli.saying import say as print_line
 
 
 def open_engine(

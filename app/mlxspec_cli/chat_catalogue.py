@@ -7,9 +7,9 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from mlxspec.commands.importing import IMPORTING
 from mlxspec.device.memory import usable_gb
 from mlxspec_app.catalogue import DrafterRecord, ModelRecord
+from mlxspec_cli.importing import IMPORTING
 
 _DEFAULT = "default"
 

@@ -19,10 +19,10 @@ from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.checking import report
 from mlxspec.checking.run import Plan, check
 from mlxspec.checking.verdict import verdict
-from mlxspec.commands.measuring import words_of
-from mlxspec.commands.saying import say
 from mlxspec.loading import load_model
 from mlxspec.options import Options
+from mlxspec_cli.measuring import words_of
+from mlxspec_cli.saying import say
 
 T = TypeVar("T")
 

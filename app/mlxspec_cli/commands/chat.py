@@ -8,13 +8,6 @@ from argparse import Namespace
 from dataclasses import asdict
 from functools import partial
 
-from mlxspec.commands.adjusting import adjustable, adjusted
-from mlxspec.commands.chat_catalogue import ChatCatalogue
-from mlxspec.commands.chosen import filled_in
-from mlxspec.commands.importing import IMPORTING
-from mlxspec.commands.options import generation_params, options
-from mlxspec.commands.saying import say
-from mlxspec.commands.terminal import can_draw
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
@@ -24,6 +17,13 @@ from mlxspec_app.desk import find_desk
 from mlxspec_app.interpreter import ConversationLike
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.session import ModelChoice, ProgressCallback
+from mlxspec_cli.adjusting import adjustable, adjusted
+from mlxspec_cli.chat_catalogue import ChatCatalogue
+from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.importing import IMPORTING
+from mlxspec_cli.options import generation_params, options
+from mlxspec_cli.saying import say
+from mlxspec_cli.terminal import can_draw
 
 
 def run(args: Namespace) -> int:
@@ -61,14 +61,14 @@ def _run_plain(args: Namespace) -> int:
     chosen = filled_in(args, desk.settings)
     params = generation_params(chosen)
     backend.check()
-    from mlxspec.commands.plain_chat import run_plain
+    from mlxspec_cli.plain_chat import run_plain
 
     return run_plain(chosen, params)
 
 
 def _introduce(model: str) -> Introduction:
     with IMPORTING:
-        from mlxspec.commands.introducing import introduce
+        from mlxspec_cli.introducing import introduce
 
     return introduce(model)
 
@@ -77,8 +77,8 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
     def open_conversation(choice: ModelChoice, on_progress: ProgressCallback) -> ConversationLike:
         with IMPORTING:
             backend.check()
-            from mlxspec.commands.opening import open_engine
             from mlxspec.conversation import Conversation
+            from mlxspec_cli.opening import open_engine
 
         try:
             chosen = _chosen(args, choice, is_first=choice == first)

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from mlxspec import __version__
-from mlxspec.commands.streams import mend_streams
-from mlxspec.commands.train_options import add_train_commands
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.options import DTYPES
 from mlxspec.params import CHAIN_RULES, DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec_cli.streams import mend_streams
+from mlxspec_cli.train_options import add_train_commands
 
 _WITHOUT_MLX = ("replay", "race", "export", "doctor")
 _CHECKS_ITSELF = ("chat",)  # its app opens before MLX is there
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args is not None and args.debug:
             raise
-        from mlxspec.commands.saying import say  # only those who err wait for it
+        from mlxspec_cli.saying import say  # only those who err wait for it
 
         say(_told(error))
         return 2 if isinstance(error, ValueError) else 1
@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.command in _DRAWN:
         gc.disable()  # what is imported stays: walking it costs a tenth of the start
     # Imported late, for the same reason.
-    code: int = import_module(f"mlxspec.commands.{args.command}").run(args)
+    code: int = import_module(f"mlxspec_cli.commands.{args.command}").run(args)
     return code
 
 

@@ -8,9 +8,9 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from mlxspec.commands.terminal import can_draw
 from mlxspec_app.race import Race, acceptance, lead, open_race
 from mlxspec_app.verdict import Verdict, compare
+from mlxspec_cli.terminal import can_draw
 
 
 def run(args: Namespace) -> int:

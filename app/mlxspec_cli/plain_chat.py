@@ -11,10 +11,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 
-from mlxspec.commands.adjusting import NAMES, adjusted
-from mlxspec.commands.opening import open_engine
-from mlxspec.commands.saying import harmless, say
-from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
@@ -27,6 +23,10 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 from mlxspec.trace.file import TraceWriter
+from mlxspec_cli.adjusting import NAMES, adjusted
+from mlxspec_cli.opening import open_engine
+from mlxspec_cli.saying import harmless, say
+from mlxspec_cli.summary import summary_line
 
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.

@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from mlxspec.commands.opening import PrefillBar, open_engine
-from mlxspec.commands.options import generation_params
-from mlxspec.commands.saying import for_output, say
-from mlxspec.commands.summary import summary_line
 from mlxspec.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
@@ -26,6 +22,10 @@ from mlxspec.trace.events import (
     PrefillProgress,
 )
 from mlxspec.trace.file import TraceWriter
+from mlxspec_cli.opening import PrefillBar, open_engine
+from mlxspec_cli.options import generation_params
+from mlxspec_cli.saying import for_output, say
+from mlxspec_cli.summary import summary_line
 
 
 def run(args: Namespace) -> int:

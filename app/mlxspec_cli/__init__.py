@@ -1,0 +1,1 @@
+"""The command line: parsing, what the commands share, and what they print."""
