@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/installed
 LINTERS := $(VENV)/linters
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
 HAS_FAST_BLAS := env -u MLXSPEC_BLAS $(BIN)/python -c \
-	'import sys; from mlxspec import backend; sys.exit(backend.facts().is_stock_blas)'
+	'import sys; from mlxspec.device import backend; sys.exit(backend.facts().is_stock_blas)'
 
 .PHONY: chat test test-gpu-facts lint model openblas
 

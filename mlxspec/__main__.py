@@ -1,7 +1,5 @@
-"""`python -m mlxspec` is `mlxspec`."""
+"""`python -m mlxspec` is `mlxspec`: the command line, which stands above the library."""
 
-import sys
+from runpy import run_module
 
-from mlxspec_cli.main import main
-
-sys.exit(main())
+run_module("mlxspec_cli", run_name="__main__", alter_sys=True)

@@ -87,7 +87,8 @@ def test_this_machine_passes_without_a_word():
 
 def test_it_imports_nothing_that_is_not_there_before_the_installation():
     code = (
-        "import runpy, sys; runpy.run_path('mlxspec/device/machine_check.py', run_name='__main__'); "
+        "import runpy, sys; "
+        "runpy.run_path('mlxspec/device/machine_check.py', run_name='__main__'); "
         "print(*{name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True)

@@ -290,7 +290,8 @@ def test_a_report_is_read_without_mlx(tmp_path):
     path.write_text(to_text(sound_records()))
     code = (
         "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "
-        "from mlxspec_cli.main import main; sys.exit(main(['doctor', '--read-report', sys.argv[1]]))"
+        "from mlxspec_cli.main import main; "
+        "sys.exit(main(['doctor', '--read-report', sys.argv[1]]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)],

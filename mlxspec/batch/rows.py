@@ -1,7 +1,7 @@
 """Storage for the keys or the values of one layer and several sequences, written in place.
 
-As in `mlxspec.kv.storage`, rows are kept as planes: the rows themselves, or what quantising makes of
-them. Every sequence has a place of its own along the batch axis and is written at its own end.
+As in `mlxspec.kv.storage`, rows are kept as planes: the rows themselves, or what quantising makes
+of them. Every sequence has a place of its own along the batch axis and is written at its own end.
 """
 
 from collections.abc import Sequence

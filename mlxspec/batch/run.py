@@ -23,7 +23,7 @@ from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Spent
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
-from mlxspec.prefix import common_length
+from mlxspec.prompt import common_length
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.readout import read_all
 from mlxspec.reply.reply import Reply

@@ -1,8 +1,9 @@
 """Whether MLX can run here at all, said before pip says "no matching distribution".
 
-`python -I mlxspec/device/machine_check.py` prints what is wrong and what to do, and ends with 1; where all
-is well it prints nothing. It is run before anything is installed, by any Python 3 that is there, so
-it imports the standard library alone, nothing of mlxspec, and keeps to the syntax of Python 3.6.
+`python -I mlxspec/device/machine_check.py` prints what is wrong and what to do, and ends with 1;
+where all is well it prints nothing. It is run before anything is installed, by any Python 3 that is
+there, so it imports the standard library alone, nothing of mlxspec, and keeps to the syntax of
+Python 3.6.
 """
 
 import os

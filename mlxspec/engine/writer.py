@@ -21,7 +21,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.params import GenerationParams
-from mlxspec.prefix import common_length
+from mlxspec.prompt import common_length
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.readout import LazyRound
 from mlxspec.reply.reply import Reply, StopWhen, never

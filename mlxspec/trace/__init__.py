@@ -1,1 +1,1 @@
-"""What happened, as frozen records: told, counted, written to a file and read again, without MLX."""
+"""What happened, as frozen records: counted, written to a file and read again, without MLX."""

@@ -1,8 +1,8 @@
 """On the path of a subprocess: mlxspec believes there that MLX computes on a GPU.
 
 `pytest --device-facts gpu` puts this folder into PYTHONPATH, and Python imports this module before
-anything else. The facts are changed as soon as `mlxspec.device.backend` is imported, and no sooner: what a
-program imports, and when, is tested as well.
+anything else. The facts are changed as soon as `mlxspec.device.backend` is imported, and no
+sooner: what a program imports, and when, is tested as well.
 """
 
 import sys
