@@ -8,7 +8,7 @@ from traces import make_fake
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
 from mlxspec_app.bridge import EngineSession
-from mlxspec_app.session import ModelChoice
+from mlxspec_app.conversation.session import ModelChoice
 
 PATIENCE_S = 10
 

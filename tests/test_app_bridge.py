@@ -22,7 +22,7 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.proof import Proof
 from mlxspec_app.bridge import EngineSession
-from mlxspec_app.session import (
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     LoadFailed,
@@ -36,7 +36,7 @@ from mlxspec_app.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.state import fold
+from mlxspec_app.conversation.state import fold
 
 
 @pytest.fixture
@@ -378,7 +378,7 @@ LEAVES_STREAMS_BEHIND = """
 import time
 from mlxspec_app.bridge import EngineSession
 from mlxspec_app.no_model import NoModel
-from mlxspec_app.session import SessionReady
+from mlxspec_app.conversation.session import SessionReady
 
 def open_conversation(choice, on_progress):
     import mlx.core as mx

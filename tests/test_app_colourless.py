@@ -10,7 +10,7 @@ from textual.selection import Selection
 from textual.widgets import OptionList
 from traces import make_fake
 
-from mlxspec_app.messages import Span
+from mlxspec_app.conversation.messages import Span
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
 from mlxspec_app.widgets.rows import opens_round, with_tick
 from mlxspec_app.widgets.token_message import TokenMessage

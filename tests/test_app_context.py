@@ -5,8 +5,8 @@ from app_driver import chat
 from traces import make_fake
 
 from mlxspec.trace.events import GenerationStarted, PrefillProgress
+from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.screens.context import ContextScreen
-from mlxspec_app.state import ChatState, fold
 from mlxspec_app.widgets.context_rows import context_rows
 
 

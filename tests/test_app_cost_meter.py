@@ -15,8 +15,8 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.cost_meter import CostMeter
-from mlxspec_app.session import SessionNotice, SessionReady
 
 CURVE = CostCurve((1, 8), (20.0, 30.0))
 

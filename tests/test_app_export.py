@@ -11,10 +11,10 @@ from traces import make_fake
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.commands import UnknownCommandError, parse
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.filing import encoded, file_away, read_order
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.state import fold
 
 
 @pytest.fixture(autouse=True)

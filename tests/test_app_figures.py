@@ -19,13 +19,13 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.bars import columns
-from mlxspec_app.baseline import speedup
+from mlxspec_app.conversation.baseline import speedup
+from mlxspec_app.conversation.figures import reply_figures, times_plain
+from mlxspec_app.conversation.session import ChatCleared, SessionOpening, SessionReady
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.phrases import reply_figures, times_plain
 from mlxspec_app.retell import events_of
-from mlxspec_app.session import ChatCleared, SessionOpening, SessionReady
-from mlxspec_app.state import fold
 from mlxspec_app.timeline import Timeline
 from mlxspec_app.widgets.notice_rows import NoticeRows
 from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows

@@ -7,7 +7,7 @@ import pytest
 from app_driver import ScriptedSession, chat, replay, rows, running
 from race_driver import racing
 
-from mlxspec_app.session import SessionNotice, SessionOpening, SessionReady
+from mlxspec_app.conversation.session import SessionNotice, SessionOpening, SessionReady
 
 EVENTS = list(hostile_traces.events())
 SIZES = pytest.mark.parametrize("size", [(60, 20), (140, 45)])

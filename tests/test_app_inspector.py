@@ -6,10 +6,16 @@ from hypothesis import strategies as st
 from traces import make_fake
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
-from mlxspec_app.messages import Reply, Span
-from mlxspec_app.state import fold
-from mlxspec_app.token_cursor import TokenCursor, by_message, by_round, by_token, last_token
-from mlxspec_app.token_facts import facts_of
+from mlxspec_app.conversation.messages import Reply, Span
+from mlxspec_app.conversation.state import fold
+from mlxspec_app.conversation.token_cursor import (
+    TokenCursor,
+    by_message,
+    by_round,
+    by_token,
+    last_token,
+)
+from mlxspec_app.conversation.token_facts import facts_of
 from mlxspec_app.widgets.inspector import Inspector
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.token_message import TokenMessage

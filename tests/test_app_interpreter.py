@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.interpreter import Interpreter
-from mlxspec_app.messages import Message, Reply, Span
-from mlxspec_app.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
-from mlxspec_app.state import fold
 
 
 def never():

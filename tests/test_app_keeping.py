@@ -12,8 +12,8 @@ from app_driver import ScriptedSession, chat, texts
 from store_files import exchange
 from traces import make_fake
 
-from mlxspec_app.session import SessionReady
-from mlxspec_app.state import fold
+from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.version_mark import VersionMark
 

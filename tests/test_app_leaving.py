@@ -8,9 +8,9 @@ from traces import make_fake
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app import app as apps
+from mlxspec_app.conversation.session import SessionFailed
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.scrollback import as_plain_text
-from mlxspec_app.session import SessionFailed
-from mlxspec_app.state import fold
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript

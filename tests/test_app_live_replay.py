@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from test_timeline import RECORDINGS, snapshot
 from traces import make_fake
 
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.retell import events_of
 from mlxspec_app.screens.live_replay import LiveReplayScreen
-from mlxspec_app.state import fold
 from mlxspec_app.timeline import Timeline, folded_events
 
 

@@ -6,11 +6,7 @@ from fake_catalogue import FakeCatalogue
 from traces import make_fake
 
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
-from mlxspec_app.desk import find_desk
-from mlxspec_app.retell import events_of
-from mlxspec_app.screens.live_replay import DemoScreen
-from mlxspec_app.screens.models import ModelsScreen
-from mlxspec_app.session import (
+from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
     ModelChoice,
@@ -19,7 +15,11 @@ from mlxspec_app.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.state import fold
+from mlxspec_app.conversation.state import fold
+from mlxspec_app.desk import find_desk
+from mlxspec_app.retell import events_of
+from mlxspec_app.screens.live_replay import DemoScreen
+from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.widgets.prompt import Prompt
 
 NOW = ModelChoice("", "pool", 512)

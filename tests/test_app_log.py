@@ -6,11 +6,11 @@ import pytest
 from app_driver import Clock, chat
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
+from mlxspec_app.conversation.session import SessionFailed
 from mlxspec_app.desk import Desk
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.log import AppLog
 from mlxspec_app.places import find_places
-from mlxspec_app.session import SessionFailed
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import run_replay
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.session import ChatCleared, ChatOpened, ReplyDiscarded, SessionNotice
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.replay import ReplaySession
-from mlxspec_app.rounds import Round
-from mlxspec_app.session import ChatCleared, ChatOpened, ReplyDiscarded, SessionNotice
-from mlxspec_app.state import fold
 from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
 

@@ -1,7 +1,7 @@
 """The last round as the lane and the tree panel show it."""
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
-from mlxspec_app.rounds import Round, places
+from mlxspec_app.conversation.rounds import Round, places
 from mlxspec_app.widgets.lane_rows import outcome, token_row
 from mlxspec_app.widgets.tree_rows import tree_rows
 

@@ -5,10 +5,10 @@ from app_driver import ScriptedSession, chat, running
 from textual.app import App
 from textual.color import Color
 
+from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.places import find_places
 from mlxspec_app.screens.help import HelpScreen, Key
-from mlxspec_app.session import SessionReady
 from mlxspec_app.settings import Settings, read_settings
 from mlxspec_app.themes import DAY
 

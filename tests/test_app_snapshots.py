@@ -19,6 +19,13 @@ from traces import make_fake
 from mlxspec.trace.file import read_trace
 from mlxspec_app import themed_app
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.session import (
+    ModelChoice,
+    SessionFailed,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.desk import find_desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.race import Race, Track
@@ -30,8 +37,6 @@ from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.session import ModelChoice, SessionFailed, SessionOpening, SessionReady
-from mlxspec_app.state import fold
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.widgets.prompt import Prompt
 

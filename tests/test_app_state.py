@@ -19,8 +19,8 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.proof import Difference, Proof
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.messages import Message, Reply, Span, Turn, turns_of
-from mlxspec_app.session import (
+from mlxspec_app.conversation.messages import Message, Reply, Span, Turn, turns_of
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -35,7 +35,7 @@ from mlxspec_app.session import (
     SessionReady,
     TurnsForgotten,
 )
-from mlxspec_app.state import fold
+from mlxspec_app.conversation.state import fold
 
 STARTED = GenerationStarted("target", "drafter", seed=7, context_length=100)
 DRAFT = DraftProposed(1, 0.1, 4, (DraftNode(1, 0, 5, " a", 0.5, "x"),), 1.5)

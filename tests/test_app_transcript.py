@@ -12,8 +12,8 @@ from traces import make_fake
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.messages import Message, Reply, Span
-from mlxspec_app.session import SessionReady
+from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.widgets.earlier_row import EarlierRow
 from mlxspec_app.widgets.rendered_reply import RenderedReply
 from mlxspec_app.widgets.token_message import TokenMessage

@@ -6,7 +6,7 @@ from test_app_rounds import CHAIN, TREE, make_round
 from traces import make_fake
 
 from mlxspec.trace.events import DraftVerified, EmittedToken, PlainDecoded
-from mlxspec_app.rounds import Round, node_marks
+from mlxspec_app.conversation.rounds import Round, node_marks
 from mlxspec_app.widgets.indented_rows import indented_rows
 from mlxspec_app.widgets.mask_rows import ancestor_mask, half_blocks, mask_rows
 from mlxspec_app.widgets.tape_rows import Tape, pending_tape, tape_of, tape_rows

@@ -16,9 +16,14 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app.inks import INKS
+from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.session import (
+    LoadProgress,
+    SessionFailed,
+    SessionOpening,
+    SessionReady,
+)
 from mlxspec_app.screens.help import HelpScreen
-from mlxspec_app.session import LoadProgress, SessionFailed, SessionOpening, SessionReady
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.stats_panel import StatsPanel
 from mlxspec_app.widgets.token_message import TokenMessage

@@ -15,10 +15,10 @@ import export_traces
 import pytest
 from traces import make_fake
 
+from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.inks import INKS
 from mlxspec_app.timeline import Timeline
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -4,8 +4,8 @@ import pytest
 from app_driver import ScriptedSession, running
 
 from mlxspec.trace.events import GenerationFailed, GenerationStarted, TurnStarted
+from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.frame_budget import SHARE_BESIDE_A_MODEL, FrameBudget
-from mlxspec_app.session import SessionReady
 
 FRAME_S = 1 / 30
 

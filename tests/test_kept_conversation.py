@@ -9,11 +9,11 @@ from store_files import exchange, open_writer, texts_of
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
+from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.session import ChatOpened
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.interpreter import Interpreter
-from mlxspec_app.messages import said
 from mlxspec_app.recollect import recollect
-from mlxspec_app.session import ChatOpened
-from mlxspec_app.state import ChatState
 from mlxspec_app.store.questions import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
 

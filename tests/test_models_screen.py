@@ -6,15 +6,15 @@ import pytest
 from app_driver import ScriptedSession, running
 from fake_catalogue import LARGE, MIDDLE, MISSING, SMALL, FakeCatalogue
 
-from mlxspec_app.desk import find_desk
-from mlxspec_app.screens.models import ModelsScreen
-from mlxspec_app.session import (
+from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
     ModelChoice,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.desk import find_desk
+from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.widgets.choice_list import ChoiceList
 from mlxspec_app.widgets.prompt import Prompt
 

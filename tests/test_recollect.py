@@ -9,9 +9,9 @@ from store_files import exchange, open_writer, path, record
 from traces import make_fake
 
 from mlxspec.trace.events import GenerationFailed
-from mlxspec_app.phrases import reply_figures
+from mlxspec_app.conversation.figures import reply_figures
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.recollect import CUT_OFF, recollect
-from mlxspec_app.state import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
 from mlxspec_app.store.traces import TraceKeeper

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from settings_files import EVERYTHING, FULL, write
 
 from mlxspec.law import Law
-from mlxspec_app.inks import INKS
+from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.setting_rules import rules
 from mlxspec_app.settings import Sampling, Settings, read_settings
 

@@ -4,11 +4,11 @@ import pytest
 from app_driver import ScriptedSession, running
 from textual.widgets import Input
 
+from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.desk import Desk
 from mlxspec_app.places import find_places
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
-from mlxspec_app.session import SessionReady
 from mlxspec_app.setting_rules import rules
 from mlxspec_app.setting_words import SECTIONS
 from mlxspec_app.settings import Settings, read_settings

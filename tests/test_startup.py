@@ -8,7 +8,7 @@ import pytest
 from app_driver import ScriptedSession, rows, running
 
 from mlxspec_app.bench.startup import start
-from mlxspec_app.session import SessionReady
+from mlxspec_app.conversation.session import SessionReady
 
 TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
 WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "

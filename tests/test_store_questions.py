@@ -4,7 +4,7 @@ import pytest
 from store_files import exchange, open_writer, record, reply_events, texts_of
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
-from mlxspec_app.session import ChatCleared, ChatCut, ReplyDiscarded
+from mlxspec_app.conversation.session import ChatCleared, ChatCut, ReplyDiscarded
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.presence import present
 from mlxspec_app.store.questions import (

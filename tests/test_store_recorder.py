@@ -15,8 +15,14 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
-from mlxspec_app.session import ChatCleared, ChatCut, ChatOpened, ReplyDiscarded, SessionReady
-from mlxspec_app.state import fold
+from mlxspec_app.conversation.session import (
+    ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ReplyDiscarded,
+    SessionReady,
+)
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 

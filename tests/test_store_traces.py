@@ -5,7 +5,7 @@ from store_files import exchange, open_writer, path, record, reply_events, texts
 
 from mlxspec.trace.events import CostMeasured, TurnStarted
 from mlxspec.trace.file import read_trace
-from mlxspec_app.session import ChatCleared, ReplyDiscarded
+from mlxspec_app.conversation.session import ChatCleared, ReplyDiscarded
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 

@@ -21,10 +21,10 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app import rewind
-from mlxspec_app.messages import Reply
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.rewind import Checkpoints
-from mlxspec_app.rounds import Round
-from mlxspec_app.state import fold
 from mlxspec_app.strip import cell_of, cells, rounds_at
 from mlxspec_app.timeline import Timeline, folded_events
 

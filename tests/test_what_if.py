@@ -13,9 +13,9 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
 )
-from mlxspec_app.messages import Reply
-from mlxspec_app.rounds import Round
-from mlxspec_app.state import fold
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.state import fold
 from mlxspec_app.what_if import (
     MOST_DRAFTED,
     Expectation,

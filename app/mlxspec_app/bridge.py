@@ -21,9 +21,7 @@ from typing import Any
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.interpreter import ConversationLike, Interpreter, ShouldStop, describe
-from mlxspec_app.no_model import NoModel
-from mlxspec_app.session import (
+from mlxspec_app.conversation.session import (
     ChatOpened,
     LoadFailed,
     LoadProgress,
@@ -35,6 +33,8 @@ from mlxspec_app.session import (
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.interpreter import ConversationLike, Interpreter, ShouldStop, describe
+from mlxspec_app.no_model import NoModel
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
 """Loads models, reporting the progress of a download, and returns an empty conversation."""

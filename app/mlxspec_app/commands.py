@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export.formats import FORMATS
-from mlxspec_app.inks import INKS
 from mlxspec_app.themes import THEMES
 
 _WORD = re.compile(r"/[a-z_]+")

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Literal
 
-from mlxspec_app.messages import turns_of
-from mlxspec_app.session import ModelChoice, Session
-from mlxspec_app.state import ChatState
+from mlxspec_app.conversation.messages import turns_of
+from mlxspec_app.conversation.session import ModelChoice, Session
+from mlxspec_app.conversation.state import ChatState
 
 Way = Literal["drop", "rotate", "new"]
 """`drop` the oldest turns; `rotate`, let the cache forget the oldest tokens; begin a `new` chat."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from mlxspec.trace.events import Event
 from mlxspec_app.catalogue import Catalogue
+from mlxspec_app.conversation.session import Session, SessionEvent
 from mlxspec_app.log import AppLog
 from mlxspec_app.places import Places, find_places
-from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.setting_rules import Value
 from mlxspec_app.setting_values import with_value
 from mlxspec_app.settings import Settings, SettingsError, change_settings, read_settings

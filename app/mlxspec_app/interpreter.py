@@ -12,10 +12,8 @@ from typing import Any, Protocol
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
 from mlxspec.trace.proof import Proof
-from mlxspec_app.cost_meter import CostCurveLike, CostMeter
-from mlxspec_app.messages import turns_of
-from mlxspec_app.no_model import NoModel
-from mlxspec_app.session import (
+from mlxspec_app.conversation.messages import turns_of
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -28,6 +26,8 @@ from mlxspec_app.session import (
     SessionNotice,
     TurnsForgotten,
 )
+from mlxspec_app.cost_meter import CostCurveLike, CostMeter
+from mlxspec_app.no_model import NoModel
 
 ShouldStop = Callable[[], bool]
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlxspec.trace.events import Event, GenerationFailed
+from mlxspec_app.conversation.session import LoadFailed, SessionEvent, SessionFailed
 from mlxspec_app.private import make_private_file, make_private_folder
-from mlxspec_app.session import LoadFailed, SessionEvent, SessionFailed
 
 NAME = "app.log"
 _MOST_BYTES = 1_000_000

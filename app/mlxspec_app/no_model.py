@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 from mlxspec.errors import MlxspecError
 from mlxspec.trace.events import Event
 from mlxspec.trace.proof import Proof
-from mlxspec_app.session import ProgressCallback
+from mlxspec_app.conversation.session import ProgressCallback
 
 
 class NoModel:

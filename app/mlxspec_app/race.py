@@ -14,12 +14,12 @@ from typing import Literal
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import read_trace
-from mlxspec_app.messages import Reply
-from mlxspec_app.phrases import seconds
+from mlxspec_app.conversation.figures import seconds
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.playhead import Playhead
 from mlxspec_app.rewind import Checkpoints
 from mlxspec_app.safe_text import safe_line
-from mlxspec_app.state import ChatState, fold
 from mlxspec_app.timeline import Timeline, folded_events
 
 Lane = Literal["A", "B"]

@@ -21,10 +21,8 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
-from mlxspec_app.playhead import Playhead
-from mlxspec_app.rewind import Checkpoints
-from mlxspec_app.rounds import Round
-from mlxspec_app.session import (
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -36,7 +34,9 @@ from mlxspec_app.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.state import ChatState
+from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.playhead import Playhead
+from mlxspec_app.rewind import Checkpoints
 from mlxspec_app.timeline import Timeline, Unit, folded_events
 
 SHORTEST_LOOK_S = 0.2
@@ -44,7 +44,7 @@ _EMPTY = "the recording is empty: nothing can be answered"
 
 
 class ReplaySession:
-    """A session over recorded events; see `mlxspec_app.session.Session` for its methods.
+    """A session over recorded events; see `mlxspec_app.conversation.session.Session` for its methods.
 
     Attributes:
         timeline: The recording.

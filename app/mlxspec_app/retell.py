@@ -15,8 +15,8 @@ from mlxspec.trace.events import (
     GenerationFinished,
     TurnStarted,
 )
-from mlxspec_app.messages import Message, Reply
-from mlxspec_app.state import ChatState
+from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.state import ChatState
 
 
 def events_of(state: ChatState) -> list[Event]:

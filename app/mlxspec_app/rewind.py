@@ -13,10 +13,10 @@ from typing import Any
 
 from mlxspec.trace.events import Event
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.messages import Reply
-from mlxspec_app.pace import Pace
-from mlxspec_app.session import SessionEvent
-from mlxspec_app.state import ChatState, fold
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.pace import Pace
+from mlxspec_app.conversation.session import SessionEvent
+from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.timeline import Timeline, folded_events
 
 _SPACING = 256  # moments between two checkpoints at most

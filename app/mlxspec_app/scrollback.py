@@ -6,7 +6,7 @@ like everything that is drawn.
 
 from collections.abc import Iterable
 
-from mlxspec_app.messages import Message, Reply
+from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.safe_text import safe_line, safe_text
 
 _ROLES = {"user": "you"}

@@ -22,7 +22,7 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 
 PAUSE_BETWEEN_REPLIES_S = 1.0
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from mlxspec_app.messages import Reply
-from mlxspec_app.rounds import Round, children_by_parent
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round, children_by_parent
 
 MOST_DRAFTED = 16
 _FEWEST_FORWARDS = 3

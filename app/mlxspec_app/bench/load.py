@@ -18,8 +18,8 @@ from mlxspec.trace.events import (
     GenerationStarted,
     TurnStarted,
 )
+from mlxspec_app.conversation.session import SessionEvent, SessionReady
 from mlxspec_app.replay import ReplaySession
-from mlxspec_app.session import SessionEvent, SessionReady
 
 TOKENS_PER_ROUND = 4
 _DRAFTED = 5

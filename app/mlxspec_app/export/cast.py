@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from mlxspec_app.conversation.figures import reply_figures
+from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.export.looks import LOOKS, colours, xterm
 from mlxspec_app.export.recording import Recording, Written, written_by_round
-from mlxspec_app.inks import INKS
-from mlxspec_app.messages import Message, Reply, Span
-from mlxspec_app.phrases import reply_figures
 from mlxspec_app.safe_text import safe_line, safe_text
 from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 from mlxspec_app.wrap import Row, WrappedText

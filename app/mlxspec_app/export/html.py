@@ -14,11 +14,11 @@ from typing import get_args
 
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_to_json
+from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, colours
 from mlxspec_app.export.recording import Recording, total
-from mlxspec_app.inks import INKS, Ink, StyleName
 from mlxspec_app.safe_text import safe_line
 
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}

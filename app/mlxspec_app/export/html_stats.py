@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.messages import Reply
-from mlxspec_app.phrases import prob
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.figures import prob
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.safe_text import safe_line
 
 _NOTHING = "\u2013"

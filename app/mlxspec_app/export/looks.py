@@ -7,7 +7,7 @@ xterm-256 cube, so the film shows on any terminal exactly what the page shows.
 from dataclasses import dataclass
 from functools import cache
 
-from mlxspec_app.inks import StyleName
+from mlxspec_app.conversation.inks import StyleName
 from mlxspec_app.themes import DAY, MINT
 
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 
 from mlxspec_app.code_blocks import closed
+from mlxspec_app.conversation.figures import seconds
+from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.messages import Message, Reply
-from mlxspec_app.phrases import seconds
 from mlxspec_app.safe_text import safe_line, safe_text
 
 _MARKUP = re.compile(r"([\\`*\[\]<>|&])")

@@ -12,11 +12,11 @@ from typing import get_args
 
 from rich.cells import cell_len
 
+from mlxspec_app.conversation.figures import reply_figures
+from mlxspec_app.conversation.inks import INKS, StyleName
+from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.looks import LOOKS, colours
 from mlxspec_app.export.recording import Recording, written_by_round
-from mlxspec_app.inks import INKS, StyleName
-from mlxspec_app.messages import Message, Reply
-from mlxspec_app.phrases import reply_figures
 from mlxspec_app.safe_text import safe_line, safe_text
 from mlxspec_app.wrap import WrappedText
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.desk import Desk
 from mlxspec_app.screens.conversation import ConversationScreen
-from mlxspec_app.session import ModelChoice
 
 _DEFAULT = "default"
 

@@ -7,12 +7,12 @@ from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.clipboard import copy_text
 from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
+from mlxspec_app.conversation.session import Session
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.retell import events_of
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.session import Session
-from mlxspec_app.state import ChatState
 from mlxspec_app.themes import THEMES
 
 

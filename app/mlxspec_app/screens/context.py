@@ -7,8 +7,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.steady import SteadyModal
-from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.context_rows import context_rows
 
 _WIDTH = 64

@@ -13,14 +13,14 @@ from textual.widgets import Static
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.conversation.inks import ink_named
+from mlxspec_app.conversation.session import Session, SessionEvent
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.frame_rate import frames_per_s
-from mlxspec_app.inks import ink_named
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.pacing import PacingScreen
-from mlxspec_app.session import Session, SessionEvent
 from mlxspec_app.settings import Settings
-from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.inspector import Inspector
 from mlxspec_app.widgets.key_footer import KeyFooter

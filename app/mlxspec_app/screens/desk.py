@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.conversation.session import Session
 from mlxspec_app.desk import Desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.screens.branching import BranchingScreen
-from mlxspec_app.session import Session
 from mlxspec_app.settings import Settings
 from mlxspec_app.widgets.prompt import Prompt
 

@@ -10,8 +10,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.commands import Command
-from mlxspec_app.definitions import DEFINITIONS
-from mlxspec_app.inks import INKS
+from mlxspec_app.conversation.definitions import DEFINITIONS
+from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.legend import legend
 

@@ -14,12 +14,8 @@ from textual import work
 from textual.content import Content
 
 from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
-from mlxspec_app.desk import Desk
-from mlxspec_app.messages import Message, said
-from mlxspec_app.recollect import recollect
-from mlxspec_app.safe_text import safe_line
-from mlxspec_app.screens.room import RoomScreen
-from mlxspec_app.session import (
+from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -27,6 +23,10 @@ from mlxspec_app.session import (
     Session,
     SessionEvent,
 )
+from mlxspec_app.desk import Desk
+from mlxspec_app.recollect import recollect
+from mlxspec_app.safe_text import safe_line
+from mlxspec_app.screens.room import RoomScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import find_last, overview, standing
 from mlxspec_app.store.records import Standing, StoredChat

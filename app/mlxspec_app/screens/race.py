@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.frame_rate import frames_per_s
-from mlxspec_app.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.keymap import key_list
 from mlxspec_app.keymap_recordings import RACE
 from mlxspec_app.race import Race

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from mlxspec_app.app_choices import choices_of
-from mlxspec_app.inks import ink_named
+from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.key_choices import all_bindings, usable_keys
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.press_key import PressKeyScreen

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from textual.widgets import Static
 
 from mlxspec_app.app_choices import FEW_ROWS
-from mlxspec_app.inks import INKS, Ink, ink_named, next_ink
+from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.screens.reading import ReadingScreen
 from mlxspec_app.widgets.stats_panel import StatsPanel
 from mlxspec_app.widgets.transcript import Transcript

@@ -18,7 +18,7 @@ from mlxspec.trace.events import (
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec_app.session import (
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,

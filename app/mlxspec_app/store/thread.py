@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlxspec.trace.events import Event
-from mlxspec_app.session import SessionEvent
+from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.presence import present

@@ -3,9 +3,9 @@
 from textual.content import Content
 
 from mlxspec_app.bars import bar
-from mlxspec_app.messages import Reply
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.safe_text import safe_line
-from mlxspec_app.state import ChatState
 from mlxspec_app.widgets.headings import MUTED, heading
 
 _NAME_CELLS = 26

@@ -6,7 +6,7 @@ few times a second: rounds pass faster than eyes can follow, and the trace keeps
 
 from textual.content import Content
 
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.widgets.lane_rows import MUTED, outcome, timing, token_row
 from mlxspec_app.widgets.round_view import RoundView
 

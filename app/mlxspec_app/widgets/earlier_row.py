@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.message import Message as Notice
 from textual.widgets import Static
 
-from mlxspec_app.phrases import count
+from mlxspec_app.conversation.figures import count
 
 
 class EarlierRow(Static):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.widgets.tree_rows import Branch, branches, labelled, prune
 
 _INDENT, _CONTINUED = 2, 4

@@ -1,7 +1,7 @@
 """A line of text in the ink that is chosen: what the colours look like, without a model."""
 
-from mlxspec_app.inks import Ink
-from mlxspec_app.messages import Span
+from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.conversation.messages import Span
 from mlxspec_app.widgets.token_message import TokenMessage
 
 _SPANS = (

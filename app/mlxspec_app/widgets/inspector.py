@@ -3,9 +3,9 @@
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.phrases import prob
+from mlxspec_app.conversation.figures import prob
+from mlxspec_app.conversation.token_facts import TokenFacts
 from mlxspec_app.safe_text import safe_line, token_label
-from mlxspec_app.token_facts import TokenFacts
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
 from mlxspec_app.widgets.legend import MEANINGS
 

@@ -3,8 +3,8 @@
 from textual.content import Content
 
 from mlxspec.trace.events import DraftVerified
-from mlxspec_app.phrases import prob
-from mlxspec_app.rounds import Judged, Mark, Place, Round, places
+from mlxspec_app.conversation.figures import prob
+from mlxspec_app.conversation.rounds import Judged, Mark, Place, Round, places
 
 SIGNS: dict[Mark, str] = {
     "accepted": "✓",

@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from mlxspec_app.rounds import Mark
+from mlxspec_app.conversation.rounds import Mark
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
 
 MEANINGS: dict[Mark, str] = {

@@ -14,7 +14,7 @@ from itertools import groupby
 from textual.content import Content
 
 from mlxspec.trace.events import DraftNode
-from mlxspec_app.rounds import Judged, Mark, Round, node_marks
+from mlxspec_app.conversation.rounds import Judged, Mark, Round, node_marks
 from mlxspec_app.safe_text import token_label
 from mlxspec_app.widgets.lane_rows import MUTED, marked
 

@@ -3,9 +3,9 @@
 from textual.content import Content
 from textual.widgets import Static
 
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.model_rows import load_trouble
 from mlxspec_app.safe_text import safe_line
-from mlxspec_app.state import ChatState
 
 _MOST_NOTICES = 3
 _MOST_QUEUED = 3

@@ -7,7 +7,7 @@ and the style of what is still open.
 from textual.content import Content
 
 from mlxspec.trace.events import DraftProposed, DraftVerified
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.widgets.draft_lane import PROBS_FROM_WIDTH, DraftLane
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, token_row
 from mlxspec_app.widgets.round_view import PhaseView

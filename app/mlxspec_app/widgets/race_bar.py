@@ -3,7 +3,7 @@
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.phrases import Part, fitting
+from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.race import Race, lead
 from mlxspec_app.verdict import Verdict
 

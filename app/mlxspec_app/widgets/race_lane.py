@@ -5,8 +5,8 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.inks import Ink
-from mlxspec_app.phrases import Part, fitting
+from mlxspec_app.conversation.figures import Part, fitting
+from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.race import Progress, Track, acceptance
 from mlxspec_app.widgets.transcript import Transcript
 

@@ -5,8 +5,8 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from mlxspec_app.bars import meter
-from mlxspec_app.messages import Reply
-from mlxspec_app.phrases import Part, count, fitting, reply_figures
+from mlxspec_app.conversation.figures import Part, count, fitting, reply_figures
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.safe_text import safe_text
 
 _METER_CELLS = 16

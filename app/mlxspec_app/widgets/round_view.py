@@ -3,7 +3,7 @@
 from textual.widget import Widget
 
 from mlxspec.trace.events import DraftProposed
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 
 
 class RoundView(Widget):

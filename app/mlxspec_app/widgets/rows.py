@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.selection import Selection
 
-from mlxspec_app.messages import Span
+from mlxspec_app.conversation.messages import Span
 from mlxspec_app.wrap import Line, Row, Run, WrappedText
 
 _NO_UNDERLINE = Style(underline=False)

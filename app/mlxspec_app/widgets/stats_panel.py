@@ -5,7 +5,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.messages import Reply
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.widgets.stats_rows import stats_rows
 
 

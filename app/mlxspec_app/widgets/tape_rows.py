@@ -15,7 +15,7 @@ from itertools import groupby
 from textual.content import Content
 
 from mlxspec.trace.events import DraftVerified
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.widgets.lane_rows import MUTED
 
 _LABEL_CELLS = 9

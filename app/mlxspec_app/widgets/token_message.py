@@ -19,10 +19,10 @@ from textual.widget import Widget
 
 from mlxspec_app.ascii_filter import sign, without_ascii
 from mlxspec_app.bars import block
-from mlxspec_app.inks import INKS, Ink, StyleName
+from mlxspec_app.conversation.inks import INKS, Ink, StyleName
+from mlxspec_app.conversation.message_text import MessageText
+from mlxspec_app.conversation.messages import Span
 from mlxspec_app.live_markdown import Look, pieces_in
-from mlxspec_app.message_text import MessageText
-from mlxspec_app.messages import Span
 from mlxspec_app.widgets.message_css import MESSAGE_CSS
 from mlxspec_app.widgets.rows import (
     accepted_share,

@@ -15,12 +15,19 @@ from textual.geometry import Region
 from textual.message import Message as Notice
 from textual.widget import Widget
 
-from mlxspec_app.inks import INKS, Ink
+from mlxspec_app.conversation.inks import INKS, Ink
+from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.token_cursor import (
+    Step,
+    TokenCursor,
+    by_message,
+    by_round,
+    by_token,
+    last_token,
+)
+from mlxspec_app.conversation.token_facts import TokenFacts, facts_of
 from mlxspec_app.keymap import TRANSCRIPT
-from mlxspec_app.messages import Message, Reply
 from mlxspec_app.store.records import Version
-from mlxspec_app.token_cursor import Step, TokenCursor, by_message, by_round, by_token, last_token
-from mlxspec_app.token_facts import TokenFacts, facts_of
 from mlxspec_app.widgets.earlier_row import EarlierRow
 from mlxspec_app.widgets.rendered_reply import RenderedReply
 from mlxspec_app.widgets.reply_footer import ReplyFooter

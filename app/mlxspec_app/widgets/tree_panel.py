@@ -5,7 +5,7 @@ from typing import Literal, get_args
 from textual.content import Content
 from textual.geometry import Size
 
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.widgets.indented_rows import indented_rows
 from mlxspec_app.widgets.lane_rows import MUTED, outcome
 from mlxspec_app.widgets.mask_rows import mask_rows

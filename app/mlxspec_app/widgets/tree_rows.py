@@ -12,8 +12,14 @@ from dataclasses import dataclass, field
 
 from textual.content import Content
 
-from mlxspec_app.phrases import prob
-from mlxspec_app.rounds import Judged, Round, children_by_parent, judge_emitted, node_marks
+from mlxspec_app.conversation.figures import prob
+from mlxspec_app.conversation.rounds import (
+    Judged,
+    Round,
+    children_by_parent,
+    judge_emitted,
+    node_marks,
+)
 from mlxspec_app.safe_text import token_label
 from mlxspec_app.widgets.lane_rows import MUTED, marked
 

@@ -17,9 +17,9 @@ from textual.widgets import OptionList, Static
 
 from mlxspec_app.ages import ago
 from mlxspec_app.bars import meter
-from mlxspec_app.phrases import size
+from mlxspec_app.conversation.figures import size
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.safe_text import safe_line, safe_text
-from mlxspec_app.state import ChatState
 from mlxspec_app.store.records import ChatSummary, Overview
 from mlxspec_app.widgets.legend import legend
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.messages import Reply
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.what_if import MOST_DRAFTED, best, outlooks
 from mlxspec_app.widgets.what_if_rows import what_if_rows
 

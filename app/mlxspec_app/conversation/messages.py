@@ -13,8 +13,8 @@ from mlxspec.trace.events import (
     TokenKind,
 )
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.pace import Pace
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.pace import Pace
+from mlxspec_app.conversation.rounds import Round
 
 _NUMBERS = count(1)
 

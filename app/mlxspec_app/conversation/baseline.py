@@ -7,7 +7,7 @@ give, as measured on this machine while it was idle. Without that measurement no
 from dataclasses import dataclass, replace
 
 from mlxspec.trace.events import CostMeasured
-from mlxspec_app.messages import Reply
+from mlxspec_app.conversation.messages import Reply
 
 _SLOW_FOR_S = 5.0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from mlxspec_app.rounds import Round
+from mlxspec_app.conversation.rounds import Round
 
 _SHORTEST_S = 1e-6  # a trace may hold times that no clock gives
 

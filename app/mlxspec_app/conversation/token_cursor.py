@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mlxspec_app.messages import Message, Reply
+from mlxspec_app.conversation.messages import Message, Reply
 
 Step = Literal[1, -1]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import Literal
 
-from mlxspec_app.messages import Span
+from mlxspec_app.conversation.messages import Span
 
 StyleName = Literal[
     "accepted", "corrected", "bonus", "plain",

@@ -7,8 +7,8 @@ the draft competed for that place.
 from dataclasses import dataclass
 
 from mlxspec.trace.events import EmittedToken
-from mlxspec_app.messages import Reply
-from mlxspec_app.rounds import Judged, Place, Round, places
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Judged, Place, Round, places
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mlxspec_app.baseline import Baseline
-from mlxspec_app.session import (
+from mlxspec_app.conversation.baseline import Baseline
+from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
     SessionFailed,
@@ -13,7 +13,7 @@ from mlxspec_app.session import (
 )
 
 if TYPE_CHECKING:  # the state itself calls what stands here
-    from mlxspec_app.state import ChatState
+    from mlxspec_app.conversation.state import ChatState
 
 
 def _open(state: "ChatState", event: SessionOpening) -> None:

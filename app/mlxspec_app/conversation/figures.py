@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from mlxspec.trace.events import CostMeasured
-from mlxspec_app.baseline import speedup
-from mlxspec_app.messages import Reply
+from mlxspec_app.conversation.baseline import speedup
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.session import LoadProgress
 from mlxspec_app.safe_text import safe_line
-from mlxspec_app.session import LoadProgress
 
 _NAME_CELLS = 40
 

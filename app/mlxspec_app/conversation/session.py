@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mlxspec.trace.events import Event
 from mlxspec.trace.proof import Proof
-from mlxspec_app.messages import Message
+from mlxspec_app.conversation.messages import Message
 
 ProgressCallback = Callable[[int, int], None]
 """Called while a model is downloaded, with bytes done and bytes in all."""

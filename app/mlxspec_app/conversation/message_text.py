@@ -6,8 +6,8 @@ of the message.
 
 from collections.abc import Sequence
 
+from mlxspec_app.conversation.messages import Span
 from mlxspec_app.live_markdown import PLAIN_LINE, LineLook, LiveMarkdown
-from mlxspec_app.messages import Span
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.wrap import WrappedText
 

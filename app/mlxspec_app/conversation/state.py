@@ -22,11 +22,11 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app.baseline import Baseline
-from mlxspec_app.loading import LOADING
-from mlxspec_app.messages import Message, Reply, Span
-from mlxspec_app.rounds import Round
-from mlxspec_app.session import (
+from mlxspec_app.conversation.baseline import Baseline
+from mlxspec_app.conversation.loading import LOADING
+from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,

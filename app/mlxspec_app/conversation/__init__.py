@@ -1,0 +1,1 @@
+"""A conversation as data: events folded to a state, its messages, rounds and figures."""
