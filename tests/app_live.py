@@ -7,8 +7,8 @@ from traces import make_fake
 
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
-from mlxspec_app.bridge import EngineSession
 from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.sessions.engine_session import EngineSession
 
 PATIENCE_S = 10
 

@@ -21,7 +21,6 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.proof import Proof
-from mlxspec_app.bridge import EngineSession
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
@@ -37,6 +36,7 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import fold
+from mlxspec_app.sessions.engine_session import EngineSession
 
 
 @pytest.fixture
@@ -376,8 +376,8 @@ def test_a_full_disk_ends_the_trace_and_not_the_reply(tmp_path, monkeypatch):
 
 LEAVES_STREAMS_BEHIND = """
 import time
-from mlxspec_app.bridge import EngineSession
-from mlxspec_app.no_model import NoModel
+from mlxspec_app.sessions.engine_session import EngineSession
+from mlxspec_app.sessions.no_model import NoModel
 from mlxspec_app.conversation.session import SessionReady
 
 def open_conversation(choice, on_progress):

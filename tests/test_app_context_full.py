@@ -11,7 +11,6 @@ from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
 from mlxspec.reply.reply import GenerationParams
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
-from mlxspec_app.bridge import EngineSession
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import (
     ChatOpened,
@@ -26,6 +25,7 @@ from mlxspec_app.desk import Desk
 from mlxspec_app.places import find_places
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings import Settings, read_settings
 from mlxspec_app.widgets.status_bar import status_parts
 from tests.toy_chat import toy_target

@@ -16,7 +16,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
-from mlxspec_app.cost_meter import CostMeter
+from mlxspec_app.sessions.cost_meter import CostMeter
 
 CURVE = CostCurve((1, 8), (20.0, 30.0))
 

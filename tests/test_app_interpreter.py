@@ -10,7 +10,7 @@ from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStart
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.interpreter import Interpreter
+from mlxspec_app.sessions.driver import Interpreter
 
 
 def never():

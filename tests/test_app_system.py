@@ -9,9 +9,9 @@ from store_files import exchange, open_writer, path, record
 
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec.trace.file import read_trace
-from mlxspec_app.bridge import EngineSession
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionReady
 from mlxspec_app.conversation.state import fold
+from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.widgets.prompt import Prompt

@@ -12,8 +12,8 @@ from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.messages import said
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.interpreter import Interpreter
 from mlxspec_app.recollect import recollect
+from mlxspec_app.sessions.driver import Interpreter
 from mlxspec_app.store.questions import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
 

@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Checkbox, OptionList, Static
 from textual.widgets.option_list import Option
 
-from mlxspec_app.context_keeper import Way
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.sessions.context_keeper import Way
 
 _MUTED = "$spec-muted"
 _NAMES: dict[Way, str] = {

@@ -2,10 +2,10 @@
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
-from mlxspec_app.context_keeper import ContextKeeper
 from mlxspec_app.conversation.session import ContextFull, Session, SessionEvent
 from mlxspec_app.screens.context_full import ContextAnswer, ContextFullScreen
 from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.sessions.context_keeper import ContextKeeper
 from mlxspec_app.settings import Settings
 
 

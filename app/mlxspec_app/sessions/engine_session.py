@@ -33,8 +33,8 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.interpreter import ConversationLike, Interpreter, ShouldStop, describe
-from mlxspec_app.no_model import NoModel
+from mlxspec_app.sessions.driver import ConversationLike, Interpreter, ShouldStop, describe
+from mlxspec_app.sessions.no_model import NoModel
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
 """Loads models, reporting the progress of a download, and returns an empty conversation."""

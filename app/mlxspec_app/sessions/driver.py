@@ -26,8 +26,8 @@ from mlxspec_app.conversation.session import (
     SessionNotice,
     TurnsForgotten,
 )
-from mlxspec_app.cost_meter import CostCurveLike, CostMeter
-from mlxspec_app.no_model import NoModel
+from mlxspec_app.sessions.cost_meter import CostCurveLike, CostMeter
+from mlxspec_app.sessions.no_model import NoModel
 
 ShouldStop = Callable[[], bool]
 
