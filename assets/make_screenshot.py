@@ -19,8 +19,8 @@ from textual.screen import Screen
 from mlxspec.trace.events import TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.race import open_race
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.race import open_race
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.race import RaceScreen

@@ -15,7 +15,7 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.session import Session, SessionNotice
 from mlxspec_app.desk import Desk
 from mlxspec_app.introduction import Introduction
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen

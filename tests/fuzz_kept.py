@@ -25,9 +25,9 @@ from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.race import Track
-from mlxspec_app.replay import ReplaySession
-from mlxspec_app.retell import events_of
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.race import Track
+from mlxspec_app.playback.replay import ReplaySession
 from tests.drafting import KEY, LAW, assert_valid, stored_rows
 from tests.fuzz_damage import damaged, damaged_json, damaged_safetensors, hostile_value
 

@@ -7,7 +7,7 @@ from race_runs import decoded_plainly
 from traces import make_fake
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.race import Race, Track
+from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.widgets.race_lane import RaceLane
 from mlxspec_app.widgets.token_message import TokenMessage

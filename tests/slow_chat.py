@@ -6,7 +6,7 @@ from traces import make_fake
 
 from mlxspec_app.app import run_chat
 from mlxspec_app.desk import find_desk
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.replay import ReplaySession
 
 folder, speed = sys.argv[1], float(sys.argv[2])
 sys.exit(

@@ -7,7 +7,7 @@ from app_driver import Clock, ScriptedSession, chat, running, texts
 from traces import make_fake
 
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.token_message import TokenMessage
 

@@ -25,8 +25,8 @@ from mlxspec_app.conversation.session import ChatCleared, SessionOpening, Sessio
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.retell import events_of
-from mlxspec_app.timeline import Timeline
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.widgets.notice_rows import NoticeRows
 from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
 

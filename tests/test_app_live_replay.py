@@ -7,9 +7,9 @@ from test_timeline import RECORDINGS, snapshot
 from traces import make_fake
 
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.retell import events_of
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.screens.live_replay import LiveReplayScreen
-from mlxspec_app.timeline import Timeline, folded_events
 
 
 def test_a_finished_conversation_is_retold_event_by_event():

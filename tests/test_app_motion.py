@@ -9,8 +9,8 @@ from textual.widgets import Input
 from traces import make_fake
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.race import Race, Track
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.race import Race, Track
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.pacing import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.screens.race import RaceScreen

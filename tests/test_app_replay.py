@@ -20,8 +20,8 @@ from mlxspec_app.app import run_replay
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, ReplyDiscarded, SessionNotice
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.replay import ReplaySession
-from mlxspec_app.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
+from mlxspec_app.playback.replay import ReplaySession
+from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.desk import find_desk
 from mlxspec_app.introduction import Introduction
-from mlxspec_app.race import Race, Track
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.race import Race, Track
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.context_full import ContextFullScreen
 from mlxspec_app.screens.first_run import FirstRunScreen

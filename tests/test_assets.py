@@ -7,8 +7,8 @@ import pytest
 
 from mlxspec.trace.events import CostMeasured, GenerationFinished, GenerationStarted
 from mlxspec.trace.file import read_trace
-from mlxspec_app.race import Track
-from mlxspec_app.verdict import compare
+from mlxspec_app.playback.compare import compare
+from mlxspec_app.playback.race import Track
 
 ASSETS = Path(__file__).parent.parent / "assets"
 MOST_BYTES = 150_000

@@ -19,7 +19,7 @@ from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.timeline import Timeline
+from mlxspec_app.playback.timeline import Timeline
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)

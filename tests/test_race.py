@@ -13,9 +13,9 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.race import Race, Track, lead, open_race
-from mlxspec_app.timeline import Timeline, folded_events
-from mlxspec_app.verdict import compare, replies_of
+from mlxspec_app.playback.compare import compare, replies_of
+from mlxspec_app.playback.race import Race, Track, lead, open_race
+from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_cli.main import main
 
 CHAT, TREE = make_fake.chat(), make_fake.tree()

@@ -3,7 +3,7 @@
 from race_driver import PLAIN, TREE, racing
 from textual.content import Content
 
-from mlxspec_app.what_if import Expectation, Outlook
+from mlxspec_app.playback.what_if import Expectation, Outlook
 from mlxspec_app.widgets.what_if_panel import WhatIfPanel
 from mlxspec_app.widgets.what_if_rows import what_if_rows
 

@@ -20,13 +20,13 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app import rewind
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.rewind import Checkpoints
-from mlxspec_app.strip import cell_of, cells, rounds_at
-from mlxspec_app.timeline import Timeline, folded_events
+from mlxspec_app.playback import checkpoints as rewind
+from mlxspec_app.playback.checkpoints import Checkpoints
+from mlxspec_app.playback.strip import cell_of, cells, rounds_at
+from mlxspec_app.playback.timeline import Timeline, folded_events
 
 RECORDINGS = {name: make() for name, make in make_fake.TRACES.items()}
 RECORDINGS["cut off"] = make_fake.chat()[:40]

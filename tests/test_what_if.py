@@ -16,7 +16,7 @@ from mlxspec.trace.events import (
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.what_if import (
+from mlxspec_app.playback.what_if import (
     MOST_DRAFTED,
     Expectation,
     Position,

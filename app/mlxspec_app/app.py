@@ -24,7 +24,7 @@ from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.settings_app import THEME_NAMES, SettingsApp
 
 if TYPE_CHECKING:
-    from mlxspec_app.race import Race
+    from mlxspec_app.playback.race import Race
 
 
 class MlxspecApp(SettingsApp):
@@ -121,7 +121,7 @@ def run_replay(
         TraceError: The trace cannot be read.
         ValueError: The speed is not above 0.
     """
-    from mlxspec_app.replay import ReplaySession
+    from mlxspec_app.playback.replay import ReplaySession
     from mlxspec_app.screens.replay import ReplayScreen
 
     if not speed > 0:

@@ -19,7 +19,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.session import SessionEvent, SessionReady
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.replay import ReplaySession
 
 TOKENS_PER_ROUND = 4
 _DRAFTED = 5

@@ -11,7 +11,7 @@ from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.palette import CommandProvider
-from mlxspec_app.retell import events_of
+from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.themes import THEMES
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.frame_rate import frames_per_s
-from mlxspec_app.replay import ReplaySession
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.legend import legend
 from mlxspec_app.widgets.token_message import TokenMessage

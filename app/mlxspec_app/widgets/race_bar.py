@@ -4,8 +4,8 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.conversation.figures import Part, fitting
-from mlxspec_app.race import Race, lead
-from mlxspec_app.verdict import Verdict
+from mlxspec_app.playback.compare import Verdict
+from mlxspec_app.playback.race import Race, lead
 
 _GAP = "   "
 _SIGNS = {"identical": "✓", "differs": "✗", "sampled": "≈", "incomparable": "!"}

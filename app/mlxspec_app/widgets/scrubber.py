@@ -13,8 +13,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from mlxspec_app.strip import Cell, cell_of, cells
-from mlxspec_app.timeline import Timeline
+from mlxspec_app.playback.strip import Cell, cell_of, cells
+from mlxspec_app.playback.timeline import Timeline
 
 _LEVELS = ("$spec-accepted 65%", "$spec-accepted 80%", "$spec-accepted")
 

@@ -5,8 +5,8 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.replay import ReplaySession
-from mlxspec_app.timeline import Phase
+from mlxspec_app.playback.replay import ReplaySession
+from mlxspec_app.playback.timeline import Phase
 from mlxspec_app.widgets.scrubber import Scrubber
 
 _PHASES: tuple[Phase, ...] = ("draft", "verify", "commit")

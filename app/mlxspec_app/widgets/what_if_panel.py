@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.what_if import MOST_DRAFTED, best, outlooks
+from mlxspec_app.playback.what_if import MOST_DRAFTED, best, outlooks
 from mlxspec_app.widgets.what_if_rows import what_if_rows
 
 _TITLE = "expected from these traces, if drafts were chains of k"

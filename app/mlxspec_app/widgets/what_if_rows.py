@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from mlxspec_app.what_if import MOST_DRAFTED, Expectation, Outlook, best
+from mlxspec_app.playback.what_if import MOST_DRAFTED, Expectation, Outlook, best
 
 _LABEL_CELLS = 10
 _COLUMN_CELLS = 6

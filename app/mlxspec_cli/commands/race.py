@@ -8,8 +8,8 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from mlxspec_app.race import Race, acceptance, lead, open_race
-from mlxspec_app.verdict import Verdict, compare
+from mlxspec_app.playback.compare import Verdict, compare
+from mlxspec_app.playback.race import Race, acceptance, lead, open_race
 from mlxspec_cli.terminal import can_draw
 
 

@@ -35,9 +35,9 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.playhead import Playhead
-from mlxspec_app.rewind import Checkpoints
-from mlxspec_app.timeline import Timeline, Unit, folded_events
+from mlxspec_app.playback.checkpoints import Checkpoints
+from mlxspec_app.playback.playhead import Playhead
+from mlxspec_app.playback.timeline import Timeline, Unit, folded_events
 
 SHORTEST_LOOK_S = 0.2
 _EMPTY = "the recording is empty: nothing can be answered"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mlxspec_app.timeline import RoundMark
+from mlxspec_app.playback.timeline import RoundMark
 
 CellKind = Literal["accepted", "rejected", "plain"]
 _BLOCKS = "▂▃▄▅▆▇█"

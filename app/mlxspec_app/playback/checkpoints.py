@@ -17,7 +17,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.pace import Pace
 from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.conversation.state import ChatState, fold
-from mlxspec_app.timeline import Timeline, folded_events
+from mlxspec_app.playback.timeline import Timeline, folded_events
 
 _SPACING = 256  # moments between two checkpoints at most
 

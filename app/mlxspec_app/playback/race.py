@@ -17,10 +17,10 @@ from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState, fold
-from mlxspec_app.playhead import Playhead
-from mlxspec_app.rewind import Checkpoints
+from mlxspec_app.playback.checkpoints import Checkpoints
+from mlxspec_app.playback.playhead import Playhead
+from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.safe_text import safe_line
-from mlxspec_app.timeline import Timeline, folded_events
 
 Lane = Literal["A", "B"]
 

@@ -1,0 +1,1 @@
+"""Recordings: laid out in time, replayed, raced and compared."""
