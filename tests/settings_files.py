@@ -1,6 +1,6 @@
 """A settings file that says everything, and what it says."""
 
-from mlxspec_app.settings import Sampling, Settings
+from mlxspec_app.settings.file import Sampling, Settings
 
 FULL = """\
 # my settings

@@ -10,11 +10,11 @@ from textual.binding import Binding
 from traces import make_fake
 
 from mlxspec_app.commands import COMMANDS
-from mlxspec_app.keymap import CHAT, TRANSCRIPT
-from mlxspec_app.keymap_chats import LIST
-from mlxspec_app.keymap_recordings import RACE, REPLAY
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.settings import SettingsScreen
+from mlxspec_app.settings.keys import CHAT, TRANSCRIPT
+from mlxspec_app.settings.keys_chats import LIST
+from mlxspec_app.settings.keys_recordings import RACE, REPLAY
 from mlxspec_app.widgets.chat_list import ChatList
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.stats_panel import StatsPanel

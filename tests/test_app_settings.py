@@ -9,7 +9,7 @@ from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.places import find_places
 from mlxspec_app.screens.help import HelpScreen, Key
-from mlxspec_app.settings import Settings, read_settings
+from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
 
 

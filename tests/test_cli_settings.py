@@ -7,7 +7,7 @@ from settings_files import FULL, write
 
 from mlxspec.reply.reply import GenerationParams
 from mlxspec.verify.distribution import Law
-from mlxspec_app.settings import Sampling, Settings
+from mlxspec_app.settings.file import Sampling, Settings
 from mlxspec_cli import main, plain_chat
 from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.options import generation_params

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec_app.log import AppLog
 from mlxspec_app.places import find_places
-from mlxspec_app.settings import change_settings
+from mlxspec_app.settings.file import change_settings
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.presence import present
 from mlxspec_app.store.traces import TraceKeeper

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mlxspec_app.commands import COMMANDS
-from mlxspec_app.keymap import CHAT
 from mlxspec_app.reference import BEGIN, END, main, reference, updated
+from mlxspec_app.settings.keys import CHAT
 
 README = Path(__file__).parent.parent / "README.md"
 

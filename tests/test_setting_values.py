@@ -2,9 +2,9 @@
 
 import pytest
 
-from mlxspec_app.setting_rules import rules
-from mlxspec_app.setting_values import read_typed, value_of, with_value
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.values import read_typed, value_of, with_value
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from settings_files import EVERYTHING, FULL, write
 
 from mlxspec.law import Law
 from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.setting_rules import rules
-from mlxspec_app.settings import Sampling, Settings, read_settings
+from mlxspec_app.settings.file import Sampling, Settings, read_settings
+from mlxspec_app.settings.rules import rules
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from mlxspec_app.desk import Desk
 from mlxspec_app.places import find_places
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
-from mlxspec_app.setting_rules import rules
-from mlxspec_app.setting_words import SECTIONS
-from mlxspec_app.settings import Settings, read_settings
+from mlxspec_app.settings.file import Settings, read_settings
+from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.words import SECTIONS
 
 
 @pytest.fixture

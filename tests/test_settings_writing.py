@@ -7,9 +7,15 @@ from dataclasses import fields
 import pytest
 from settings_files import EVERYTHING, FULL, write
 
-from mlxspec_app.setting_rules import rules
-from mlxspec_app.setting_values import value_of
-from mlxspec_app.settings import Sampling, Settings, SettingsError, change_settings, read_settings
+from mlxspec_app.settings.file import (
+    Sampling,
+    Settings,
+    SettingsError,
+    change_settings,
+    read_settings,
+)
+from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.values import value_of
 
 
 @pytest.fixture

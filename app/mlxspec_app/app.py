@@ -17,10 +17,10 @@ from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.introduction import Introduction
-from mlxspec_app.key_choices import all_bindings
 from mlxspec_app.pauses import collect_rarely
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text
+from mlxspec_app.settings.key_choices import all_bindings
 from mlxspec_app.settings_app import THEME_NAMES, SettingsApp
 
 if TYPE_CHECKING:

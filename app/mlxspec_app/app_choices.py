@@ -5,8 +5,8 @@ from typing import Protocol, runtime_checkable
 
 from textual.app import App
 
-from mlxspec_app.setting_rules import Value
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.rules import Value
 
 FEW_ROWS = 10
 """With fewer, a terminal shows what is said and what is typed, and nothing else."""

@@ -2,7 +2,7 @@
 
 import os
 
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
 
 _FRAMES_PER_S = 30
 _FRAMES_PER_S_OVER_SSH = 15

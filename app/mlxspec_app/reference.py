@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mlxspec_app.commands import COMMANDS, Command
-from mlxspec_app.keymap import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
-from mlxspec_app.keymap_chats import HISTORY, LIST
-from mlxspec_app.keymap_recordings import RACE, REPLAY
+from mlxspec_app.settings.keys import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
+from mlxspec_app.settings.keys_chats import HISTORY, LIST
+from mlxspec_app.settings.keys_recordings import RACE, REPLAY
 
 BEGIN = "<!-- keys and commands: written by `python -m mlxspec_app.reference README.md` -->"
 END = "<!-- end of keys and commands -->"

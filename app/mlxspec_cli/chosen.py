@@ -7,7 +7,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from os.path import expanduser
 
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
 
 _ARGUMENTS = {"temperature": "temp"}  # of the settings whose argument has another name
 

@@ -20,7 +20,7 @@ from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.pacing import PacingScreen
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.inspector import Inspector
 from mlxspec_app.widgets.key_footer import KeyFooter

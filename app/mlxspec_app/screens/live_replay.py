@@ -7,11 +7,11 @@ from textual.binding import Binding, BindingType
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
-from mlxspec_app.keymap import key_list
-from mlxspec_app.keymap_recordings import REPLAY
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.settings.keys import key_list
+from mlxspec_app.settings.keys_recordings import REPLAY
 from mlxspec_app.widgets.transport import Transport
 
 _BACK = Binding(

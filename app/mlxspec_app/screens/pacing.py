@@ -10,7 +10,7 @@ from mlxspec_app.frame_budget import FrameBudget
 from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.screens.viewing import ViewingScreen
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
 
 PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
 PANELS_PER_S_AT_REST = 1  # where the user asked for less motion

@@ -7,13 +7,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec_app.app_choices import choices_of
-from mlxspec_app.keymap import key_list
-from mlxspec_app.keymap_recordings import REPLAY
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
+from mlxspec_app.settings.keys import key_list
+from mlxspec_app.settings.keys_recordings import REPLAY
 from mlxspec_app.widgets.draft_lane import DraftLane
 from mlxspec_app.widgets.phase_views import PhaseLane, PhaseTree
 from mlxspec_app.widgets.scrubber import Scrubber

@@ -6,7 +6,7 @@ from mlxspec_app.conversation.session import ContextFull, Session, SessionEvent
 from mlxspec_app.screens.context_full import ContextAnswer, ContextFullScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.sessions.context_keeper import ContextKeeper
-from mlxspec_app.settings import Settings
+from mlxspec_app.settings.file import Settings
 
 
 class RoomScreen(ConversationScreen):

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from dataclasses import asdict, replace
 
-from mlxspec_app.setting_rules import KEY_LIST, Rule, Value, rules
-from mlxspec_app.settings import KEYS, SAMPLING, Sampling, Settings
+from mlxspec_app.settings.file import KEYS, SAMPLING, Sampling, Settings
+from mlxspec_app.settings.rules import KEY_LIST, Rule, Value, rules
 
 
 def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
