@@ -10,8 +10,8 @@ from mlxspec.drafting import auto
 from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.params import GenerationParams
-from mlxspec_app.places import find_places
 from mlxspec_app.settings.file import Settings
+from mlxspec_app.user.paths import find_places
 from mlxspec_cli import main
 from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.options import options

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mlxspec.loading.fetch.default_model import cache_folder
-from mlxspec_app.places import Places, find_places
+from mlxspec_app.user.paths import Places, find_places
 
 
 @pytest.fixture(autouse=True)

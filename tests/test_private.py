@@ -5,13 +5,13 @@ import stat
 
 import pytest
 
-from mlxspec_app.log import AppLog
-from mlxspec_app.places import find_places
 from mlxspec_app.settings.file import change_settings
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.presence import present
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.store.writer import Writer
+from mlxspec_app.user.log import AppLog
+from mlxspec_app.user.paths import find_places
 from tests.store_files import reply_events, say
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from mlxspec.trace.events import Event
 from mlxspec_app.catalogue import Catalogue
 from mlxspec_app.conversation.session import Session, SessionEvent
-from mlxspec_app.log import AppLog
-from mlxspec_app.places import Places, find_places
 from mlxspec_app.settings.file import Settings, SettingsError, change_settings, read_settings
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.settings.values import with_value
+from mlxspec_app.user.log import AppLog
+from mlxspec_app.user.paths import Places, find_places
 
 if TYPE_CHECKING:
     from mlxspec_app.store.thread import StoreThread

@@ -7,7 +7,7 @@ from typing import Any
 from mlxspec.law import Law
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
-from mlxspec_app.places import find_places
+from mlxspec_app.user.paths import find_places
 
 _LAW = {
     "temperature": "temp",

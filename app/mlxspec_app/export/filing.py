@@ -13,7 +13,7 @@ from pathlib import Path
 from mlxspec.trace.events import Event
 from mlxspec_app.export.formats import FORMATS, Format
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.whole_file import replace_file
+from mlxspec_app.user.whole_file import replace_file
 
 FORCE = "--force"
 DEFAULT_STEM = "chat"

@@ -12,9 +12,9 @@ from typing import Any
 
 from mlxspec.errors import MlxspecError
 from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.private import make_private_folder
 from mlxspec_app.settings.rules import KEY_LIST, ContextPolicy, Value, rules
-from mlxspec_app.whole_file import replace_file
+from mlxspec_app.user.private import make_private_folder
+from mlxspec_app.user.whole_file import replace_file
 
 _HEADER = "# Settings of mlxspec. What is left out has its default.\n"
 KEYS = "keys"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlxspec_app.private import make_private_file, make_private_folder, private_opener
 from mlxspec_app.store.errors import DamagedStoreError, StoreError, explain
 from mlxspec_app.store.schema import is_ours, migrate, scripts, version_of
 from mlxspec_app.store.words import spaced
+from mlxspec_app.user.private import make_private_file, make_private_folder, private_opener
 
 BUSY_S = 3.0  # how long one process waits for another to finish writing
 _COMPANIONS = ("", "-wal", "-shm")  # the files that make up one database

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mlxspec_app.private import private_opener
+from mlxspec_app.user.private import private_opener
 
 
 @contextmanager

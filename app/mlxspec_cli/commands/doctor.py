@@ -36,7 +36,7 @@ def _measure(path: Path) -> int:
     """Measure everything into a file; an interrupt leaves there what was found until then."""
     from mlxspec.report.collect import collect  # a process less for those who only look
     from mlxspec.report.plan import SECONDS, parts_for
-    from mlxspec_app.whole_file import replace_file
+    from mlxspec_app.user.whole_file import replace_file
 
     if path.exists():
         raise ValueError(f"{path} is there already: name another file")
