@@ -10,11 +10,11 @@ from store_files import open_writer, say
 from traces import make_fake
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.desk import find_desk
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.thread import StoreThread
+from mlxspec_app.user_data import find_desk
 
 PATIENCE_S = 10
 

@@ -13,12 +13,12 @@ from traces import make_fake
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.session import Session, SessionNotice
-from mlxspec_app.desk import Desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.prompt import Prompt
 
 START_S = 20.0  # at most, on a busy machine

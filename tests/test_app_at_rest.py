@@ -5,9 +5,9 @@ import time
 
 from app_driver import chat
 
-from mlxspec_app.desk import find_desk
 from mlxspec_app.store import thread
 from mlxspec_app.store.errors import StoreError
+from mlxspec_app.user_data import find_desk
 
 PATIENCE_S = 10
 

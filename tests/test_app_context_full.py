@@ -21,12 +21,12 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.desk import Desk
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.context_full import ContextFullScreen
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.user.paths import find_places
+from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.status_bar import status_parts
 from tests.toy_chat import toy_target
 

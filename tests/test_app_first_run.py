@@ -6,12 +6,12 @@ import pytest
 from app_driver import ScriptedSession, running
 
 from mlxspec_app.conversation.session import LoadProgress, SessionOpening, SessionReady
-from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_places
+from mlxspec_app.user_data import Desk, find_desk
 from mlxspec_app.widgets.legend_film import LegendFilm
 from mlxspec_app.widgets.token_message import TokenMessage
 from mlxspec_cli.introducing import introduce

@@ -16,10 +16,10 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.desk import find_desk
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
+from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.prompt import Prompt
 
 NOW = ModelChoice("", "pool", 512)

@@ -7,10 +7,10 @@ from app_driver import Clock, chat
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app.conversation.session import SessionFailed
-from mlxspec_app.desk import Desk
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.user.log import AppLog
 from mlxspec_app.user.paths import find_places
+from mlxspec_app.user_data import Desk
 
 
 @pytest.fixture

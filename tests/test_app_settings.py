@@ -6,11 +6,11 @@ from textual.app import App
 from textual.color import Color
 
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.desk import Desk, find_desk
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
 from mlxspec_app.user.paths import find_places
+from mlxspec_app.user_data import Desk, find_desk
 
 
 @pytest.fixture

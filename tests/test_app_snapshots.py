@@ -26,7 +26,6 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.desk import find_desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
@@ -38,6 +37,7 @@ from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
+from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.prompt import Prompt
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))

@@ -13,8 +13,8 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.desk import find_desk
 from mlxspec_app.screens.models import ModelsScreen
+from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.choice_list import ChoiceList
 from mlxspec_app.widgets.prompt import Prompt
 

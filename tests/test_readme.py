@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mlxspec_app.commands import COMMANDS
-from mlxspec_app.reference import BEGIN, END, main, reference, updated
+from mlxspec_app.manual import BEGIN, END, main, reference, updated
 from mlxspec_app.settings.keys import CHAT
 
 README = Path(__file__).parent.parent / "README.md"
@@ -13,7 +13,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 def test_the_readme_is_up_to_date():
     text = README.read_text(encoding="utf-8")
-    assert text == updated(text), "run `python -m mlxspec_app.reference README.md`"
+    assert text == updated(text), "run `python -m mlxspec_app.manual README.md`"
 
 
 def test_every_command_and_every_key_of_the_chat_is_listed():

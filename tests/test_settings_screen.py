@@ -5,13 +5,13 @@ from app_driver import ScriptedSession, running
 from textual.widgets import Input
 
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.desk import Desk
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.words import SECTIONS
 from mlxspec_app.user.paths import find_places
+from mlxspec_app.user_data import Desk
 
 
 @pytest.fixture

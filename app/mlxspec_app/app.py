@@ -15,13 +15,13 @@ from textual.screen import Screen
 from mlxspec_app.app_choices import FEW_ROWS
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.desk import Desk, find_desk
+from mlxspec_app.gc_policy import collect_rarely
 from mlxspec_app.introduction import Introduction
-from mlxspec_app.pauses import collect_rarely
 from mlxspec_app.safe_text import safe_text
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.settings.key_choices import all_bindings
 from mlxspec_app.settings_app import THEME_NAMES, SettingsApp
+from mlxspec_app.user_data import Desk, find_desk
 
 if TYPE_CHECKING:
     from mlxspec_app.playback.race import Race

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from textual import constants
 
 from mlxspec_app.app_choices import FollowsSettings
-from mlxspec_app.desk import Desk
 from mlxspec_app.settings.file import Settings, SettingsError
 from mlxspec_app.settings.key_choices import usable_keys
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.settings.values import with_value
 from mlxspec_app.themed_app import ThemedApp
 from mlxspec_app.themes import THEMES
+from mlxspec_app.user_data import Desk
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
 

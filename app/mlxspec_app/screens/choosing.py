@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from mlxspec_app.conversation.session import ModelChoice
-from mlxspec_app.desk import Desk
 from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.user_data import Desk
 
 _DEFAULT = "default"
 

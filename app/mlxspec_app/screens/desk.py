@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.session import Session
-from mlxspec_app.desk import Desk
 from mlxspec_app.introduction import Introduction
 from mlxspec_app.screens.branching import BranchingScreen
 from mlxspec_app.settings.file import Settings
+from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.prompt import Prompt
 
 _ADJUSTED = {"temperature": "temp", "max_tokens": "max"}  # settings that have another name there

@@ -1,6 +1,6 @@
 """The keys and commands for the README, from the tables that the app itself reads.
 
-`python -m mlxspec_app.reference README.md` writes them between two marks of the file; a test
+`python -m mlxspec_app.manual README.md` writes them between two marks of the file; a test
 fails when they are out of date.
 """
 
@@ -13,7 +13,7 @@ from mlxspec_app.settings.keys import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.settings.keys_chats import HISTORY, LIST
 from mlxspec_app.settings.keys_recordings import RACE, REPLAY
 
-BEGIN = "<!-- keys and commands: written by `python -m mlxspec_app.reference README.md` -->"
+BEGIN = "<!-- keys and commands: written by `python -m mlxspec_app.manual README.md` -->"
 END = "<!-- end of keys and commands -->"
 
 
