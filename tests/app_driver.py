@@ -13,7 +13,7 @@ from traces import make_fake
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.session import Session, SessionNotice
-from mlxspec_app.introduction import Introduction
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen

@@ -1,6 +1,6 @@
 """A catalogue that a test writes down."""
 
-from mlxspec_app.catalogue import DrafterRecord, ModelRecord
+from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
 
 SMALL = ModelRecord(
     "", "SmolLM2-135M-Instruct", 0.098, True, "Q4_1", "llama", 8192, 0.73, 4096, "fits"

@@ -6,7 +6,7 @@ import pytest
 from app_driver import ScriptedSession, running
 
 from mlxspec_app.conversation.session import LoadProgress, SessionOpening, SessionReady
-from mlxspec_app.introduction import Introduction
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.settings.file import Settings

@@ -26,7 +26,7 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.introduction import Introduction
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen

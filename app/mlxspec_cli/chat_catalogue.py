@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from mlxspec.device.memory import usable_gb
-from mlxspec_app.catalogue import DrafterRecord, ModelRecord
+from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
 from mlxspec_cli.importing import IMPORTING
 
 _DEFAULT = "default"
 
 
 class ChatCatalogue:
-    """Tells the app what is here; see `mlxspec_app.catalogue.Catalogue` for its methods."""
+    """Tells the app what is here; see `mlxspec_app.picker.catalogue.Catalogue` for its methods."""
 
     @property
     def memory_gb(self) -> float:

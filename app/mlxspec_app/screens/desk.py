@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.session import Session
-from mlxspec_app.introduction import Introduction
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.branching import BranchingScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import Desk

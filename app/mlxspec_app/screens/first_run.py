@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.introduction import Introduction
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.key_footer import KeyFooter

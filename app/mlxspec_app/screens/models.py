@@ -14,11 +14,11 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
 
-from mlxspec_app.catalogue import Catalogue, DrafterRecord, ModelRecord
 from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.model_rows import drafter_facts, load_news, model_facts, trouble
-from mlxspec_app.model_shelf import Shelf
+from mlxspec_app.picker.catalogue import Catalogue, DrafterRecord, ModelRecord
+from mlxspec_app.picker.model_rows import drafter_facts, load_news, model_facts, trouble
+from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import SettingsError
 from mlxspec_app.settings.keys_models import MODELS

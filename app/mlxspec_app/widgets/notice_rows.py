@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.model_rows import load_trouble
+from mlxspec_app.picker.model_rows import load_trouble
 from mlxspec_app.safe_text import safe_line
 
 _MOST_NOTICES = 3

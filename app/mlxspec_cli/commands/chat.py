@@ -13,7 +13,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.params import GenerationParams
 from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
-from mlxspec_app.introduction import Introduction
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.driver import ConversationLike
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.user_data import find_desk

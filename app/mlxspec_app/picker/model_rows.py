@@ -3,9 +3,9 @@
 from textual.content import Content
 
 from mlxspec_app.bars import meter
-from mlxspec_app.catalogue import DrafterRecord, ModelRecord
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
 from mlxspec_app.safe_text import safe_line
 
 _MUTED, _PLAIN, _BAD, _GOOD, _WARN = (

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from textual.content import Content
 
-from mlxspec_app.catalogue import DrafterRecord, ModelRecord
 from mlxspec_app.conversation.session import ModelChoice
-from mlxspec_app.model_rows import drafter_row, gigabytes, model_row, trouble
+from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
+from mlxspec_app.picker.model_rows import drafter_row, gigabytes, model_row, trouble
 
 AUTO = "auto"
 

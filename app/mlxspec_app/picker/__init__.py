@@ -1,0 +1,1 @@
+"""What the model picker shows of models, drafters and the machine."""
