@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.bars import bar, block, meter, resample, spark, split_cells
 from mlxspec_app.conversation.figures import Part, count, fitting, prob, reply_figures
 from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.text.bars import bar, block, meter, resample, spark, split_cells
 
 SHARES = st.floats(-1, 2, allow_nan=False)
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from mlxspec_app.clipboard import copy_text
+from mlxspec_app.text.clipboard import copy_text
 
 
 class Terminal:

@@ -11,10 +11,10 @@ from textual.widgets import OptionList
 from traces import make_fake
 
 from mlxspec_app.conversation.messages import Span
+from mlxspec_app.text.wrap import WrappedText
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
 from mlxspec_app.widgets.rows import opens_round, with_tick
 from mlxspec_app.widgets.token_message import TokenMessage
-from mlxspec_app.wrap import WrappedText
 
 
 @pytest.fixture

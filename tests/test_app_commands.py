@@ -7,11 +7,11 @@ from traces import make_fake
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Difference, Proof
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.code_blocks import code_blocks
 from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
 from mlxspec_app.conversation.session import ProofFinished, SessionReady
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.text.code_blocks import code_blocks
 from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt

@@ -18,7 +18,6 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app.bars import columns
 from mlxspec_app.conversation.baseline import speedup
 from mlxspec_app.conversation.figures import reply_figures, times_plain
 from mlxspec_app.conversation.session import ChatCleared, SessionOpening, SessionReady
@@ -27,6 +26,7 @@ from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline
+from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.notice_rows import NoticeRows
 from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
 

@@ -13,8 +13,8 @@ from traces import make_fake
 import mlxspec_app
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.glyphs import terminal_takes_unicode, to_ascii
 from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.text.glyphs import terminal_takes_unicode, to_ascii
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.token_message import TokenMessage
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxspec_app import live_markdown
-from mlxspec_app.code_blocks import find_blocks
 from mlxspec_app.conversation.message_text import MessageText
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.live_markdown import LiveMarkdown, Look, pieces_in
+from mlxspec_app.text import live_markdown
+from mlxspec_app.text.code_blocks import find_blocks
+from mlxspec_app.text.live_markdown import LiveMarkdown, Look, pieces_in
 
 MARKS = st.lists(st.sampled_from("ab *_`#>-~\n[]()1.|\\世"), max_size=40).map("".join)
 BLOCKS = st.lists(

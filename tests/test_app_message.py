@@ -10,7 +10,7 @@ from traces import make_fake
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.live_markdown import Look
+from mlxspec_app.text.live_markdown import Look
 from mlxspec_app.widgets.token_message import GUTTER, MEASURE, TokenMessage
 from mlxspec_app.widgets.transcript import Transcript
 

@@ -5,7 +5,7 @@ from app_driver import replay
 from rich.cells import cell_len
 from traces import make_fake
 
-from mlxspec_app.safe_text import safe_text
+from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.widgets.scrubber import Scrubber
 from mlxspec_app.widgets.token_message import TokenMessage
 from mlxspec_app.widgets.tree_panel import TreePanel

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec_app.safe_text import safe_line, safe_text, token_label
+from mlxspec_app.text.safe_text import safe_line, safe_text, token_label
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None))
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len, split_graphemes
 
-from mlxspec_app.wrap import WrappedText
+from mlxspec_app.text.wrap import WrappedText
 
 # letters, spaces, wide and zero-width characters, and everything that joins to its neighbour
 ALPHABET = st.sampled_from("ab ,.\n \u4e16\u754c\u0301\u200d\ufe0f\u2764\U0001f642\U0001f469")

@@ -16,8 +16,8 @@ from mlxspec_app.export import cast
 from mlxspec_app.export.looks import colours, xterm
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S
-from mlxspec_app.safe_text import safe_text
-from mlxspec_app.wrap import WrappedText
+from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.text.wrap import WrappedText
 
 SGR = re.compile(r"\x1b\[[\d;]*m")
 

@@ -15,7 +15,7 @@ from mlxspec.trace.file import event_from_json
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.safe_text import safe_text
+from mlxspec_app.text.safe_text import safe_text
 
 HARMFUL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 

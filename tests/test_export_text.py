@@ -15,10 +15,10 @@ from traces import make_fake
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import DraftVerified, GenerationFinished, TurnStarted
 from mlxspec.trace.file import event_to_json, read_trace
-from mlxspec_app.code_blocks import open_fence
 from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording, total, written_by_round
+from mlxspec_app.text.code_blocks import open_fence
 
 
 def rows_of(recording):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec_app.folds import Folds
-from mlxspec_app.mentions import MentionError, begun_mention, matching_files, with_files
+from mlxspec_app.text.folds import Folds
+from mlxspec_app.text.mentions import MentionError, begun_mention, matching_files, with_files
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from mlxspec_app.ages import ago
 from mlxspec_app.conversation.figures import Part, fitting
-from mlxspec_app.safe_text import safe_line
 from mlxspec_app.store.records import ChatSummary, SearchHit
 from mlxspec_app.store.words import SnippetPart
+from mlxspec_app.text.ages import ago
+from mlxspec_app.text.safe_text import safe_line
 
 ROWS_PER_ENTRY = 2
 UNTITLED = "(no title)"

@@ -7,7 +7,7 @@ like everything that is drawn.
 from collections.abc import Iterable
 
 from mlxspec_app.conversation.messages import Message, Reply
-from mlxspec_app.safe_text import safe_line, safe_text
+from mlxspec_app.text.safe_text import safe_line, safe_text
 
 _ROLES = {"user": "you"}
 

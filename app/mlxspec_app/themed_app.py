@@ -13,9 +13,9 @@ from textual.notifications import SeverityLevel
 from textual.reactive import reactive
 from textual.widgets import Input, TextArea
 
-from mlxspec_app.ascii_filter import AsciiFilter
-from mlxspec_app.glyphs import terminal_takes_unicode
-from mlxspec_app.safe_text import safe_line, safe_text
+from mlxspec_app.text.ascii_filter import AsciiFilter
+from mlxspec_app.text.glyphs import terminal_takes_unicode
+from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.themes import THEMES, fallback_colours
 
 _NO_COLOUR = NoColor()

@@ -2,7 +2,7 @@
 
 import sys
 
-from mlxspec_app.safe_text import safe_text
+from mlxspec_app.text.safe_text import safe_text
 
 
 def harmless(text: str) -> str:

@@ -9,7 +9,7 @@ from mlxspec.trace.events import CostMeasured
 from mlxspec_app.conversation.baseline import speedup
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.session import LoadProgress
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.safe_text import safe_line
 
 _NAME_CELLS = 40
 

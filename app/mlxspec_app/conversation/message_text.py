@@ -7,9 +7,9 @@ of the message.
 from collections.abc import Sequence
 
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.live_markdown import PLAIN_LINE, LineLook, LiveMarkdown
-from mlxspec_app.safe_text import safe_text
-from mlxspec_app.wrap import WrappedText
+from mlxspec_app.text.live_markdown import PLAIN_LINE, LineLook, LiveMarkdown
+from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.text.wrap import WrappedText
 
 
 class MessageText:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
-from mlxspec_app.safe_text import token_label
+from mlxspec_app.text.safe_text import token_label
 
 Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain"]
 

@@ -18,8 +18,8 @@ from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.export.looks import LOOKS, colours, xterm
 from mlxspec_app.export.recording import Recording, Written, written_by_round
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
-from mlxspec_app.safe_text import safe_line, safe_text
-from mlxspec_app.wrap import Row, WrappedText
+from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.text.wrap import Row, WrappedText
 
 WIDTH, HEIGHT = 80, 24
 _RESET = "\x1b[0m"

@@ -14,7 +14,7 @@ from io import StringIO
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.safe_text import safe_line
 
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # the wide signs count too
 COLUMNS = (

@@ -19,7 +19,7 @@ from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, colours
 from mlxspec_app.export.recording import Recording, total
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.safe_text import safe_line
 
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 

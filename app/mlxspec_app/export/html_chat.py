@@ -13,7 +13,7 @@ from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.export.html_stats import round_table, statistics
 from mlxspec_app.export.recording import Written, written_by_round
-from mlxspec_app.safe_text import safe_line, safe_text
+from mlxspec_app.text.safe_text import safe_line, safe_text
 
 _ROLES = {"user": "You", "system": "System"}
 

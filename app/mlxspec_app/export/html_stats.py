@@ -11,7 +11,7 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.safe_text import safe_line
 
 _NOTHING = "\u2013"
 _KINDS = ("accepted", "corrected", "bonus", "plain")

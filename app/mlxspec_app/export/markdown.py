@@ -9,12 +9,12 @@ on their line and mean nothing in Markdown or HTML.
 import re
 from collections.abc import Iterator
 
-from mlxspec_app.code_blocks import closed
 from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.safe_text import safe_line, safe_text
+from mlxspec_app.text.code_blocks import closed
+from mlxspec_app.text.safe_text import safe_line, safe_text
 
 _MARKUP = re.compile(r"([\\`*\[\]<>|&])")
 _ROLES = {"user": "You", "system": "System"}

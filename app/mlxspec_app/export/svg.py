@@ -17,8 +17,8 @@ from mlxspec_app.conversation.inks import INKS, StyleName
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.looks import LOOKS, colours
 from mlxspec_app.export.recording import Recording, written_by_round
-from mlxspec_app.safe_text import safe_line, safe_text
-from mlxspec_app.wrap import WrappedText
+from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.text.wrap import WrappedText
 
 WIDTH = 80
 _CELL, _ROW, _SIZE = 8.43, 21, 14  # pixels; a monospaced glyph is 0.602 of the font size

@@ -2,11 +2,11 @@
 
 from textual.content import Content
 
-from mlxspec_app.bars import meter
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.bars import meter
+from mlxspec_app.text.safe_text import safe_line
 
 _MUTED, _PLAIN, _BAD, _GOOD, _WARN = (
     "$spec-muted",

@@ -21,7 +21,7 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app.safe_text import safe_line, token_label
+from mlxspec_app.text.safe_text import safe_line, token_label
 
 _GREEDY = "greedy"
 _QUOTED_CELLS = 40

@@ -20,7 +20,7 @@ from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.playback.checkpoints import Checkpoints
 from mlxspec_app.playback.playhead import Playhead
 from mlxspec_app.playback.timeline import Timeline, folded_events
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.safe_text import safe_line
 
 Lane = Literal["A", "B"]
 

@@ -12,7 +12,6 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Ge
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.messages import Reply, said
 from mlxspec_app.conversation.session import SessionEvent
-from mlxspec_app.mentions import MentionError, with_files
 from mlxspec_app.playback.demo import read_demo
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.choosing import ChoosingScreen
@@ -21,6 +20,7 @@ from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.settings.keys import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.settings.keys_chats import HISTORY, LIST
+from mlxspec_app.text.mentions import MentionError, with_files
 from mlxspec_app.widgets.command_hints import CommandHints
 from mlxspec_app.widgets.prompt import Prompt
 from mlxspec_app.widgets.transcript import Transcript

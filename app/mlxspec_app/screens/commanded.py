@@ -5,7 +5,6 @@ from functools import partial
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
-from mlxspec_app.clipboard import copy_text
 from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
@@ -13,6 +12,7 @@ from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.steady import SteadyScreen
+from mlxspec_app.text.clipboard import copy_text
 from mlxspec_app.themes import THEMES
 
 

@@ -14,8 +14,8 @@ from textual.widgets import ContentSwitcher, Static
 
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.legend_film import LegendFilm
 from mlxspec_app.widgets.welcome import loading_rows

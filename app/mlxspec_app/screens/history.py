@@ -14,13 +14,13 @@ from textual.widgets import Input, Static
 
 from mlxspec_app.chat_entries import ChosenChat, Entry
 from mlxspec_app.chat_pages import ChatPages
-from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys_chats import HISTORY, SEARCH
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
+from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat_list import ChatList
 from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.title_field import TitleField

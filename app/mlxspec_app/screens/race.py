@@ -13,11 +13,11 @@ from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
-from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys import key_list
 from mlxspec_app.settings.keys_recordings import RACE
+from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.key_footer import KeyFooter
 from mlxspec_app.widgets.race_bar import RaceBar
 from mlxspec_app.widgets.race_lane import RaceLane

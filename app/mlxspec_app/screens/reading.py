@@ -1,8 +1,8 @@
 """A screen with a conversation to read: its messages can be copied and rendered."""
 
-from mlxspec_app.code_blocks import code_block_at, code_blocks
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.screens.commanded import CommandedScreen
+from mlxspec_app.text.code_blocks import code_block_at, code_blocks
 from mlxspec_app.widgets.transcript import Transcript
 
 

@@ -11,7 +11,6 @@ from textual.widgets import Input, OptionList, Static
 
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.inks import ink_named
-from mlxspec_app.safe_text import safe_line
 from mlxspec_app.screens.press_key import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import KEYS, Settings
@@ -19,6 +18,7 @@ from mlxspec_app.settings.key_choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import Rule, Value
 from mlxspec_app.settings.values import read_typed, rule_of, value_of
 from mlxspec_app.settings.words import meaning_of
+from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.ink_sample import InkSample
 from mlxspec_app.widgets.key_footer import KeyFooter

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from mlxspec_app.code_blocks import closed
 from mlxspec_app.store.records import Chat, StoredMessage
+from mlxspec_app.text.code_blocks import closed
 
 CHAT_FORMAT = "mlxspec-chat/1"
 

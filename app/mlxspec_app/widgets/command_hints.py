@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.commands import Command, matching
-from mlxspec_app.mentions import begun_mention, matching_files
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.mentions import begun_mention, matching_files
+from mlxspec_app.text.safe_text import safe_line
 
 _MOST_ROWS = 6
 

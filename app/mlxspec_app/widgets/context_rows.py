@@ -2,10 +2,10 @@
 
 from textual.content import Content
 
-from mlxspec_app.bars import bar
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.bars import bar
+from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.headings import MUTED, heading
 
 _NAME_CELLS = 26

@@ -5,7 +5,7 @@ from textual.widgets import Static
 
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.model_rows import load_trouble
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.safe_text import safe_line
 
 _MOST_NOTICES = 3
 _MOST_QUEUED = 3

@@ -8,8 +8,8 @@ from textual.filter import LineFilter
 from textual.message import Message
 from textual.widgets import TextArea
 
-from mlxspec_app.ascii_filter import without_ascii
-from mlxspec_app.folds import Folds
+from mlxspec_app.text.ascii_filter import without_ascii
+from mlxspec_app.text.folds import Folds
 
 _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 

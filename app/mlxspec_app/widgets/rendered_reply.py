@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from mlxspec_app.safe_text import safe_text
+from mlxspec_app.text.safe_text import safe_text
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown

@@ -4,10 +4,10 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from mlxspec_app.bars import meter
 from mlxspec_app.conversation.figures import Part, count, fitting, reply_figures
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.safe_text import safe_text
+from mlxspec_app.text.bars import meter
+from mlxspec_app.text.safe_text import safe_text
 
 _METER_CELLS = 16
 _SEPARATOR = " · "

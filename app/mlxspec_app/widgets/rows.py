@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.selection import Selection
 
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.wrap import Line, Row, Run, WrappedText
+from mlxspec_app.text.wrap import Line, Row, Run, WrappedText
 
 _NO_UNDERLINE = Style(underline=False)
 _UNDERLINE = Style(underline=True)

@@ -6,12 +6,12 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets.option_list import Option
 
-from mlxspec_app.safe_text import safe_line
 from mlxspec_app.settings.file import KEYS, Settings
 from mlxspec_app.settings.keys import shown_keys
 from mlxspec_app.settings.rules import Rule, Value
 from mlxspec_app.settings.values import value_of
 from mlxspec_app.settings.words import SECTIONS
+from mlxspec_app.text.safe_text import safe_line
 
 _NAME_CELLS = 24
 _MUTED = "$spec-muted"

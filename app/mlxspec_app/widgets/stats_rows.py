@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.bars import bar, spark, split_cells
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Mark
+from mlxspec_app.text.bars import bar, spark, split_cells
 from mlxspec_app.widgets.headings import HEADING, MUTED, heading
 from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
 from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows

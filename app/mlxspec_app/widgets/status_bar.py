@@ -3,10 +3,10 @@
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.bars import meter
 from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, times_plain
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.safe_text import safe_line
+from mlxspec_app.text.bars import meter
+from mlxspec_app.text.safe_text import safe_line
 
 _METER_CELLS = 10
 _NEARLY_FULL = 0.9

@@ -17,12 +17,13 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from mlxspec_app.ascii_filter import sign, without_ascii
-from mlxspec_app.bars import block
 from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.conversation.message_text import MessageText
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.live_markdown import Look, pieces_in
+from mlxspec_app.text.ascii_filter import sign, without_ascii
+from mlxspec_app.text.bars import block
+from mlxspec_app.text.live_markdown import Look, pieces_in
+from mlxspec_app.text.wrap import Row, Run
 from mlxspec_app.widgets.message_css import MESSAGE_CSS
 from mlxspec_app.widgets.rows import (
     accepted_share,
@@ -32,7 +33,6 @@ from mlxspec_app.widgets.rows import (
     selected_in,
     with_tick,
 )
-from mlxspec_app.wrap import Row, Run
 
 GUTTER = 2
 MEASURE = 100  # longer rows are hard to read

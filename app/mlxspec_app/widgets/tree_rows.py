@@ -20,7 +20,7 @@ from mlxspec_app.conversation.rounds import (
     judge_emitted,
     node_marks,
 )
-from mlxspec_app.safe_text import token_label
+from mlxspec_app.text.safe_text import token_label
 from mlxspec_app.widgets.lane_rows import MUTED, marked
 
 _MOST_LABEL_CELLS = 14

@@ -15,12 +15,12 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
 
-from mlxspec_app.ages import ago
-from mlxspec_app.bars import meter
 from mlxspec_app.conversation.figures import size
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.safe_text import safe_line, safe_text
 from mlxspec_app.store.records import ChatSummary, Overview
+from mlxspec_app.text.ages import ago
+from mlxspec_app.text.bars import meter
+from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.widgets.legend import legend
 
 _MUTED = "$spec-muted"

@@ -17,8 +17,8 @@ from enum import Flag, auto
 from itertools import takewhile
 from typing import NamedTuple
 
-from mlxspec_app.code_blocks import fence_after
-from mlxspec_app.wrap import Line
+from mlxspec_app.text.code_blocks import fence_after
+from mlxspec_app.text.wrap import Line
 
 _LONGEST = 240  # characters between the marks of a construct
 _REACH = 2 * _LONGEST + 16  # a link has two such parts; the rest is room for marks

@@ -11,7 +11,7 @@ from textual.app import App
 from textual.color import Color
 from textual.filter import LineFilter
 
-from mlxspec_app.glyphs import to_ascii
+from mlxspec_app.text.glyphs import to_ascii
 
 
 class AsciiFilter(LineFilter):

@@ -1,0 +1,1 @@
+"""Text and signs, made ready to be drawn: wrapped, marked up, harmless."""
