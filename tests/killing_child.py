@@ -18,8 +18,8 @@ from mlxspec.drafting import costs
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.app import open_desk
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
-from mlxspec_app.recollect import recollect
 from mlxspec_app.store.questions import find_last, fork_at
+from mlxspec_app.store.restore import recollect
 from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.commands import chat
 from mlxspec_cli.main import _parser

@@ -12,10 +12,10 @@ from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.messages import said
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.recollect import recollect
 from mlxspec_app.sessions.driver import Interpreter
 from mlxspec_app.store.questions import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.restore import recollect
 
 ENDINGS = st.sampled_from(["stop", "cancelled", "broken", "refused"])
 STEPS = st.lists(

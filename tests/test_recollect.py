@@ -11,9 +11,9 @@ from traces import make_fake
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.figures import reply_figures
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.recollect import CUT_OFF, recollect
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
+from mlxspec_app.store.restore import CUT_OFF, recollect
 from mlxspec_app.store.traces import TraceKeeper
 
 TEXT = "Hello 世界"

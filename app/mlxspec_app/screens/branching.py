@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual import on, work
 
 from mlxspec.trace.events import Event
-from mlxspec_app.chat_entries import ChosenChat
 from mlxspec_app.conversation.messages import said
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionEvent
 from mlxspec_app.screens.keeping import KeepingScreen
+from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.questions import find_chat, find_last, find_version, fork_at
 from mlxspec_app.widgets.prompt import Prompt

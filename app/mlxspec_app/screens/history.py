@@ -12,11 +12,11 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from mlxspec_app.chat_entries import ChosenChat, Entry
-from mlxspec_app.chat_pages import ChatPages
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys_chats import HISTORY, SEARCH
+from mlxspec_app.store.entries import ChosenChat, Entry
 from mlxspec_app.store.errors import StoreError
+from mlxspec_app.store.pages import ChatPages
 from mlxspec_app.store.questions import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread

@@ -23,11 +23,11 @@ from mlxspec_app.conversation.session import (
     Session,
     SessionEvent,
 )
-from mlxspec_app.recollect import recollect
 from mlxspec_app.screens.room import RoomScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import find_last, overview, standing
 from mlxspec_app.store.records import Standing, StoredChat
+from mlxspec_app.store.restore import recollect
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.prompt import Prompt

@@ -13,8 +13,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from mlxspec_app.chat_entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
 from mlxspec_app.settings.keys_chats import LIST
+from mlxspec_app.store.entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
 
 _PREFIX = "chat-list--"
 _NEAR_END = 20  # entries below the chosen one; with fewer, more are asked for

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from mlxspec_app.chat_entries import Entry, entry_of, entry_of_hit
+from mlxspec_app.store.entries import Entry, entry_of, entry_of_hit
 from mlxspec_app.store.thread import StoreThread
 
 PAGE = 100  # chats that are read at once
