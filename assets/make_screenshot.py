@@ -25,7 +25,7 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 ASSETS = Path(__file__).parent
 NARROW, WIDE = (100, 32), (132, 38)

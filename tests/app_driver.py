@@ -19,7 +19,7 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 START_S = 20.0  # at most, on a busy machine
 TRACES = Path(__file__).parent / "traces"

@@ -9,8 +9,8 @@ from traces import make_fake
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.race import RaceScreen
-from mlxspec_app.widgets.race_lane import RaceLane
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.playback.race_lane import RaceLane
 
 TREE = make_fake.tree()
 PLAIN = decoded_plainly(TREE)

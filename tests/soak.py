@@ -188,7 +188,7 @@ class Soaker:
         return False
 
     async def _enter(self, line: str, *, waits: bool = True) -> None:
-        from mlxspec_app.widgets.prompt import Prompt
+        from mlxspec_app.widgets.chat.prompt import Prompt
 
         self._driver.screen.query_one(Prompt).text = line
         self._driver.screen.query_one(Prompt).focus()

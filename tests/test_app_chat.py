@@ -8,8 +8,8 @@ from traces import make_fake
 
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 
 async def test_a_message_is_answered():

@@ -12,9 +12,9 @@ from traces import make_fake
 
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.wrap import WrappedText
-from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
-from mlxspec_app.widgets.rows import opens_round, with_tick
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.rows import opens_round, with_tick
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
 
 
 @pytest.fixture

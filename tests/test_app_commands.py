@@ -13,9 +13,9 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.text.code_blocks import code_blocks
 from mlxspec_app.themes import DAY, THEMES
-from mlxspec_app.widgets.command_hints import CommandHints
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.chat.command_hints import CommandHints
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from traces import make_fake
 from mlxspec.trace.events import GenerationStarted, PrefillProgress
 from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.screens.context import ContextScreen
-from mlxspec_app.widgets.context_rows import context_rows
+from mlxspec_app.widgets.figures.context_rows import context_rows
 
 
 def counts(state, width=64):

@@ -27,7 +27,7 @@ from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.status_bar import status_parts
+from mlxspec_app.widgets.chat.status_bar import status_parts
 from tests.toy_chat import toy_target
 
 LOADED = ModelChoice("t", "pool")

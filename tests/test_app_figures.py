@@ -27,8 +27,8 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
-from mlxspec_app.widgets.notice_rows import NoticeRows
-from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
+from mlxspec_app.widgets.chat.notice_rows import NoticeRows
+from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
 
 COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tok/s
 STARTED = GenerationStarted("t", "d")

@@ -12,8 +12,8 @@ from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
-from mlxspec_app.widgets.legend_film import LegendFilm
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.draft.legend_film import LegendFilm
 from mlxspec_cli.introducing import introduce
 
 FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, False)

@@ -15,8 +15,8 @@ from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.text.glyphs import terminal_takes_unicode, to_ascii
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 APP = Path(mlxspec_app.__file__).parent
 NOT_DRAWN = ("export", "store", "safe_text.py", "glyphs.py")

@@ -16,10 +16,10 @@ from mlxspec_app.conversation.token_cursor import (
     last_token,
 )
 from mlxspec_app.conversation.token_facts import facts_of
-from mlxspec_app.widgets.inspector import Inspector
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.token_message import TokenMessage
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.chat.transcript import Transcript
 
 
 def a_reply(*rounds):

@@ -14,8 +14,8 @@ from traces import make_fake
 
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.conversation.state import fold
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.version_mark import VersionMark
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.version_mark import VersionMark
 
 ROOT = Path(__file__).parent.parent
 DYING = """

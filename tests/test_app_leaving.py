@@ -12,8 +12,8 @@ from mlxspec_app.conversation.session import SessionFailed
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.store.records import Version
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
 
 
 def test_says_who_said_what():

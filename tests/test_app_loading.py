@@ -20,7 +20,7 @@ from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_desk
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 NOW = ModelChoice("", "pool", 512)
 OPENING = SessionOpening("smol", "pool", NOW)

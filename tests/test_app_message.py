@@ -11,8 +11,8 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.live_markdown import Look
-from mlxspec_app.widgets.token_message import GUTTER, MEASURE, TokenMessage
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.token_message import GUTTER, MEASURE, TokenMessage
+from mlxspec_app.widgets.chat.transcript import Transcript
 
 BY_NAME = {ink.name: ink for ink in INKS}
 PROVENANCE, EXCEPTIONS, OFF = BY_NAME["provenance"], BY_NAME["exceptions"], BY_NAME["off"]

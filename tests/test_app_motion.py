@@ -15,7 +15,7 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.pacing import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from textual import events
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 LONG = "line\n" * 211 + "end"
 

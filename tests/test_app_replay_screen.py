@@ -6,9 +6,9 @@ from rich.cells import cell_len
 from traces import make_fake
 
 from mlxspec_app.text.safe_text import safe_text
-from mlxspec_app.widgets.scrubber import Scrubber
-from mlxspec_app.widgets.token_message import TokenMessage
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.playback.scrubber import Scrubber
 
 
 async def test_the_whole_recording_ends_up_on_the_screen():

@@ -2,8 +2,8 @@
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.rounds import Round, places
-from mlxspec_app.widgets.lane_rows import outcome, token_row
-from mlxspec_app.widgets.tree_rows import tree_rows
+from mlxspec_app.widgets.draft.lane_rows import outcome, token_row
+from mlxspec_app.widgets.draft.tree_rows import tree_rows
 
 
 def make_round(nodes, path, *emit):

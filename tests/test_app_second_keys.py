@@ -15,11 +15,11 @@ from mlxspec_app.screens.settings import SettingsScreen
 from mlxspec_app.settings.keys import CHAT, TRANSCRIPT
 from mlxspec_app.settings.keys_chats import LIST
 from mlxspec_app.settings.keys_recordings import RACE, REPLAY
-from mlxspec_app.widgets.chat_list import ChatList
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.stats_panel import StatsPanel
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from mlxspec_app.widgets.lists.chat_list import ChatList
 
 LOST = ("pageup", "pagedown", "home", "end", "ctrl+home", "ctrl+end", *(f"f{n}" for n in range(25)))
 # What a command does, and the key that does it: written down here, for their actions differ.

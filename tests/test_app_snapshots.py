@@ -38,7 +38,7 @@ from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_desk
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))
 OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", ModelChoice("", "pool"))

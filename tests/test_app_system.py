@@ -14,8 +14,8 @@ from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 BRIEF = TurnStarted("system", "Be brief.")
 EXCHANGE = (TurnStarted("user", "Hello"), GenerationFinished(1.0, "stop", "Hi"))

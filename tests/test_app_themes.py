@@ -16,7 +16,7 @@ from textual.color import Color
 from textual.filter import NoColor
 
 from mlxspec_app.themes import THEMES
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 TOKENS = ("spec-plain", "spec-accepted", "spec-corrected", "spec-bonus", "spec-rejected")
 BANDS = ("spec-band-a", "spec-band-b")

@@ -14,10 +14,10 @@ from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.widgets.earlier_row import EarlierRow
-from mlxspec_app.widgets.rendered_reply import RenderedReply
-from mlxspec_app.widgets.token_message import TokenMessage
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.earlier_row import EarlierRow
+from mlxspec_app.widgets.chat.rendered_reply import RenderedReply
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.chat.transcript import Transcript
 
 MOST_SHOWN = 20
 
@@ -38,8 +38,8 @@ async def pilot():
 
 @pytest.fixture
 def transcript(pilot, monkeypatch):
-    monkeypatch.setattr("mlxspec_app.widgets.transcript.MOST_SHOWN", MOST_SHOWN)
-    monkeypatch.setattr("mlxspec_app.widgets.transcript._MORE", 10)
+    monkeypatch.setattr("mlxspec_app.widgets.chat.transcript.MOST_SHOWN", MOST_SHOWN)
+    monkeypatch.setattr("mlxspec_app.widgets.chat.transcript._MORE", 10)
     return pilot.app.screen.query_one(Transcript)
 
 

@@ -7,10 +7,10 @@ from traces import make_fake
 
 from mlxspec.trace.events import DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.rounds import Round, node_marks
-from mlxspec_app.widgets.indented_rows import indented_rows
-from mlxspec_app.widgets.mask_rows import ancestor_mask, half_blocks, mask_rows
-from mlxspec_app.widgets.tape_rows import Tape, pending_tape, tape_of, tape_rows
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.draft.cache_rows import Tape, pending_tape, tape_of, tape_rows
+from mlxspec_app.widgets.draft.indented_rows import indented_rows
+from mlxspec_app.widgets.draft.mask_rows import ancestor_mask, half_blocks, mask_rows
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
 
 PLAIN = Round(None, PlainDecoded(3, 0.1, (EmittedToken(1, " a", "plain"),), 5.0, 10))
 TREE_MASK = """\

@@ -24,11 +24,11 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.screens.help import HelpScreen
-from mlxspec_app.widgets.draft_lane import DraftLane
-from mlxspec_app.widgets.stats_panel import StatsPanel
-from mlxspec_app.widgets.token_message import TokenMessage
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
 
 async def test_the_footer_of_a_reply_has_its_figures():

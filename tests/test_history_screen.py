@@ -6,7 +6,7 @@ from app_driver import texts
 
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.widgets.chat_list import ChatList
+from mlxspec_app.widgets.lists.chat_list import ChatList
 
 
 def titles(driver):

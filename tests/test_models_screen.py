@@ -15,8 +15,8 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_desk
-from mlxspec_app.widgets.choice_list import ChoiceList
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.lists.choice_list import ChoiceList
 
 NOW = ModelChoice("", "pool", 512)
 OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", NOW)

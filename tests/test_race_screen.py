@@ -6,8 +6,8 @@ from race_runs import with_token
 from rich.cells import cell_len
 from traces import make_fake
 
-from mlxspec_app.widgets.race_lane import RaceLane
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.playback.race_lane import RaceLane
 
 
 async def test_both_lanes_write_their_text_at_their_own_pace():

@@ -12,9 +12,9 @@ from mlxspec_app.screens.keeping import KeepingScreen
 from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.questions import find_chat, find_last, find_version, fork_at
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.version_mark import VersionMark
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.version_mark import VersionMark
 
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder

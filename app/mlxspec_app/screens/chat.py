@@ -21,10 +21,10 @@ from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.settings.keys import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
 from mlxspec_app.settings.keys_chats import HISTORY, LIST
 from mlxspec_app.text.mentions import MentionError, with_files
-from mlxspec_app.widgets.command_hints import CommandHints
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.welcome import Welcome
+from mlxspec_app.widgets.chat.command_hints import CommandHints
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.welcome import Welcome
 
 
 class ChatScreen(ChoosingScreen, DeskScreen):

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.steady import SteadyModal
-from mlxspec_app.widgets.context_rows import context_rows
+from mlxspec_app.widgets.figures.context_rows import context_rows
 
 _WIDTH = 64
 _FRAME_CELLS = 6

@@ -21,15 +21,15 @@ from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.pacing import PacingScreen
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.widgets.draft_lane import DraftLane
-from mlxspec_app.widgets.inspector import Inspector
-from mlxspec_app.widgets.key_footer import KeyFooter
-from mlxspec_app.widgets.notice_rows import NoticeRows
-from mlxspec_app.widgets.stats_panel import StatsPanel
-from mlxspec_app.widgets.status_bar import StatusBar
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.tree_panel import TreePanel
-from mlxspec_app.widgets.welcome import Welcome
+from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.chat.notice_rows import NoticeRows
+from mlxspec_app.widgets.chat.status_bar import StatusBar
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.welcome import Welcome
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
 
 class ConversationScreen(PacingScreen):

@@ -13,7 +13,7 @@ from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.branching import BranchingScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.prompt import Prompt
+from mlxspec_app.widgets.chat.prompt import Prompt
 
 _ADJUSTED = {"temperature": "temp", "max_tokens": "max"}  # settings that have another name there
 

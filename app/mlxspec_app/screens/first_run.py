@@ -16,9 +16,9 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.widgets.key_footer import KeyFooter
-from mlxspec_app.widgets.legend_film import LegendFilm
-from mlxspec_app.widgets.welcome import loading_rows
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.chat.welcome import loading_rows
+from mlxspec_app.widgets.draft.legend_film import LegendFilm
 
 _CARDS = ("machine", "model", "colours")
 _MUTED = "$spec-muted"

@@ -13,7 +13,7 @@ from mlxspec_app.commands import Command
 from mlxspec_app.conversation.definitions import DEFINITIONS
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.screens.steady import SteadyModal
-from mlxspec_app.widgets.legend import legend
+from mlxspec_app.widgets.draft.legend import legend
 
 _MUTED = "$spec-muted"
 _HEADING = "$foreground bold"

@@ -21,9 +21,9 @@ from mlxspec_app.store.questions import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.widgets.chat_list import ChatList
-from mlxspec_app.widgets.key_footer import KeyFooter
-from mlxspec_app.widgets.title_field import TitleField
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.lists.chat_list import ChatList
+from mlxspec_app.widgets.lists.title_field import TitleField
 
 NO_CHATS = "No chats yet: n begins one."
 PAUSE_S = 0.12  # without a key before words are looked for

@@ -30,9 +30,9 @@ from mlxspec_app.store.records import Standing, StoredChat
 from mlxspec_app.store.restore import recollect
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.prompt import Prompt
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.welcome import Welcome
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.welcome import Welcome
 
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder

@@ -12,7 +12,7 @@ from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.settings.keys import key_list
 from mlxspec_app.settings.keys_recordings import REPLAY
-from mlxspec_app.widgets.transport import Transport
+from mlxspec_app.widgets.playback.transport import Transport
 
 _BACK = Binding(
     "escape,f6,q",

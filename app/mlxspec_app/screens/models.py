@@ -23,8 +23,8 @@ from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import SettingsError
 from mlxspec_app.settings.keys_models import MODELS
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.choice_list import ChoiceList
-from mlxspec_app.widgets.key_footer import KeyFooter
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.lists.choice_list import ChoiceList
 
 _UPDATES_PER_S = 5
 

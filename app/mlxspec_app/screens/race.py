@@ -18,11 +18,11 @@ from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys import key_list
 from mlxspec_app.settings.keys_recordings import RACE
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.widgets.key_footer import KeyFooter
-from mlxspec_app.widgets.race_bar import RaceBar
-from mlxspec_app.widgets.race_lane import RaceLane
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.what_if_panel import WhatIfPanel
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.playback.race_bar import RaceBar
+from mlxspec_app.widgets.playback.race_lane import RaceLane
+from mlxspec_app.widgets.playback.what_if_panel import WhatIfPanel
 
 FIGURES_PER_S = 5
 

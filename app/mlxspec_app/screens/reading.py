@@ -3,7 +3,7 @@
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.screens.commanded import CommandedScreen
 from mlxspec_app.text.code_blocks import code_block_at, code_blocks
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.transcript import Transcript
 
 
 class ReadingScreen(CommandedScreen):

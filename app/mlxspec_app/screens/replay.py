@@ -14,12 +14,12 @@ from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.keys import key_list
 from mlxspec_app.settings.keys_recordings import REPLAY
-from mlxspec_app.widgets.draft_lane import DraftLane
-from mlxspec_app.widgets.phase_views import PhaseLane, PhaseTree
-from mlxspec_app.widgets.scrubber import Scrubber
-from mlxspec_app.widgets.transport import Transport
-from mlxspec_app.widgets.tree_panel import TreePanel
-from mlxspec_app.widgets.welcome import Welcome
+from mlxspec_app.widgets.chat.welcome import Welcome
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.playback.scrubber import Scrubber
+from mlxspec_app.widgets.playback.transport import Transport
 
 
 class ReplayScreen(ConversationScreen):

@@ -20,9 +20,9 @@ from mlxspec_app.settings.values import read_typed, rule_of, value_of
 from mlxspec_app.settings.words import meaning_of
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.themes import THEMES
-from mlxspec_app.widgets.ink_sample import InkSample
-from mlxspec_app.widgets.key_footer import KeyFooter
-from mlxspec_app.widgets.setting_rows import detail, setting_options, setting_row, written
+from mlxspec_app.widgets.chat.ink_sample import InkSample
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.lists.setting_rows import detail, setting_options, setting_row, written
 
 
 class SettingList(OptionList):

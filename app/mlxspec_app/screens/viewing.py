@@ -7,9 +7,9 @@ from textual.widgets import Static
 from mlxspec_app.app_choices import FEW_ROWS
 from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.screens.reading import ReadingScreen
-from mlxspec_app.widgets.stats_panel import StatsPanel
-from mlxspec_app.widgets.transcript import Transcript
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
 STATS_FROM_WIDTH = 100
 STATS_BY_DEFAULT_FROM_WIDTH = 140

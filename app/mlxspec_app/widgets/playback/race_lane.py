@@ -8,7 +8,7 @@ from textual.widgets import Static
 from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.playback.race import Progress, Track, acceptance
-from mlxspec_app.widgets.transcript import Transcript
+from mlxspec_app.widgets.chat.transcript import Transcript
 
 _NAME_CELLS = 24
 _LEAST_BAR_CELLS = 8

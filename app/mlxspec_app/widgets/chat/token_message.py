@@ -24,8 +24,8 @@ from mlxspec_app.text.ascii_filter import sign, without_ascii
 from mlxspec_app.text.bars import block
 from mlxspec_app.text.live_markdown import Look, pieces_in
 from mlxspec_app.text.wrap import Row, Run
-from mlxspec_app.widgets.message_css import MESSAGE_CSS
-from mlxspec_app.widgets.rows import (
+from mlxspec_app.widgets.chat.message_css import MESSAGE_CSS
+from mlxspec_app.widgets.chat.rows import (
     accepted_share,
     cells_to_draw,
     draw_run,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.tree_rows import Branch, branches, labelled, prune
+from mlxspec_app.widgets.draft.tree_rows import Branch, branches, labelled, prune
 
 _INDENT, _CONTINUED = 2, 4
 

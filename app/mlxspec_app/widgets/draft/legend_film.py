@@ -12,9 +12,9 @@ from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.frame_rate import frames_per_s
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.widgets.draft_lane import DraftLane
-from mlxspec_app.widgets.legend import legend
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.legend import legend
 
 RECORDING = Path(__file__).parent.parent / "recordings" / "first_run.jsonl"
 _SPEED = 0.5  # slow enough to see a round

@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Phase
-from mlxspec_app.widgets.scrubber import Scrubber
+from mlxspec_app.widgets.playback.scrubber import Scrubber
 
 _PHASES: tuple[Phase, ...] = ("draft", "verify", "commit")
 _GAP = "   "

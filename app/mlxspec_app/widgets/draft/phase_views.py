@@ -8,11 +8,11 @@ from textual.content import Content
 
 from mlxspec.trace.events import DraftProposed, DraftVerified
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft_lane import PROBS_FROM_WIDTH, DraftLane
-from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, token_row
-from mlxspec_app.widgets.round_view import PhaseView
-from mlxspec_app.widgets.tape_rows import pending_tape
-from mlxspec_app.widgets.tree_panel import TreePanel
+from mlxspec_app.widgets.draft.cache_rows import pending_tape
+from mlxspec_app.widgets.draft.draft_lane import PROBS_FROM_WIDTH, DraftLane
+from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, token_row
+from mlxspec_app.widgets.draft.round_view import PhaseView
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
 
 _PENDING = "$spec-pending"
 _PENDING_SIGN = "·"

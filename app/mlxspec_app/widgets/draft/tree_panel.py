@@ -6,12 +6,12 @@ from textual.content import Content
 from textual.geometry import Size
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.indented_rows import indented_rows
-from mlxspec_app.widgets.lane_rows import MUTED, outcome
-from mlxspec_app.widgets.mask_rows import mask_rows
-from mlxspec_app.widgets.round_view import RoundView
-from mlxspec_app.widgets.tape_rows import LEGEND, Tape, tape_of, tape_rows
-from mlxspec_app.widgets.tree_rows import tree_rows
+from mlxspec_app.widgets.draft.cache_rows import LEGEND, Tape, tape_of, tape_rows
+from mlxspec_app.widgets.draft.indented_rows import indented_rows
+from mlxspec_app.widgets.draft.lane_rows import MUTED, outcome
+from mlxspec_app.widgets.draft.mask_rows import mask_rows
+from mlxspec_app.widgets.draft.round_view import RoundView
+from mlxspec_app.widgets.draft.tree_rows import tree_rows
 
 TreeView = Literal["tree", "mask", "tape"]
 VIEWS: tuple[TreeView, ...] = get_args(TreeView)

@@ -12,9 +12,9 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Mark
 from mlxspec_app.text.bars import bar, spark, split_cells
-from mlxspec_app.widgets.headings import HEADING, MUTED, heading
-from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
-from mlxspec_app.widgets.speed_rows import cost_rows, speed_rows
+from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
+from mlxspec_app.widgets.figures.headings import HEADING, MUTED, heading
+from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
 
 _MOST_POSITIONS = 8
 _KINDS: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")

@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.playback.what_if import MOST_DRAFTED, best, outlooks
-from mlxspec_app.widgets.what_if_rows import what_if_rows
+from mlxspec_app.widgets.playback.what_if_rows import what_if_rows
 
 _TITLE = "expected from these traces, if drafts were chains of k"
 _LEGEND = "* fastest   ~ between measured widths   ↑ ↓ k   w closes"

@@ -2,7 +2,7 @@
 
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.widgets.token_message import TokenMessage
+from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 _SPANS = (
     Span("Five", "plain", 1, 0.62),

@@ -11,7 +11,7 @@ from mlxspec.trace.events import CostMeasured
 from mlxspec_app.conversation.figures import plain_line, times_plain
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.text.bars import bar, columns
-from mlxspec_app.widgets.headings import MUTED, heading
+from mlxspec_app.widgets.figures.headings import MUTED, heading
 
 _CHART_ROWS = 3
 _AXIS_CELLS = 7

@@ -16,7 +16,7 @@ from textual.content import Content
 from mlxspec.trace.events import DraftNode
 from mlxspec_app.conversation.rounds import Judged, Mark, Round, node_marks
 from mlxspec_app.text.safe_text import token_label
-from mlxspec_app.widgets.lane_rows import MUTED, marked
+from mlxspec_app.widgets.draft.lane_rows import MUTED, marked
 
 _HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
 _LABEL_CELLS = 20

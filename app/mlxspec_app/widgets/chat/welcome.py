@@ -21,7 +21,7 @@ from mlxspec_app.store.records import ChatSummary, Overview
 from mlxspec_app.text.ages import ago
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.widgets.legend import legend
+from mlxspec_app.widgets.draft.legend import legend
 
 _MUTED = "$spec-muted"
 _METER_CELLS = 32

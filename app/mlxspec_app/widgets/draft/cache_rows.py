@@ -16,7 +16,7 @@ from textual.content import Content
 
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.lane_rows import MUTED
+from mlxspec_app.widgets.draft.lane_rows import MUTED
 
 _LABEL_CELLS = 9
 _NOTE_CELLS = 24

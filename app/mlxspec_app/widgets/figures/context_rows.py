@@ -6,7 +6,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.text.bars import bar
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.widgets.headings import MUTED, heading
+from mlxspec_app.widgets.figures.headings import MUTED, heading
 
 _NAME_CELLS = 26
 _COUNT_CELLS = 9

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.widgets.stats_rows import stats_rows
+from mlxspec_app.widgets.figures.stats_rows import stats_rows
 
 
 class StatsPanel(VerticalScroll, can_focus=False):

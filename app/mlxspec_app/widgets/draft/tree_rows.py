@@ -21,7 +21,7 @@ from mlxspec_app.conversation.rounds import (
     node_marks,
 )
 from mlxspec_app.text.safe_text import token_label
-from mlxspec_app.widgets.lane_rows import MUTED, marked
+from mlxspec_app.widgets.draft.lane_rows import MUTED, marked
 
 _MOST_LABEL_CELLS = 14
 _MOST_NODES, _MOST_DEPTH = 256, 32  # what no screen can hold need not be laid out

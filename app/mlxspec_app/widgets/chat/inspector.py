@@ -6,8 +6,8 @@ from textual.widget import Widget
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.token_facts import TokenFacts
 from mlxspec_app.text.safe_text import safe_line, token_label
-from mlxspec_app.widgets.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
-from mlxspec_app.widgets.legend import MEANINGS
+from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
+from mlxspec_app.widgets.draft.legend import MEANINGS
 
 _MOST_RIVALS = 6
 

@@ -28,12 +28,12 @@ from mlxspec_app.conversation.token_cursor import (
 from mlxspec_app.conversation.token_facts import TokenFacts, facts_of
 from mlxspec_app.settings.keys import TRANSCRIPT
 from mlxspec_app.store.records import Version
-from mlxspec_app.widgets.earlier_row import EarlierRow
-from mlxspec_app.widgets.rendered_reply import RenderedReply
-from mlxspec_app.widgets.reply_footer import ReplyFooter
-from mlxspec_app.widgets.stream import Stream
-from mlxspec_app.widgets.token_message import TokenMessage
-from mlxspec_app.widgets.version_mark import VersionMarks
+from mlxspec_app.widgets.chat.earlier_row import EarlierRow
+from mlxspec_app.widgets.chat.rendered_reply import RenderedReply
+from mlxspec_app.widgets.chat.reply_footer import ReplyFooter
+from mlxspec_app.widgets.chat.stream import Stream
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.chat.version_mark import VersionMarks
 
 MOST_SHOWN = 200
 _MORE = 100  # messages that come in at once, or that may be too many before the oldest go

@@ -7,8 +7,8 @@ few times a second: rounds pass faster than eyes can follow, and the trace keeps
 from textual.content import Content
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.lane_rows import MUTED, outcome, timing, token_row
-from mlxspec_app.widgets.round_view import RoundView
+from mlxspec_app.widgets.draft.lane_rows import MUTED, outcome, timing, token_row
+from mlxspec_app.widgets.draft.round_view import RoundView
 
 PROBS_FROM_WIDTH = 90
 _LABEL_CELLS = 7

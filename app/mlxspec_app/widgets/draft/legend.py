@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from mlxspec_app.conversation.rounds import Mark
-from mlxspec_app.widgets.lane_rows import MARK_STYLES, SIGNS
+from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
 
 MEANINGS: dict[Mark, str] = {
     "accepted": "drafted, and the target agreed",

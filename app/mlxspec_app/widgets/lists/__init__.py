@@ -1,0 +1,1 @@
+"""The widgets from which something is chosen."""
