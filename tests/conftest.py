@@ -11,8 +11,8 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 import mlxspec  # noqa: F401
 
-from app_pictures import FOLDER, Pictures  # isort: skip
-from tests.device_facts import believe, believe_everywhere  # isort: skip
+from tests.support.app_pictures import FOLDER, Pictures  # isort: skip
+from tests.support.device_facts import believe, believe_everywhere  # isort: skip
 
 # The same examples in every run: a suite that passed stays passed until the code changes.
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)

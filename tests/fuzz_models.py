@@ -8,7 +8,14 @@ from pathlib import Path
 from random import Random
 
 import mlx.core as mx
-from gguf_files import (
+
+from mlxspec.errors import MlxspecError, UnsupportedOperationError
+from mlxspec.loading import LoadedModel, load_model
+from mlxspec.loading.fetch.local import describe_model
+from mlxspec.target.decoder import Decoder
+from tests.fuzz_damage import COUNTS, damaged, damaged_json, damaged_safetensors, hostile_value
+from tests.fuzz_tokenizers import TEMPLATES
+from tests.support.gguf_files import (
     BF16,
     F16,
     F32,
@@ -24,15 +31,8 @@ from gguf_files import (
     tiny_config,
     tiny_metadata,
 )
-from gguf_files import TOKENIZER as GPT2
-from model_folders import random_weights, save_folder
-
-from mlxspec.errors import MlxspecError, UnsupportedOperationError
-from mlxspec.loading import LoadedModel, load_model
-from mlxspec.loading.fetch.local import describe_model
-from mlxspec.target.decoder import Decoder
-from tests.fuzz_damage import COUNTS, damaged, damaged_json, damaged_safetensors, hostile_value
-from tests.fuzz_tokenizers import TEMPLATES
+from tests.support.gguf_files import TOKENIZER as GPT2
+from tests.support.model_folders import random_weights, save_folder
 
 
 def use(loaded: LoadedModel) -> None:

@@ -9,13 +9,12 @@ import shutil
 from pathlib import Path
 from random import Random
 
-from model_folders import save_folder, tiny_config
-
 from mlxspec import template_guard
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.fetch.profile import tokenizer_of
 from mlxspec.models import ModelConfig
 from tests.fuzz_damage import damaged_json, hostile_value
+from tests.support.model_folders import save_folder, tiny_config
 
 template_guard.TIME_S = 0.5  # of the many that run on
 

@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.chat_folders import save_chat_folder
 from tests.killing_ledger import Ledger
+from tests.support.chat_folders import save_chat_folder
 
 ROOT = Path(__file__).parent.parent
 CHILD = ROOT / "tests" / "killing_child.py"

@@ -16,9 +16,10 @@ import json
 from pathlib import Path
 
 import torch
-from make_goldens import LLAMA3, read_config, seed_weights
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, DynamicCache
+
+from tests.make_goldens import LLAMA3, read_config, seed_weights
 
 FOLDER = Path(__file__).parent / "goldens/long"
 CHUNK = 512

@@ -30,11 +30,11 @@ from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.commands import chat
 from mlxspec_cli.main import _parser
 from mlxspec_cli.options import generation_params
-from tests.chat_folders import save_chat_folder
 from tests.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
 from tests.soak_times import Heart, Times
+from tests.support.chat_folders import save_chat_folder
 
-from app_driver import running  # isort: skip - after tests.chat_folders, see there
+from tests.support.app_driver import running  # isort: skip - after tests.support.chat_folders, see there
 
 PATIENCE_S = 3600.0  # processes are stopped for minutes where machines are shared
 PROBES_EVERY = 6

@@ -21,9 +21,9 @@ from mlxspec.measure.trial import Trial
 from mlxspec.params import GenerationParams
 from mlxspec.train.occurrences import Occurrences
 from mlxspec.train.table import build_table
-from tests.drafter_files import medusa_parts, nonsense_parts, save_drafter
-from tests.model_folders import random_model, save_folder, tiny_config
-from tests.tiny import emitted
+from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
+from tests.support.model_folders import random_model, save_folder, tiny_config
+from tests.support.tiny import emitted
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 

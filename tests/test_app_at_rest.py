@@ -3,11 +3,10 @@
 import threading
 import time
 
-from app_driver import chat
-
 from mlxspec_app.store import thread
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.user_data import find_desk
+from tests.support.app_driver import chat
 
 PATIENCE_S = 10
 

@@ -8,8 +8,6 @@ import time
 from unittest.mock import ANY
 
 import pytest
-from app_live import PATIENCE_S, FakeConversation, Live
-from traces import make_fake
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.trace.events import (
@@ -37,6 +35,8 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.engine_session import EngineSession
+from tests.support.app_live import PATIENCE_S, FakeConversation, Live
+from tests.traces import make_fake
 
 
 @pytest.fixture

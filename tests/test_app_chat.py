@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from app_driver import Clock, ScriptedSession, chat, running, texts
-from traces import make_fake
 
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
+from tests.support.app_driver import Clock, ScriptedSession, chat, running, texts
+from tests.traces import make_fake
 
 
 async def test_a_message_is_answered():

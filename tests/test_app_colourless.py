@@ -3,18 +3,18 @@
 from itertools import combinations
 
 import pytest
-from app_driver import chat, replay
 from rich.segment import Segment
 from rich.style import Style
 from textual.selection import Selection
 from textual.widgets import OptionList
-from traces import make_fake
 
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.wrap import WrappedText
 from mlxspec_app.widgets.chat.rows import opens_round, with_tick
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
+from tests.support.app_driver import chat, replay
+from tests.traces import make_fake
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Commands: from a line to what it does, in the prompt and in the palette."""
 
 import pytest
-from app_driver import ScriptedSession, chat, replay, rows, running
-from traces import make_fake
 
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Difference, Proof
@@ -16,6 +14,8 @@ from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from tests.support.app_driver import ScriptedSession, chat, replay, rows, running
+from tests.traces import make_fake
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """What fills the context."""
 
 import pytest
-from app_driver import chat
-from traces import make_fake
 
 from mlxspec.trace.events import GenerationStarted, PrefillProgress
 from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.widgets.figures.context_rows import context_rows
+from tests.support.app_driver import chat
+from tests.traces import make_fake
 
 
 def counts(state, width=64):

@@ -3,8 +3,6 @@
 import threading
 
 import pytest
-from app_driver import Clock
-from app_live import PATIENCE_S, FakeConversation, Live
 
 from mlxspec.budget.cost import CostCurve
 from mlxspec.trace.events import (
@@ -17,6 +15,8 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.sessions.cost_meter import CostMeter
+from tests.support.app_driver import Clock
+from tests.support.app_live import PATIENCE_S, FakeConversation, Live
 
 CURVE = CostCurve((1, 8), (20.0, 30.0))
 

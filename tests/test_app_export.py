@@ -5,8 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from app_driver import chat, replay
-from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
@@ -15,6 +13,8 @@ from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.filing import encoded, file_away, read_order
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording
+from tests.support.app_driver import chat, replay
+from tests.traces import make_fake
 
 
 @pytest.fixture(autouse=True)

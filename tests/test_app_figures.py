@@ -1,10 +1,8 @@
 """The measured figures: the plain line, the speed-up against it, and the cost by rows."""
 
 import pytest
-from app_driver import ScriptedSession, chat, replay, running
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import make_fake
 
 from mlxspec.trace.events import (
     CostMeasured,
@@ -29,6 +27,8 @@ from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
+from tests.support.app_driver import ScriptedSession, chat, replay, running
+from tests.traces import make_fake
 
 COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tok/s
 STARTED = GenerationStarted("t", "d")

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from app_driver import TRACES, chat, replay, rows
 from rich.cells import cell_len
-from traces import make_fake
 
 import mlxspec_app
 from mlxspec.trace.file import read_trace
@@ -17,6 +15,8 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.text.glyphs import terminal_takes_unicode, to_ascii
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
+from tests.support.app_driver import TRACES, chat, replay, rows
+from tests.traces import make_fake
 
 APP = Path(mlxspec_app.__file__).parent
 NOT_DRAWN = ("export", "store", "safe_text.py", "glyphs.py")

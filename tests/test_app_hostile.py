@@ -4,10 +4,10 @@ import unicodedata
 
 import hostile_traces
 import pytest
-from app_driver import ScriptedSession, chat, replay, rows, running
-from race_driver import racing
 
 from mlxspec_app.conversation.session import SessionNotice, SessionOpening, SessionReady
+from tests.support.app_driver import ScriptedSession, chat, replay, rows, running
+from tests.support.race_driver import racing
 
 EVENTS = list(hostile_traces.events())
 SIZES = pytest.mark.parametrize("size", [(60, 20), (140, 45)])

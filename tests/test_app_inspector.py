@@ -1,9 +1,7 @@
 """Pointing at single tokens: where the cursor goes, and what is told of a token."""
 
-from app_driver import chat
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import make_fake
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.messages import Reply, Span
@@ -20,6 +18,8 @@ from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
+from tests.support.app_driver import chat
+from tests.traces import make_fake
 
 
 def a_reply(*rounds):

@@ -1,7 +1,6 @@
 """Orders to a conversation: what the model has heard, and what stands on the screen."""
 
 import pytest
-from app_live import FakeConversation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.driver import Interpreter
+from tests.support.app_live import FakeConversation
 
 
 def never():

@@ -7,15 +7,14 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 
-from app_desk import enter, fill, kept_chat, kept_texts, press, rest
-from app_driver import ScriptedSession, chat, texts
-from store_files import exchange
-from traces import make_fake
-
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
+from tests.support.app_desk import enter, fill, kept_chat, kept_texts, press, rest
+from tests.support.app_driver import ScriptedSession, chat, texts
+from tests.support.store_files import exchange
+from tests.traces import make_fake
 
 ROOT = Path(__file__).parent.parent
 DYING = """

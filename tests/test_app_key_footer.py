@@ -2,10 +2,10 @@
 
 import gc
 
-from app_driver import chat
 from textual.widgets._footer import FooterKey
 
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from tests.support.app_driver import chat
 
 
 async def test_keys_that_are_shown_no_longer_are_let_go_of():

@@ -3,9 +3,6 @@
 import io
 import sys
 
-from app_driver import ScriptedSession, chat
-from traces import make_fake
-
 from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app import app as apps
 from mlxspec_app.conversation.session import SessionFailed
@@ -14,6 +11,8 @@ from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
+from tests.support.app_driver import ScriptedSession, chat
+from tests.traces import make_fake
 
 
 def test_says_who_said_what():

@@ -1,15 +1,15 @@
 """A replay over a conversation: what it is made of, and what goes on below it."""
 
-from app_driver import chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_timeline import RECORDINGS, snapshot
-from traces import make_fake
 
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.screens.live_replay import LiveReplayScreen
+from tests.support.app_driver import chat
+from tests.test_timeline import RECORDINGS, snapshot
+from tests.traces import make_fake
 
 
 def test_a_finished_conversation_is_retold_event_by_event():

@@ -1,9 +1,6 @@
 """Loading other models in the middle of a chat, and a chat that has no model at all."""
 
 import pytest
-from app_driver import ScriptedSession, running
-from fake_catalogue import FakeCatalogue
-from traces import make_fake
 
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import (
@@ -21,6 +18,9 @@ from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.support.app_driver import ScriptedSession, running
+from tests.support.fake_catalogue import FakeCatalogue
+from tests.traces import make_fake
 
 NOW = ModelChoice("", "pool", 512)
 OPENING = SessionOpening("smol", "pool", NOW)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from app_driver import Clock, chat
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app.conversation.session import SessionFailed
@@ -11,6 +10,7 @@ from mlxspec_app.frames import FrameClock
 from mlxspec_app.user.log import AppLog
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
+from tests.support.app_driver import Clock, chat
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from rich.cells import cell_len
 from textual.geometry import Offset
 from textual.screen import Screen
 from textual.selection import Selection
-from traces import make_fake
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.inks import INKS
@@ -13,6 +12,7 @@ from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.live_markdown import Look
 from mlxspec_app.widgets.chat.token_message import GUTTER, MEASURE, TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
+from tests.traces import make_fake
 
 BY_NAME = {ink.name: ink for ink in INKS}
 PROVENANCE, EXCEPTIONS, OFF = BY_NAME["provenance"], BY_NAME["exceptions"], BY_NAME["off"]

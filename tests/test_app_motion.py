@@ -3,10 +3,8 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from app_driver import Clock, ScriptedSession
 from textual import constants
 from textual.widgets import Input
-from traces import make_fake
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.playback.race import Race, Track
@@ -16,6 +14,8 @@ from mlxspec_app.screens.pacing import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.support.app_driver import Clock, ScriptedSession
+from tests.traces import make_fake
 
 
 @asynccontextmanager

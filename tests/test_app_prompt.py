@@ -1,13 +1,13 @@
 """The prompt: long pastes, files, and what was sent in earlier sessions."""
 
 import pytest
-from app_driver import ScriptedSession, chat, running, texts
 from textual import events
 
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.support.app_driver import ScriptedSession, chat, running, texts
 
 LONG = "line\n" * 211 + "end"
 

@@ -6,8 +6,9 @@ The measure is outside the app: a contrast of 4.5 or more, as WCAG 2.1 asks of t
 import re
 
 import pytest
-from test_app_snapshots import SCREENS, Look, staged
-from test_app_themes import contrast, fewer
+
+from tests.test_app_snapshots import SCREENS, Look, staged
+from tests.test_app_themes import contrast, fewer
 
 LOOKS = [Look(name, (80, 24), name) for name in ("mint", "day", "dusk", "contrast")]
 OVERLAYS = ("help", "context", "context-full")  # what lies below them is dimmed on purpose

@@ -4,8 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from app_driver import TRACES, Clock
-from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import (
@@ -22,6 +20,8 @@ from mlxspec_app.conversation.session import ChatCleared, ChatOpened, ReplyDisca
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
+from tests.support.app_driver import TRACES, Clock
+from tests.traces import make_fake
 
 
 @pytest.fixture

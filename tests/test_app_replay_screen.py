@@ -1,14 +1,14 @@
 """The replay screen: a recording in the views of the chat, with a transport."""
 
 import pytest
-from app_driver import replay
 from rich.cells import cell_len
-from traces import make_fake
 
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.playback.scrubber import Scrubber
+from tests.support.app_driver import replay
+from tests.traces import make_fake
 
 
 async def test_the_whole_recording_ends_up_on_the_screen():

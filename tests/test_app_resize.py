@@ -1,12 +1,12 @@
 """A terminal that changes its size quickly, as one does that is drawn larger with the mouse."""
 
 import pytest
-from app_driver import chat
-from race_driver import racing
 from textual.events import Resize
 from textual.geometry import Size
 
 from mlxspec_app.screens.steady import SteadyScreen
+from tests.support.app_driver import chat
+from tests.support.race_driver import racing
 
 SMALL, LARGE = Size(60, 20), Size(140, 45)
 

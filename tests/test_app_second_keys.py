@@ -3,11 +3,7 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from app_desk import chat_list, fill, press
-from app_driver import chat, replay, rows
-from race_driver import racing
 from textual.binding import Binding
-from traces import make_fake
 
 from mlxspec_app.commands import COMMANDS
 from mlxspec_app.screens.help import HelpScreen
@@ -20,6 +16,10 @@ from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 from mlxspec_app.widgets.lists.chat_list import ChatList
+from tests.support.app_desk import chat_list, fill, press
+from tests.support.app_driver import chat, replay, rows
+from tests.support.race_driver import racing
+from tests.traces import make_fake
 
 LOST = ("pageup", "pagedown", "home", "end", "ctrl+home", "ctrl+end", *(f"f{n}" for n in range(25)))
 # What a command does, and the key that does it: written down here, for their actions differ.

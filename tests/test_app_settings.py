@@ -1,7 +1,6 @@
 """What the user chose is what the app does."""
 
 import pytest
-from app_driver import ScriptedSession, chat, running
 from textual.app import App
 from textual.color import Color
 
@@ -11,6 +10,7 @@ from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
+from tests.support.app_driver import ScriptedSession, chat, running
 
 
 @pytest.fixture

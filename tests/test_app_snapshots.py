@@ -9,12 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from app_desk import fill
-from app_driver import TRACES, Clock, ScriptedSession, rows
-from app_pictures import FOLDER, Pictures, picture
-from fake_catalogue import FakeCatalogue
-from race_runs import decoded_plainly
-from traces import make_fake
 
 from mlxspec.trace.file import read_trace
 from mlxspec_app import themed_app
@@ -39,6 +33,12 @@ from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.support.app_desk import fill
+from tests.support.app_driver import TRACES, Clock, ScriptedSession, rows
+from tests.support.app_pictures import FOLDER, Pictures, picture
+from tests.support.fake_catalogue import FakeCatalogue
+from tests.support.race_runs import decoded_plainly
+from tests.traces import make_fake
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))
 OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", ModelChoice("", "pool"))

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import make_fake
 
 from mlxspec.trace.events import (
     DraftNode,
@@ -36,6 +35,7 @@ from mlxspec_app.conversation.session import (
     TurnsForgotten,
 )
 from mlxspec_app.conversation.state import fold
+from tests.traces import make_fake
 
 STARTED = GenerationStarted("target", "drafter", seed=7, context_length=100)
 DRAFT = DraftProposed(1, 0.1, 4, (DraftNode(1, 0, 5, " a", 0.5, "x"),), 1.5)

@@ -3,9 +3,6 @@
 import time
 
 import pytest
-from app_driver import ScriptedSession, chat, running, texts
-from app_live import PATIENCE_S, FakeConversation
-from store_files import exchange, open_writer, path, record
 
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec.trace.file import read_trace
@@ -16,6 +13,9 @@ from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
+from tests.support.app_driver import ScriptedSession, chat, running, texts
+from tests.support.app_live import PATIENCE_S, FakeConversation
+from tests.support.store_files import exchange, open_writer, path, record
 
 BRIEF = TurnStarted("system", "Be brief.")
 EXCHANGE = (TurnStarted("user", "Hello"), GenerationFinished(1.0, "stop", "Hi"))

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pty_terminal import Terminal
-from traces import make_fake
 
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.store.reader import open_reader
+from tests.support.pty_terminal import Terminal
+from tests.traces import make_fake
 
 SLOW_CHAT = str(Path(__file__).parent / "slow_chat.py")
 ALTERNATE_SCREEN = b"\x1b[?1049h"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
-from app_driver import chat
 from rich.color import Color as TerminalColour
 from rich.color import ColorSystem
 from textual.color import Color
@@ -17,6 +16,7 @@ from textual.filter import NoColor
 
 from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.chat.token_message import TokenMessage
+from tests.support.app_driver import chat
 
 TOKENS = ("spec-plain", "spec-accepted", "spec-corrected", "spec-bonus", "spec-rejected")
 BANDS = ("spec-band-a", "spec-band-b")

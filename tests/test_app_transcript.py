@@ -3,12 +3,10 @@
 import asyncio
 
 import pytest
-from app_driver import ScriptedSession, chat, replay, running
 from textual.geometry import Offset
 from textual.screen import Screen
 from textual.selection import Selection
 from textual.widgets import Markdown
-from traces import make_fake
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
@@ -18,6 +16,8 @@ from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.rendered_reply import RenderedReply
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
+from tests.support.app_driver import ScriptedSession, chat, replay, running
+from tests.traces import make_fake
 
 MOST_SHOWN = 20
 

@@ -5,9 +5,7 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
-from app_driver import ScriptedSession, chat, running
 from rich.cells import cell_len
-from traces import make_fake
 
 from mlxspec.trace.events import (
     GenerationFailed,
@@ -29,6 +27,8 @@ from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from tests.support.app_driver import ScriptedSession, chat, running
+from tests.traces import make_fake
 
 
 async def test_the_footer_of_a_reply_has_its_figures():

@@ -10,8 +10,8 @@ from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.toy_chat import ToyChat
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.toy_chat import ToyChat
 
 MODEL = tiny_model()
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

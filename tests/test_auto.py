@@ -8,9 +8,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting import auto, measured
 from mlxspec.drafting.probe import Probe, best_wired, probe, trials_of
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
-from tests.adversaries import AlwaysRight, AlwaysWrong
-from tests.tiny import ToyTokenizer, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.adversaries import AlwaysRight, AlwaysWrong
+from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
+from tests.support.truth import Target
 
 # ---- the race --------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 from mlxspec.params import GenerationParams
 from mlxspec.verify.noise import Noise
-from tests.batches import (
+from tests.support.batches import (
     DRAFTERS,
     LAWS,
     MODELS,
@@ -24,9 +24,9 @@ from tests.batches import (
     seen,
     tokens_of,
 )
-from tests.draws_by_hand import draw_by_hand
-from tests.tiny import tiny_model
-from tests.truth import Target
+from tests.support.draws_by_hand import draw_by_hand
+from tests.support.tiny import tiny_model
+from tests.support.truth import Target
 
 
 @pytest.mark.parametrize("family", MODELS)

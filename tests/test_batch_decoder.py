@@ -13,9 +13,9 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.models.layers import DecoderLayer
 from mlxspec.target.decoder import Decoder
-from tests.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
-from tests.dict_cache import seen
-from tests.tiny import make_cache, tiny_model
+from tests.support.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
+from tests.support.dict_cache import seen
+from tests.support.tiny import make_cache, tiny_model
 
 MODEL = tiny_model()
 TEXTS = [[3, 7, 1, 3, 9], [5], [2, 8, 8, 4, 1, 0, 6, 2, 9]]

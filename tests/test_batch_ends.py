@@ -4,8 +4,16 @@ import pytest
 
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
-from tests.batches import DRAFTERS, MODEL, PROMPTS, REPLIES, batch, one_by_one, seen
-from tests.tiny import make_engine, tiny_model
+from tests.support.batches import (
+    DRAFTERS,
+    MODEL,
+    PROMPTS,
+    REPLIES,
+    batch,
+    one_by_one,
+    seen,
+)
+from tests.support.tiny import make_engine, tiny_model
 
 
 def letters(tokens):

@@ -6,11 +6,11 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError
 from mlxspec.params import GenerationParams
-from tests.batches import DRAFTERS, MODEL, PROMPTS
-from tests.tiny import make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter
-from tests.tiny_heads_exit import exit_engine
-from tests.tiny_heads_medusa import medusa_drafter
+from tests.support.batches import DRAFTERS, MODEL, PROMPTS
+from tests.support.tiny import make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter
+from tests.support.tiny_heads_exit import exit_engine
+from tests.support.tiny_heads_medusa import medusa_drafter
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,17 @@
 """What a batch leaves alone: the engine's conversation, other drafters, other replies' figures."""
 
 from mlxspec.params import GenerationParams
-from tests.adversaries import RandomTrees
-from tests.batches import DRAFTERS, MODEL, PROMPTS, REPLIES, VOCAB, batch, tokens_of
-from tests.tiny import emitted, make_engine
+from tests.support.adversaries import RandomTrees
+from tests.support.batches import (
+    DRAFTERS,
+    MODEL,
+    PROMPTS,
+    REPLIES,
+    VOCAB,
+    batch,
+    tokens_of,
+)
+from tests.support.tiny import emitted, make_engine
 
 
 def test_the_engine_goes_on_with_its_own_conversation():

@@ -21,9 +21,9 @@ from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import is_near_tie
 from mlxspec.verify.noise import Noise
-from tests.device_facts import believed
-from tests.draws_by_hand import draw_by_hand
-from tests.tiny import emitted
+from tests.support.device_facts import believed
+from tests.support.draws_by_hand import draw_by_hand
+from tests.support.tiny import emitted
 
 pytestmark = [
     pytest.mark.slow,

@@ -5,8 +5,8 @@ import pytest
 
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.params import GenerationParams
-from tests.batches import DRAFTERS, MODEL, PROMPTS, batch
-from tests.tiny import make_engine
+from tests.support.batches import DRAFTERS, MODEL, PROMPTS, batch
+from tests.support.tiny import make_engine
 
 
 class Spy(BatchDecoder):

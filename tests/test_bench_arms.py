@@ -16,8 +16,8 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
-from tests.model_folders import save_folder
-from tests.tiny import make_engine, tiny_model
+from tests.support.model_folders import save_folder
+from tests.support.tiny import make_engine, tiny_model
 
 PROMPT = [1, 2, 3, 1, 2]
 TASK = Task(max_tokens=12)

@@ -5,7 +5,7 @@ import pytest
 from mlxspec.bench import report
 from mlxspec.bench.figures import arm_figures
 from mlxspec.measure.compare import Difference
-from tests.bench_arms import case_of, reply_of, row_of
+from tests.support.bench_arms import case_of, reply_of, row_of
 
 STATS = {
     "rounds": 4,

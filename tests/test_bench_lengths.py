@@ -7,7 +7,7 @@ from mlxspec.bench.context import context_lengths
 from mlxspec.bench.lengths import as_lines, context_costs, filled, steadiness
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
-from tests.tiny import make_engine, tiny_model
+from tests.support.tiny import make_engine, tiny_model
 
 MODEL = tiny_model(max_position_embeddings=512)
 

@@ -13,9 +13,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError
 from mlxspec.measure import compare
 from mlxspec.measure.compare import Difference, first_difference
-from tests.bench_arms import ScriptedArm, case_of, reply_of, row_of
-from tests.reference import reference_logits
-from tests.tiny import ToyTokenizer, make_engine, tiny_model
+from tests.support.bench_arms import ScriptedArm, case_of, reply_of, row_of
+from tests.support.reference import reference_logits
+from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
 
 TASK = Task(max_tokens=4)
 

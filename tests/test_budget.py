@@ -18,7 +18,7 @@ from mlxspec.budget import (
 from mlxspec.budget.acceptance import PathRates, PlaceRates
 from mlxspec.budget.drafting import DraftCost
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from tests.chip_table import table
+from tests.support.chip_table import table
 
 EDGE = {1: 50.0, 2: 58.0, 4: 78.0, 8: 82.0, 12: 130.0, 16: 78.0, 24: 140.0, 32: 122.0}
 LINEAR = {width: 50.0 * width for width in (1, 2, 4, 8, 16, 32)}

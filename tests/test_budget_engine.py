@@ -17,11 +17,11 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
-from tests.adversaries import AlwaysRight, RandomTrees, UniformChain
-from tests.row_count import RowCount
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter
-from tests.truth import Target
+from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
+from tests.support.row_count import RowCount
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH, Quantization
-from tests.dict_cache import (
+from tests.support.dict_cache import (
     HEADS,
     LAYERS,
     SIZE,

@@ -6,7 +6,7 @@ import pytest
 from mlxspec.errors import CacheError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
-from tests.dict_cache import (
+from tests.support.dict_cache import (
     LAYERS,
     SIZE,
     DictCache,

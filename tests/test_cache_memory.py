@@ -12,7 +12,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization, RowStore
 from mlxspec.target.decoder import Decoder
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 HEADS, SIZE, LENGTH = 2, 128, 6000
 RINGS = [{}, {"max_size": LENGTH, "keep": 4}]

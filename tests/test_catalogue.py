@@ -4,18 +4,8 @@ import json
 
 import mlx.core as mx
 import pytest
-from drafter_files import medusa_parts, save_drafter
-from hub_cache import cached_folder, use_hub_cache
 from mlx import nn
 from mlx.utils import tree_flatten
-from model_folders import (
-    random_model,
-    random_weights,
-    save_folder,
-    save_gguf,
-    save_json,
-    tiny_config,
-)
 
 from mlxspec import api
 from mlxspec.device import backend
@@ -28,6 +18,16 @@ from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.sizes import num_weights
 from mlxspec.models import ModelConfig, build_model
 from mlxspec_cli.main import main
+from tests.support.drafter_files import medusa_parts, save_drafter
+from tests.support.hub_cache import cached_folder, use_hub_cache
+from tests.support.model_folders import (
+    random_model,
+    random_weights,
+    save_folder,
+    save_gguf,
+    save_json,
+    tiny_config,
+)
 
 TEMPLATE = {"chat_template": "{{ messages }}", "eos_token": "<|end|>"}
 BIG = tiny_config(num_hidden_layers=4)

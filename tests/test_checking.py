@@ -26,10 +26,10 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.proof import Difference, Proof
-from tests.adversaries import RandomTrees, UniformChain
-from tests.bench_arms import ScriptedArm, reply_of
-from tests.tiny import make_cache, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.adversaries import RandomTrees, UniformChain
+from tests.support.bench_arms import ScriptedArm, reply_of
+from tests.support.tiny import make_cache, make_engine, tiny_model
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 PROMPT = [1, 2, 3, 1, 2]

@@ -8,8 +8,8 @@ import pytest
 from mlxspec.bench.arms import OwnArm
 from mlxspec.bench.run import Runner
 from mlxspec_cli.main import main
-from tests.model_folders import save_folder
-from tests.question_file import save_questions
+from tests.support.model_folders import save_folder
+from tests.support.question_file import save_questions
 
 
 @pytest.fixture

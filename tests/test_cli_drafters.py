@@ -7,8 +7,8 @@ import pytest
 from mlxspec.drafting import auto, probe
 from mlxspec.measure.trial import Trial
 from mlxspec_cli.main import main
-from tests.drafter_files import medusa_parts, nonsense_parts, save_drafter
-from tests.model_folders import save_folder
+from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
+from tests.support.model_folders import save_folder
 
 
 @pytest.fixture

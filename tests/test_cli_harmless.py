@@ -4,13 +4,13 @@ import re
 import sys
 
 import pytest
-from gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
 
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
 from mlxspec_cli.commands.generate import _Printer
 from mlxspec_cli.main import main
 from mlxspec_cli.plain_chat import _PlainChat
+from tests.support.gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
 
 PIECES = (
     *("a\x1b", "]52;c;cm0gLXJm\x07b"),  # puts a command into the clipboard

@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-from settings_files import FULL, write
 
 from mlxspec.reply.reply import GenerationParams
 from mlxspec.verify.distribution import Law
@@ -11,6 +10,7 @@ from mlxspec_app.settings.file import Sampling, Settings
 from mlxspec_cli import main, plain_chat
 from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.options import generation_params
+from tests.support.settings_files import FULL, write
 
 
 def arguments(*line):

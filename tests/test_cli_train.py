@@ -20,8 +20,8 @@ from mlxspec_cli.commands import train as command
 from mlxspec_cli.commands.train import progress_text
 from mlxspec_cli.main import main
 from mlxspec_cli.train_options import HEADS
-from tests.model_folders import save_folder, tiny_config
-from tests.tiny import emitted
+from tests.support.model_folders import save_folder, tiny_config
+from tests.support.tiny import emitted
 
 RECIPE = """
 kind = "{kind}"

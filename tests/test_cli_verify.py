@@ -9,10 +9,10 @@ import pytest
 import mlxspec.reply.reply as reply_module
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import main
-from tests.broken_rules import say_the_second_best
-from tests.gguf_files import tiny_config
-from tests.model_folders import random_weights, save_folder
-from tests.question_file import save_questions
+from tests.support.broken_rules import say_the_second_best
+from tests.support.gguf_files import tiny_config
+from tests.support.model_folders import random_weights, save_folder
+from tests.support.question_file import save_questions
 
 WIDE_HEADS = tiny_config(num_attention_heads=1, num_key_value_heads=1, head_dim=32)
 

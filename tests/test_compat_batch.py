@@ -8,8 +8,8 @@ import pytest
 
 from mlxspec import compat
 from mlxspec.errors import UnsupportedOperationError
-from tests.adversaries import UniformChain
-from tests.peers import make_pair
+from tests.support.adversaries import UniformChain
+from tests.support.peers import make_pair
 
 PEER = import_module("mlx_lm.generate")
 TEXTS = ["the cat", "and the mat was", "a", "the cat sat on the mat, and the cat was fat"]

@@ -6,8 +6,8 @@ import numpy as np
 from mlxspec.compat import make_sampler, stream_generate
 from mlxspec.law import Law
 from mlxspec.testing import KnowingDrafter
-from tests.peers import make_pair
-from tests.truth import Target
+from tests.support.peers import make_pair
+from tests.support.truth import Target
 
 PROMPT = [5, 9, 200, 31]
 

@@ -16,8 +16,8 @@ from mlxspec.compat.options import StepOptions
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.law import Law
 from mlxspec.tokenizer import Tokenizer
-from tests.model_folders import save_folder
-from tests.peers import TEMPLATE, make_pair
+from tests.support.model_folders import save_folder
+from tests.support.peers import TEMPLATE, make_pair
 from tests.test_loading_tokenizer import TEXTS, byte_level, sentencepiece
 
 GENERATE = import_module("mlx_lm.generate")

@@ -15,10 +15,10 @@ from mlxspec.loading import load_model
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.drafter_files import save_drafter
-from tests.model_folders import save_folder
-from tests.tiny import tiny_model
-from tests.tiny_heads_exit import exit_head
+from tests.support.drafter_files import save_drafter
+from tests.support.model_folders import save_folder
+from tests.support.tiny import tiny_model
+from tests.support.tiny_heads_exit import exit_head
 
 SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
 

@@ -12,10 +12,10 @@ from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOpera
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import PrefillProgress, TurnStarted
-from tests.adversaries import RandomTrees
-from tests.decoders import rows_of
-from tests.tiny import ToyTokenizer, emitted, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.adversaries import RandomTrees
+from tests.support.decoders import rows_of
+from tests.support.tiny import ToyTokenizer, emitted, make_engine, tiny_model
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 TARGET = Target(MODEL)

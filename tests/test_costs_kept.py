@@ -9,7 +9,7 @@ from mlxspec.budget import Staircase
 from mlxspec.drafting import measured
 from mlxspec.drafting.costs import budget_for
 from mlxspec.kv.cache import Cache
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 
 @pytest.fixture(autouse=True)

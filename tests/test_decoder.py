@@ -9,7 +9,7 @@ import pytest
 
 import mlxspec.target.decoder
 from mlxspec.target.decoder import Decoder
-from tests.decoders import (
+from tests.support.decoders import (
     EACH,
     MODELS,
     TEXT,
@@ -18,7 +18,7 @@ from tests.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import mlxspec.target.decoder
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import RowStore
-from tests.decoders import (
+from tests.support.decoders import (
     PATH,
     PATH_TOKENS,
     TEXT,
@@ -17,7 +17,7 @@ from tests.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
-from tests.layer_faults import Fault
+from tests.support.layer_faults import Fault
 
 FULL, ROTATING = ("llama", "full"), ("qwen2", "rotating")
 N_READ = 15  # the ring of 12 has wrapped

@@ -9,10 +9,10 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import RowStore
-from tests.decoded_text import DecodedText, Reader
-from tests.layer_faults import Fault
-from tests.shadow import Shadow
-from tests.tiny import tiny_model
+from tests.support.decoded_text import DecodedText, Reader
+from tests.support.layer_faults import Fault
+from tests.support.shadow import Shadow
+from tests.support.tiny import tiny_model
 
 EXAMPLES = settings(max_examples=16, stateful_step_count=25)
 WINDOWS = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}

@@ -7,7 +7,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.target.decoder import Decoder
-from tests.decoders import (
+from tests.support.decoders import (
     EACH,
     MODELS,
     PATH,
@@ -18,8 +18,8 @@ from tests.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
-from tests.reference import reference_logits
-from tests.tiny import tiny_model
+from tests.support.reference import reference_logits
+from tests.support.tiny import tiny_model
 
 
 @pytest.fixture

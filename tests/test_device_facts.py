@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from mlxspec.device import backend, core_split
-from tests.device_facts import SITE, believe_everywhere
+from tests.support.device_facts import SITE, believe_everywhere
 
 ASK = """
 import sys

@@ -14,8 +14,8 @@ from mlxspec.engine.engine import Engine
 from mlxspec.loading import LoadedModel
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
-from tests.tiny import tiny_model
-from tests.toy_chat import CHATML, byte_tokenizer
+from tests.support.tiny import tiny_model
+from tests.support.toy_chat import CHATML, byte_tokenizer
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "python.md"

@@ -137,7 +137,7 @@ def test_each_width_is_timed_by_its_median_after_a_warm_up(monkeypatch):
 
 
 def test_verifying_leaves_the_decoder_as_it_was():
-    from tiny import tiny_model
+    from tests.support.tiny import tiny_model
 
     decoder = Decoder(tiny_model())
     decoder.observe([1, 2, 3])
@@ -160,7 +160,7 @@ def test_the_default_model_is_measured(own_facts):
 
 
 def test_an_idle_measurement_makes_way_before_the_next_forward():
-    from tiny import tiny_model
+    from tests.support.tiny import tiny_model
 
     decoder = Decoder(tiny_model())
     decoder.observe([1, 2, 3])

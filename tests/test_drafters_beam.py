@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mlxspec.drafters.search.beam import BeamShape, NextTokens, grow_beam
-from tests.drafting import assert_valid
-from tests.eagle_reference import beam, best, paths_of
+from tests.support.drafting import assert_valid
+from tests.support.eagle_reference import beam, best, paths_of
 
 ROOT = 30
 VOCAB = 6

@@ -12,8 +12,8 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.truth import Target
 
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

@@ -10,9 +10,9 @@ from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.law import Law
 from mlxspec.target.decoder import Decoder
-from tests.eagle_reference import ReferenceDrafter, beam, paths_of
-from tests.tiny import make_cache, tiny_model
-from tests.tiny_heads_eagle import (
+from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
+from tests.support.tiny import make_cache, tiny_model
+from tests.support.tiny_heads_eagle import (
     EAGLE_BIASES,
     HASS_NORMS,
     TARGET_IDS,

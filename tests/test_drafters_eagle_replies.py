@@ -11,10 +11,10 @@ from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.eagle_reference import paths_of
-from tests.tiny import ToyTokenizer, emitted, tiny_model
-from tests.tiny_heads_eagle import EAGLE_DRAFTERS
-from tests.truth import Target
+from tests.support.eagle_reference import paths_of
+from tests.support.tiny import ToyTokenizer, emitted, tiny_model
+from tests.support.tiny_heads_eagle import EAGLE_DRAFTERS
+from tests.support.truth import Target
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 14

@@ -18,9 +18,9 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
-from tests.eagle_reference import ReferenceDrafter, paths_of
-from tests.tiny import ToyTokenizer, emitted, make_cache, tiny_model
-from tests.tiny_heads_eagle import (
+from tests.support.eagle_reference import ReferenceDrafter, paths_of
+from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
+from tests.support.tiny_heads_eagle import (
     EAGLE_DRAFTERS,
     TARGET_IDS,
     eagle3_drafter,
@@ -28,7 +28,7 @@ from tests.tiny_heads_eagle import (
     eagle_drafter,
     eagle_network,
 )
-from tests.truth import Target, exact_law
+from tests.support.truth import Target, exact_law
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 20  # with the prompt well past the ring of 12

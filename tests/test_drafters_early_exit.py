@@ -15,10 +15,10 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.row_count import RowCount
-from tests.tiny import emitted, make_cache, make_engine, tiny_model
-from tests.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
-from tests.truth import Target, exact_law
+from tests.support.row_count import RowCount
+from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
+from tests.support.truth import Target, exact_law
 
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

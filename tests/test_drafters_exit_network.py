@@ -8,8 +8,8 @@ from mlx.utils import tree_flatten
 
 from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.errors import UnsupportedModelError
-from tests.tiny import tiny_model
-from tests.tiny_heads_exit import exit_head, exit_hidden
+from tests.support.tiny import tiny_model
+from tests.support.tiny_heads_exit import exit_head, exit_hidden
 
 MODEL = tiny_model(num_hidden_layers=3)
 REDUCED = [1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 20, 23]

@@ -6,7 +6,7 @@ import pytest
 
 from mlxspec.drafters.search.calibration import HitRate, Mixer, log_odds
 from mlxspec.drafters.search.growth import MAX_DEPTH, grow
-from tests.drafting import Place, shape_of
+from tests.support.drafting import Place, shape_of
 
 
 def test_grows_the_most_probable_paths_first():

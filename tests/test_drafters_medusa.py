@@ -16,16 +16,16 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
-from tests.drafting import assert_valid, path_probs, shape_of
-from tests.tiny import emitted, make_cache, make_engine, tiny_model
-from tests.tiny_heads_medusa import (
+from tests.support.drafting import assert_valid, path_probs, shape_of
+from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny_heads_medusa import (
     TARGET_IDS,
     knowing_drafter,
     medusa_config,
     medusa_drafter,
     medusa_tensors,
 )
-from tests.truth import Target
+from tests.support.truth import Target
 
 FAMILIES = ("llama", "qwen2")
 CACHES = ("full", "rotating", "int8")

@@ -12,8 +12,8 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
-from tests.adversaries import UniformChain
-from tests.drafting import (
+from tests.support.adversaries import UniformChain
+from tests.support.drafting import (
     KEY,
     LAW,
     TURNS,

@@ -11,7 +11,7 @@ from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.law import Law
-from tests.drafting import KEY, LAW, path_probs, reply, shape_of
+from tests.support.drafting import KEY, LAW, path_probs, reply, shape_of
 
 TEXTS = st.lists(st.integers(0, 2), max_size=24)
 

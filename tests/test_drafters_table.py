@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import LearnedRows, extend, pack, shorten, unpack
 from mlxspec.drafts.draft import RoundOutcome
-from tests.drafting import (
+from tests.support.drafting import (
     KEY,
     LAW,
     TEXTS,

@@ -14,7 +14,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import entry_bytes, load_table, row_bytes, save_table
 from mlxspec.drafters.table.rows import extend
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
-from tests.drafting import stored_rows
+from tests.support.drafting import stored_rows
 
 EXAMPLES = settings(max_examples=50)
 VOCAB = 100

@@ -19,7 +19,7 @@ from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import LearnedRows, Row, extend
 from mlxspec.drafts.draft import RoundOutcome
-from tests.drafting import KEY, LAW, after, shape_of, stored_rows
+from tests.support.drafting import KEY, LAW, after, shape_of, stored_rows
 
 VOCAB = 300
 ONE = extend(0, 9)

@@ -8,9 +8,9 @@ from mlxspec.kv.cache import Cache
 from mlxspec.measure.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import near_tie_of
-from tests.halves import half_model
-from tests.tiny import make_cache, tiny_model
-from tests.truth import Target
+from tests.support.halves import half_model
+from tests.support.tiny import make_cache, tiny_model
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 PROMPT = [1, 2, 3, 1, 2]

@@ -12,9 +12,9 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
 from mlxspec.trace.file import event_from_json, event_to_json
-from tests.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 TARGET = Target(MODEL)

@@ -6,11 +6,11 @@ from mlxspec.errors import CacheError
 from mlxspec.reply.reply import GenerationParams
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.trace.file import event_from_json, event_to_json
-from tests.adversaries import AlwaysRight
-from tests.tiny import make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter
-from tests.tiny_heads_exit import exit_engine
-from tests.truth import Target
+from tests.support.adversaries import AlwaysRight
+from tests.support.tiny import make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter
+from tests.support.tiny_heads_exit import exit_engine
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 TARGET = Target(MODEL)

@@ -13,8 +13,9 @@ from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperation
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
-from tests.adversaries import AlwaysRight
-from tests.shadow import assert_holds
+from tests.support.adversaries import AlwaysRight
+from tests.support.shadow import assert_holds
+from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.test_engine_interrupts import (
     DRAFTERS,
     MODEL,
@@ -23,7 +24,6 @@ from tests.test_engine_interrupts import (
     LooksAhead,
     engine_with,
 )
-from tests.tiny import emitted, make_engine, tiny_model
 
 PARAMS = GenerationParams(max_tokens=14, num_draft_tokens=4)
 SAMPLED = replace(PARAMS, law=Law(temperature=1.0, repetition_penalty=1.2), seed=5, exact_seed=True)

@@ -18,9 +18,9 @@ from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
-from tests.adversaries import Adversary, AlwaysRight
-from tests.shadow import Shadow, assert_holds
-from tests.tiny import emitted, make_engine, tiny_model
+from tests.support.adversaries import Adversary, AlwaysRight
+from tests.support.shadow import Shadow, assert_holds
+from tests.support.tiny import emitted, make_engine, tiny_model
 
 MODEL = tiny_model()
 VOCAB = 24

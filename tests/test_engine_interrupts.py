@@ -18,11 +18,11 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.adversaries import RandomTrees
-from tests.shadow import Shadow, assert_holds
-from tests.tiny import emitted, make_cache, make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter
-from tests.tiny_heads_exit import exit_engine
+from tests.support.adversaries import RandomTrees
+from tests.support.shadow import Shadow, assert_holds
+from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter
+from tests.support.tiny_heads_exit import exit_engine
 
 MODEL, SMALL = tiny_model(), tiny_model(seed=6)
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

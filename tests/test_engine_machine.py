@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 )
 
 from mlxspec.params import GenerationParams
-from tests.layer_faults import Fault
-from tests.shadow import Shadow, assert_holds
+from tests.support.layer_faults import Fault
+from tests.support.shadow import Shadow, assert_holds
 from tests.test_engine_interrupts import DRAFTERS, DRAFTS, SHADOWS, engine_with
 
 EXAMPLES = settings(max_examples=3, stateful_step_count=8)

@@ -13,13 +13,13 @@ from html import unescape
 
 import export_traces
 import pytest
-from traces import make_fake
 
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import Timeline
+from tests.traces import make_fake
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from traces import make_fake
 
 from mlxspec_app.export import cast
 from mlxspec_app.export.looks import colours, xterm
@@ -18,6 +17,7 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.text.wrap import WrappedText
+from tests.traces import make_fake
 
 SGR = re.compile(r"\x1b\[[\d;]*m")
 

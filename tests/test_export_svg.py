@@ -9,10 +9,10 @@ import hostile_traces
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import make_fake
 
 from mlxspec_app.export import svg
 from mlxspec_app.export.recording import Recording
+from tests.traces import make_fake
 
 SVG = "{http://www.w3.org/2000/svg}"
 

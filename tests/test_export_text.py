@@ -10,7 +10,6 @@ from dataclasses import replace
 import export_traces
 import hostile_traces
 import pytest
-from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import DraftVerified, GenerationFinished, TurnStarted
@@ -19,6 +18,7 @@ from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording, total, written_by_round
 from mlxspec_app.text.code_blocks import open_fence
+from tests.traces import make_fake
 
 
 def rows_of(recording):

@@ -9,10 +9,10 @@ import pytest
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.models.layers import DecoderLayer
 from mlxspec.target.decoder import Decoder
-from tests.decoders import TEXT, rows_of
-from tests.row_count import RowCount
-from tests.tiny import make_cache, tiny_model
-from tests.truth import Target
+from tests.support.decoders import TEXT, rows_of
+from tests.support.row_count import RowCount
+from tests.support.tiny import make_cache, tiny_model
+from tests.support.truth import Target
 
 LAYERS, EXIT = 3, 2
 CACHES = ("full", "rotating", "int8", "int4")

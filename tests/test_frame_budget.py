@@ -1,11 +1,11 @@
 """Frames beside a model that computes on the same processor: as many as they may cost."""
 
 import pytest
-from app_driver import ScriptedSession, running
 
 from mlxspec.trace.events import GenerationFailed, GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.frame_budget import SHARE_BESIDE_A_MODEL, FrameBudget
+from tests.support.app_driver import ScriptedSession, running
 
 FRAME_S = 1 / 30
 

@@ -32,10 +32,10 @@ def test_some_files_are_refused_so_they_are_hostile(tallies, name):
 
 
 SICK = {
-    "raises": "tests.sick_readers:Raises",
-    "crashes": "tests.sick_readers:Crashes",
-    "allocates": "tests.sick_readers:Allocates",
-    "says nothing": "tests.sick_readers:SaysNothing",
+    "raises": "tests.support.sick_readers:Raises",
+    "crashes": "tests.support.sick_readers:Crashes",
+    "allocates": "tests.support.sick_readers:Allocates",
+    "says nothing": "tests.support.sick_readers:SaysNothing",
 }
 
 

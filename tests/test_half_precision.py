@@ -14,13 +14,13 @@ from mlxspec.conversation import Conversation
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
 from mlxspec_cli.main import main
-from tests.adversaries import AlwaysRight, RandomTrees
-from tests.gguf_files import tiny_config
-from tests.halves import cut_sums, half_model, lose_a_row
-from tests.model_folders import random_weights, save_folder
-from tests.question_file import save_questions
-from tests.tiny import emitted, make_engine
-from tests.toy_chat import ToyChat
+from tests.support.adversaries import AlwaysRight, RandomTrees
+from tests.support.gguf_files import tiny_config
+from tests.support.halves import cut_sums, half_model, lose_a_row
+from tests.support.model_folders import random_weights, save_folder
+from tests.support.question_file import save_questions
+from tests.support.tiny import emitted, make_engine
+from tests.support.toy_chat import ToyChat
 
 PARAMS = GenerationParams(max_tokens=24, num_draft_tokens=4, ignore_eos=True)
 PROMPTS = [[1, 2, 3, 1, 2], [4, 4, 4], [3, 9, 2, 3, 9], [7, 8, 7, 8]]

@@ -10,10 +10,10 @@ from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config
-from tests.tiny_heads_exit import exit_head
-from tests.tiny_heads_medusa import medusa_config, medusa_tensors
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config
+from tests.support.tiny_heads_exit import exit_head
+from tests.support.tiny_heads_medusa import medusa_config, medusa_tensors
 
 MODEL = tiny_model()
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

@@ -10,8 +10,8 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
-from tests.decoded_text import Reader
-from tests.tiny import make_cache, tiny_model
+from tests.support.decoded_text import Reader
+from tests.support.tiny import make_cache, tiny_model
 
 CACHES = ("full", "rotating", "int8")
 TREE = DraftTree.from_lists([9, 2, 4, 8, 1], [-1, 0, 0, 2, 3])

@@ -1,12 +1,21 @@
 """The list of chats: finding, opening, renaming, deleting and copying them."""
 
 import pytest
-from app_desk import appears, chat_list, enter, fill, kept_chat, press, rest, type_in
-from app_driver import texts
 
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.widgets.lists.chat_list import ChatList
+from tests.support.app_desk import (
+    appears,
+    chat_list,
+    enter,
+    fill,
+    kept_chat,
+    press,
+    rest,
+    type_in,
+)
+from tests.support.app_driver import texts
 
 
 def titles(driver):

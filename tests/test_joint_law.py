@@ -22,12 +22,12 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed
-from tests.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain
-from tests.tiny import make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
-from tests.tiny_heads_exit import exit_drafter
-from tests.tiny_heads_medusa import medusa_drafter
-from tests.truth import Target
+from tests.support.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain
+from tests.support.tiny import make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_exit import exit_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target
 
 VOCAB, LENGTH, DRAWS = 4, 3, 200
 LEAST_P = 1e-4  # of true laws one in 10,000 sets of seeds fails; these seeds are fixed

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from store_files import exchange, open_writer, texts_of
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
@@ -16,6 +15,7 @@ from mlxspec_app.sessions.driver import Interpreter
 from mlxspec_app.store.questions import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.restore import recollect
+from tests.support.store_files import exchange, open_writer, texts_of
 
 ENDINGS = st.sampled_from(["stop", "cancelled", "broken", "refused"])
 STEPS = st.lists(

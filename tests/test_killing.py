@@ -4,9 +4,9 @@ import sqlite3
 
 import pytest
 
-from tests.chat_folders import save_chat_folder
 from tests.killing import Killer
 from tests.killing_ledger import Ledger
+from tests.support.chat_folders import save_chat_folder
 
 
 def test_a_killed_chat_loses_nothing_that_was_kept(tmp_path):

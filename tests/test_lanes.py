@@ -11,7 +11,7 @@ from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.device.core_split import WHOLE, Part, each, left_to_blas, together
 from mlxspec.device.kernels import attend
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from tests.decoders import (
+from tests.support.decoders import (
     EACH,
     PATH,
     PATH_TOKENS,
@@ -21,8 +21,8 @@ from tests.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.truth import Target
 
 OPENBLAS = "OpenBLAS 0.3.21 (libopenblas.so.0)"
 

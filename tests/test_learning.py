@@ -15,8 +15,8 @@ from mlxspec_app.user.paths import find_places
 from mlxspec_cli import main
 from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.options import options
-from tests.model_folders import save_folder
-from tests.tiny import emitted
+from tests.support.model_folders import save_folder
+from tests.support.tiny import emitted
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
-from model_folders import random_model, random_weights, save_folder, save_json, tiny_config
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.local import describe_model
 from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.target.decoder import Decoder
+from tests.support.model_folders import (
+    random_model,
+    random_weights,
+    save_folder,
+    save_json,
+    tiny_config,
+)
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 

@@ -5,7 +5,15 @@ import math
 import mlx.core as mx
 import numpy as np
 import pytest
-from gguf_files import (
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import load_model
+from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.gguf.file import read_gguf
+from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.tensors import read_tensors
+from mlxspec.target.decoder import Decoder
+from tests.support.gguf_files import (
     Q4_1,
     Q8_0,
     Stored,
@@ -17,15 +25,7 @@ from gguf_files import (
     tiny_config,
     tiny_metadata,
 )
-from model_folders import random_model, random_weights
-
-from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import load_model
-from mlxspec.loading.fetch.local import describe_model
-from mlxspec.loading.gguf.file import read_gguf
-from mlxspec.loading.gguf.header import read_header
-from mlxspec.loading.gguf.tensors import read_tensors
-from mlxspec.target.decoder import Decoder
+from tests.support.model_folders import random_model, random_weights
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 

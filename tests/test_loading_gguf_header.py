@@ -6,11 +6,22 @@ import struct
 import mlx.core as mx
 import numpy as np
 import pytest
-from gguf_files import F16, F32, Q4_0, Q5_K, Stored, Value, floats, gguf_bytes, string, typed
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.gguf.tensors import read_tensors
+from tests.support.gguf_files import (
+    F16,
+    F32,
+    Q4_0,
+    Q5_K,
+    Stored,
+    Value,
+    floats,
+    gguf_bytes,
+    string,
+    typed,
+)
 
 METADATA = {
     "general.architecture": "llama",

@@ -3,10 +3,19 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from gguf_files import BF16, F16, Q4_0, Q4_1, Q8_0, Stored, gguf_bytes, random_blocks
 
 from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.gguf.tensors import read_tensors
+from tests.support.gguf_files import (
+    BF16,
+    F16,
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    Stored,
+    gguf_bytes,
+    random_blocks,
+)
 
 
 def read_one(tmp_path, shape, type_id, raw):

@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
-from gguf_files import TOKENIZER
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf.tokenizer import eos_token_ids, tokenizer_from_gguf
 from mlxspec.tokenizer import Tokenizer
+from tests.support.gguf_files import TOKENIZER
 
 FILE = Path("some.gguf")
 

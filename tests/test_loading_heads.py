@@ -18,7 +18,7 @@ from mlxspec.loading.heads import source as head_source
 from mlxspec.loading.heads.file import save_head
 from mlxspec.models import build_model
 from mlxspec.target.decoder import Decoder
-from tests.head_folders import (
+from tests.support.head_folders import (
     LAYER,
     TOKENS,
     D,

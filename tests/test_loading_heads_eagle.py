@@ -5,7 +5,7 @@ import pytest
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_head
-from tests.head_folders import (
+from tests.support.head_folders import (
     LAYER,
     TOKENS,
     D,

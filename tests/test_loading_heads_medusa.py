@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_head
-from tests.head_folders import (
+from tests.support.head_folders import (
     TOKENS,
     D,
     V,

@@ -3,13 +3,13 @@
 from functools import partial
 
 import pytest
-from fake_hub import serving
 from huggingface_hub import snapshot_download
-from model_folders import save_folder
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading.fetch import disk, sources
 from mlxspec.loading.fetch.sources import find_local, find_source
+from tests.support.fake_hub import serving
+from tests.support.model_folders import save_folder
 
 BIG = bytes(11 << 20)  # the client reports after each 10 MiB
 

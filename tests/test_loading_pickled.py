@@ -13,7 +13,7 @@ import pytest
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.torch.pickle_program import PickleRefusedError, run_pickle
 from mlxspec.loading.torch.pickled import read_pickled
-from tests.head_folders import (
+from tests.support.head_folders import (
     ORDERED_DICT,
     STORAGES,
     save_archive,

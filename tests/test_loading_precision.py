@@ -5,10 +5,8 @@ import re
 import mlx.core as mx
 import numpy as np
 import pytest
-from gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata
 from mlx import nn
 from mlx.utils import tree_flatten
-from model_folders import random_weights, save_folder, tiny_config
 
 from mlxspec import api
 from mlxspec.device import backend
@@ -19,7 +17,9 @@ from mlxspec.options import DTYPES, Options
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import _parser
 from mlxspec_cli.options import options
-from tests.reference import reference_logits
+from tests.support.gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata
+from tests.support.model_folders import random_weights, save_folder, tiny_config
+from tests.support.reference import reference_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7, 11, 2]
 

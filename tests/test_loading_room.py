@@ -2,19 +2,8 @@
 
 import mlx.core as mx
 import pytest
-from gguf_files import (
-    Q4_0,
-    Q4_1,
-    Q8_0,
-    Stored,
-    floats,
-    gguf_bytes,
-    gguf_name,
-    tiny_metadata,
-)
 from mlx import nn
 from mlx.utils import tree_flatten
-from model_folders import random_model, random_weights, save_folder, tiny_config
 
 from mlxspec import api, loading
 from mlxspec.device import backend, memory
@@ -25,6 +14,17 @@ from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LocalModel, Room, load_model
 from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.sizes import row_bytes
+from tests.support.gguf_files import (
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    Stored,
+    floats,
+    gguf_bytes,
+    gguf_name,
+    tiny_metadata,
+)
+from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 
 GB = 1e9
 

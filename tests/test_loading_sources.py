@@ -4,15 +4,15 @@ from functools import partial
 from types import MappingProxyType
 
 import pytest
-from hub_cache import COMMIT, cached_folder, use_hub_cache
 from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
-from model_folders import save_folder, save_gguf, save_json, tiny_config
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import list_local_models, load_model
 from mlxspec.loading.fetch import local, sources
 from mlxspec.loading.fetch.sources import find_local, find_source
+from tests.support.hub_cache import COMMIT, cached_folder, use_hub_cache
+from tests.support.model_folders import save_folder, save_gguf, save_json, tiny_config
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
-from model_folders import random_model, random_weights, tiny_config
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.target.decoder import Decoder
+from tests.support.model_folders import random_model, random_weights, tiny_config
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from mlxspec.drafts.tree import DraftTree
-from tests.long_golden import NUM_ROWS, TREE, load_long_golden, read_to_the_end, tree_says
-from tests.reference import tree_masks
-from tests.truth import QuantisedConcatCache
+from tests.support.long_golden import NUM_ROWS, TREE, load_long_golden, read_to_the_end, tree_says
+from tests.support.reference import tree_masks
+from tests.support.truth import QuantisedConcatCache
 
 BRANCH, BEHIND = [0, 1, 3, 6], [7, 8, 9, 11]  # nodes of one path; the first do not lie in a row
 # Angles are float32, and Hugging Face's frequencies too: a rounding of one turns a row by 2e-4 at

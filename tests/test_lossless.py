@@ -25,7 +25,7 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.adversaries import (
+from tests.support.adversaries import (
     REFUSED,
     AlwaysRight,
     AlwaysWrong,
@@ -37,12 +37,12 @@ from tests.adversaries import (
     SaysDeeper,
     UniformChain,
 )
-from tests.shadow import Shadow
-from tests.tiny import emitted, make_cache, make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
-from tests.tiny_heads_exit import exit_drafter
-from tests.tiny_heads_medusa import medusa_drafter
-from tests.truth import Target, exact_law
+from tests.support.shadow import Shadow
+from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_exit import exit_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target, exact_law
 
 FAMILIES = ("llama", "qwen2")
 CACHES = ("full", "rotating", "int8", "int4")

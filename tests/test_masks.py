@@ -14,9 +14,9 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks, last_row_masks, tree_masks
 from mlxspec.target.decoder import Decoder
-from tests.dict_cache import filled, random_rows, stage
-from tests.reference import reference_logits
-from tests.tiny import tiny_model
+from tests.support.dict_cache import filled, random_rows, stage
+from tests.support.reference import reference_logits
+from tests.support.tiny import tiny_model
 
 # 0 -> (1 -> (3, 4), 2): the drawing of tree.py.
 TREE = DraftTree.from_lists([10, 11, 12, 13, 14], [-1, 0, 0, 1, 1])

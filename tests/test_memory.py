@@ -8,7 +8,7 @@ import pytest
 
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import WiredChoiceError, limit_memory, usable_gb, wire, wired_bytes
-from tests.tiny import make_engine, tiny_model
+from tests.support.tiny import make_engine, tiny_model
 
 GB = 10**9
 

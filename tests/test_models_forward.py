@@ -7,8 +7,8 @@ import pytest
 
 from mlxspec.device import backend
 from mlxspec.models import build_model
-from tests.golden import load_golden
-from tests.reference import ConcatCache, causal_masks, path_to, reference_logits, tree_masks
+from tests.support.golden import load_golden
+from tests.support.reference import ConcatCache, causal_masks, path_to, reference_logits, tree_masks
 
 PLAIN_ROPE = [
     "llama_bias",

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tests.golden import NAMES, load_golden
-from tests.reference import ConcatCache, causal_masks, reference_logits
+from tests.support.golden import NAMES, load_golden
+from tests.support.reference import ConcatCache, causal_masks, reference_logits
 
 CONTIGUOUS = [name for name in NAMES if load_golden(name).positions[-1] == 23]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from tests.golden import NAMES, load_golden
-from tests.reference import ConcatCache, causal_masks, path_to, tree_masks
+from tests.support.golden import NAMES, load_golden
+from tests.support.reference import ConcatCache, causal_masks, path_to, tree_masks
 
 # MLX-LM knows no windows in Qwen2 and no Llama in which every layer has one.
 UNKNOWN_TO_MLX_LM = {"qwen2_windows", "qwen2_layer_types", "mistral_window"}

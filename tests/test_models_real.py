@@ -12,9 +12,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.models import build_model
-from tests.device_facts import believed
-from tests.nearness import assert_as_near, errors
-from tests.reference import ConcatCache, path_to, tree_masks
+from tests.support.device_facts import believed
+from tests.support.nearness import assert_as_near, errors
+from tests.support.reference import ConcatCache, path_to, tree_masks
 
 pytestmark = [
     pytest.mark.slow,

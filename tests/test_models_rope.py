@@ -9,7 +9,7 @@ import pytest
 from mlxspec.device import backend
 from mlxspec.models import ModelConfig
 from mlxspec.models.rope import Rope, inverse_frequencies
-from tests.golden import FOLDER
+from tests.support.golden import FOLDER
 
 PUBLISHED = json.loads((FOLDER / "rope.json").read_text())
 

@@ -3,8 +3,6 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from app_driver import ScriptedSession, running
-from fake_catalogue import LARGE, MIDDLE, MISSING, SMALL, FakeCatalogue
 
 from mlxspec_app.conversation.session import (
     LoadFailed,
@@ -17,6 +15,8 @@ from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.lists.choice_list import ChoiceList
+from tests.support.app_driver import ScriptedSession, running
+from tests.support.fake_catalogue import LARGE, MIDDLE, MISSING, SMALL, FakeCatalogue
 
 NOW = ModelChoice("", "pool", 512)
 OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", NOW)

@@ -12,7 +12,7 @@ from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user.log import AppLog
 from mlxspec_app.user.paths import find_places
-from tests.store_files import reply_events, say
+from tests.support.store_files import reply_events, say
 
 
 @pytest.fixture(params=[0, 0o022, 0o077], ids=oct)

@@ -13,10 +13,10 @@ from mlxspec.measure import prove as proving
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
 from mlxspec.trace.proof import Difference, Proof
-from tests.adversaries import RandomTrees
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.toy_chat import ToyChat
-from tests.truth import Target
+from tests.support.adversaries import RandomTrees
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.toy_chat import ToyChat
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 PROMPT = [1, 2, 3, 1, 2]

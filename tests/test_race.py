@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from app_driver import TRACES, Clock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from race_runs import decoded_plainly, ended_after, with_meta, with_token
-from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
@@ -17,6 +14,9 @@ from mlxspec_app.playback.compare import compare, replies_of
 from mlxspec_app.playback.race import Race, Track, lead, open_race
 from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_cli.main import main
+from tests.support.app_driver import TRACES, Clock
+from tests.support.race_runs import decoded_plainly, ended_after, with_meta, with_token
+from tests.traces import make_fake
 
 CHAT, TREE = make_fake.chat(), make_fake.tree()
 PLAIN = decoded_plainly(TREE)

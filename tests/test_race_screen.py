@@ -1,13 +1,13 @@
 """The race screen: two lanes on one clock, and the verdict below them."""
 
 import pytest
-from race_driver import NUM_TOKENS, PLAIN, racing
-from race_runs import with_token
 from rich.cells import cell_len
-from traces import make_fake
 
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.playback.race_lane import RaceLane
+from tests.support.race_driver import NUM_TOKENS, PLAIN, racing
+from tests.support.race_runs import with_token
+from tests.traces import make_fake
 
 
 async def test_both_lanes_write_their_text_at_their_own_pace():

@@ -1,11 +1,11 @@
 """The what-if table of a race: what it shows, and the keys that open and move it."""
 
-from race_driver import PLAIN, TREE, racing
 from textual.content import Content
 
 from mlxspec_app.playback.what_if import Expectation, Outlook
 from mlxspec_app.widgets.playback.what_if_panel import WhatIfPanel
 from mlxspec_app.widgets.playback.what_if_rows import what_if_rows
+from tests.support.race_driver import PLAIN, TREE, racing
 
 OUTLOOK = Outlook((Expectation(1, 1.5, 10.0), Expectation(2, 2.0, 12.5, True)), 120.0)
 

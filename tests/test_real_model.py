@@ -29,10 +29,10 @@ from mlxspec.measure.compare import first_difference
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from tests.adversaries import AlwaysRight
-from tests.device_facts import believed
-from tests.halves import cut_sums, in_dtype, lose_a_row
-from tests.tiny import emitted
+from tests.support.adversaries import AlwaysRight
+from tests.support.device_facts import believed
+from tests.support.halves import cut_sums, in_dtype, lose_a_row
+from tests.support.tiny import emitted
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +210,7 @@ def test_in_float16_a_lost_row_is_more_than_a_rounding(monkeypatch):
 
 
 _BYTE_IDENTITY = """
-from tests.tiny import emitted
+from tests.support.tiny import emitted
 from tests import test_real_model as real
 from mlxspec import backend
 assert backend.facts().is_stock_blas, backend.facts().blas

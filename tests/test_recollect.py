@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_files import exchange, open_writer, path, record
-from traces import make_fake
 
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.figures import reply_figures
@@ -15,6 +13,8 @@ from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
 from mlxspec_app.store.restore import CUT_OFF, recollect
 from mlxspec_app.store.traces import TraceKeeper
+from tests.support.store_files import exchange, open_writer, path, record
+from tests.traces import make_fake
 
 TEXT = "Hello 世界"
 

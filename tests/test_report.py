@@ -18,7 +18,7 @@ from mlxspec.report.document import Record, ReportError, read_report, to_text
 from mlxspec.report.plan import GRACE_S, PARTS, SECONDS, Part, parts_for
 from mlxspec.report.scrubbing import own_names, scrubbed
 from mlxspec_cli.main import main
-from tests.reports import sound_records
+from tests.support.reports import sound_records
 
 FIRST, SECOND, THIRD = (Part(name, 100, f"the {name}") for name in ("first", "second", "third"))
 

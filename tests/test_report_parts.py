@@ -30,10 +30,10 @@ from mlxspec.report.parts import (
 from mlxspec.report.shapes import BITS, ROWS
 from mlxspec.target.decoder import Decoder
 from mlxspec_app.bench import startup
-from tests.broken_rules import say_the_second_best
-from tests.model_folders import random_weights, save_folder, tiny_config
-from tests.question_file import save_questions
-from tests.truth import Target
+from tests.support.broken_rules import say_the_second_best
+from tests.support.model_folders import random_weights, save_folder, tiny_config
+from tests.support.question_file import save_questions
+from tests.support.truth import Target
 
 NO_TIME = 0.0
 AMPLE = 1e6

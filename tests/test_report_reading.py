@@ -13,7 +13,7 @@ from mlxspec.report.chips import CURVES, curve_of
 from mlxspec.report.document import FORMAT, Record, Report, ReportError, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
 from mlxspec_cli.main import main
-from tests.reports import FOUND, save_report, sound_records
+from tests.support.reports import FOUND, save_report, sound_records
 
 
 def changed(*place, to):

@@ -6,7 +6,15 @@ import pytest
 
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.storage import Quantization
-from tests.dict_cache import SIZE, assert_same, by_position, content, filled, random_rows, stage
+from tests.support.dict_cache import (
+    SIZE,
+    assert_same,
+    by_position,
+    content,
+    filled,
+    random_rows,
+    stage,
+)
 
 
 def quantised_alone(row, packing):

@@ -18,13 +18,13 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.verify.noise import Noise
-from tests.adversaries import RandomTrees, UniformChain
-from tests.draws_by_hand import draw_by_hand
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
-from tests.tiny_heads_exit import exit_drafter
-from tests.tiny_heads_medusa import medusa_drafter
-from tests.truth import Target
+from tests.support.adversaries import RandomTrees, UniformChain
+from tests.support.draws_by_hand import draw_by_hand
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_exit import exit_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target
 
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

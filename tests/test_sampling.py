@@ -14,7 +14,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import FilterOrder, Law
 from mlxspec.verify.distribution import NodeLaws, TokenCounts, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
-from tests.draws_by_hand import draw_by_hand
+from tests.support.draws_by_hand import draw_by_hand
 
 GOLDENS = json.loads((Path(__file__).parent / "goldens" / "sampling.json").read_text())
 

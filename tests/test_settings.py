@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as configure
 from hypothesis import strategies as st
-from settings_files import EVERYTHING, FULL, write
 
 from mlxspec.law import Law
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.settings.file import Sampling, Settings, read_settings
 from mlxspec_app.settings.rules import rules
+from tests.support.settings_files import EVERYTHING, FULL, write
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The settings screen: values changed by keys, refused in words, kept in the file."""
 
 import pytest
-from app_driver import ScriptedSession, running
 from textual.widgets import Input
 
 from mlxspec_app.conversation.session import SessionReady
@@ -12,6 +11,7 @@ from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.words import SECTIONS
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
+from tests.support.app_driver import ScriptedSession, running
 
 
 @pytest.fixture

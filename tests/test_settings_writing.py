@@ -5,7 +5,6 @@ import tomllib
 from dataclasses import fields
 
 import pytest
-from settings_files import EVERYTHING, FULL, write
 
 from mlxspec_app.settings.file import (
     Sampling,
@@ -16,6 +15,7 @@ from mlxspec_app.settings.file import (
 )
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.values import value_of
+from tests.support.settings_files import EVERYTHING, FULL, write
 
 
 @pytest.fixture

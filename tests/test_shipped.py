@@ -13,15 +13,15 @@ from mlxspec.loading import load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import drafter_folders, drafters_for, read_drafter_file
-from tests.drafter_files import medusa_parts, save_drafter
-from tests.gguf_files import (
+from tests.support.drafter_files import medusa_parts, save_drafter
+from tests.support.gguf_files import (
     as_llama_cpp_stores,
     floats,
     gguf_bytes,
     gguf_name,
     tiny_metadata,
 )
-from tests.model_folders import random_model, random_weights, save_folder, tiny_config
+from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 
 TARGET = "0123456789abcdef"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests import soak
-from tests.chat_folders import save_chat_folder
 from tests.soak_figures import BOUNDS, PROBE, read_lines, summary, theil_sen
+from tests.support.chat_folders import save_chat_folder
 
 STEADY = {bound.name: 100.0 for bound in BOUNDS}
 SHOWN = {"mlx_peak_mb": 1.0, "ms_per_token": 1.0, "first_ms": 1.0, "garbage": 0}

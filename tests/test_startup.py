@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from app_driver import ScriptedSession, rows, running
 
 from mlxspec_app.bench.startup import start
 from mlxspec_app.conversation.session import SessionReady
+from tests.support.app_driver import ScriptedSession, rows, running
 
 TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
 WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from traces import make_fake
 
 from mlxspec.trace.events import (
     DraftNode,
@@ -18,6 +17,7 @@ from mlxspec.trace.events import (
     PrefillProgress,
 )
 from mlxspec.trace.stats import GenerationStats
+from tests.traces import make_fake
 
 
 def token(kind):

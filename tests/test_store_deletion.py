@@ -1,9 +1,9 @@
 """Forked chats, and chats that are deleted, had back, and removed for good."""
 
 import pytest
-from store_files import current, open_writer, recent_titles, say, steps
 
 from mlxspec_app.store.records import Generation
+from tests.support.store_files import current, open_writer, recent_titles, say, steps
 
 
 @pytest.fixture

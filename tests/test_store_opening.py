@@ -5,7 +5,6 @@ import sqlite3
 import threading
 
 import pytest
-from store_files import open_writer, say, texts_of
 
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_reading, open_for_writing
@@ -13,6 +12,7 @@ from mlxspec_app.store.reader import open_reader
 from mlxspec_app.store.schema import migrate, scripts
 from mlxspec_app.store.text import chat_json, chat_markdown
 from mlxspec_app.store.words import spaced
+from tests.support.store_files import open_writer, say, texts_of
 
 PAGE = 4096
 

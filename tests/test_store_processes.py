@@ -8,9 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from store_files import open_writer, say, texts_of
-
 from mlxspec_app.store.records import Generation
+from tests.support.store_files import open_writer, say, texts_of
 
 ROOT = Path(__file__).parent.parent
 ROUNDS_BEFORE_THE_KILL = 25

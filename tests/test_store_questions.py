@@ -1,7 +1,6 @@
 """What the screens ask the store."""
 
 import pytest
-from store_files import exchange, open_writer, record, reply_events, texts_of
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import ChatCleared, ChatCut, ReplyDiscarded
@@ -18,6 +17,7 @@ from mlxspec_app.store.questions import (
 )
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Overview, Standing, Version
+from tests.support.store_files import exchange, open_writer, record, reply_events, texts_of
 
 
 @pytest.fixture

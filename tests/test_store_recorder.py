@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from store_files import exchange, open_writer, path, record, reply_events, round_of, texts_of
 
 from mlxspec.trace.events import (
     EmittedToken,
@@ -25,6 +24,15 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
+from tests.support.store_files import (
+    exchange,
+    open_writer,
+    path,
+    record,
+    reply_events,
+    round_of,
+    texts_of,
+)
 
 TRACES = Path(__file__).parent / "traces"
 

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_files import open_writer, say
 
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.words import match_expression, snippet_parts, spaced
+from tests.support.store_files import open_writer, say
 
 EXAMPLES = settings(max_examples=150)
 

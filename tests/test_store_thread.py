@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-from store_files import exchange, open_writer, texts_of
 
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.store.errors import StoreError
@@ -12,6 +11,7 @@ from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.reader import open_reader
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.thread import StoreThread
+from tests.support.store_files import exchange, open_writer, texts_of
 
 WAIT_S = 20.0
 

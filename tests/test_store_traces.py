@@ -1,13 +1,13 @@
 """The traces of replies beside the store."""
 
 import pytest
-from store_files import exchange, open_writer, path, record, reply_events, texts_of
 
 from mlxspec.trace.events import CostMeasured, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.session import ChatCleared, ReplyDiscarded
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
+from tests.support.store_files import exchange, open_writer, path, record, reply_events, texts_of
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from store_files import open_writer
 
 from mlxspec_app.store.records import Generation
+from tests.support.store_files import open_writer
 
 WORDS = ("alpha", "beta", "gamma", "délta", "世界")
 PICK = st.integers(min_value=0, max_value=10**6)

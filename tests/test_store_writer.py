@@ -3,11 +3,11 @@
 import sqlite3
 
 import pytest
-from store_files import current, open_writer, recent_titles, say, texts_of
 
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.writer import title_of
+from tests.support.store_files import current, open_writer, recent_titles, say, texts_of
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from pty_terminal import Terminal
 
 from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
 from mlxspec.params import GenerationParams
-from tests.chat_folders import save_chat_folder
-from tests.toy_chat import toy_target
+from tests.support.chat_folders import save_chat_folder
+from tests.support.pty_terminal import Terminal
+from tests.support.toy_chat import toy_target
 
 ROOT = Path(__file__).parent.parent
 SLOW_CHAT = str(ROOT / "tests" / "slow_chat.py")

@@ -22,9 +22,9 @@ from mlxspec.testing import (
     tiny_model,
 )
 from mlxspec.trace.events import DraftVerified
-from tests.adversaries import DrawnAndCut, DrawnTree, SaysFlatter
-from tests.tiny import emitted
-from tests.truth import Target
+from tests.support.adversaries import DrawnAndCut, DrawnTree, SaysFlatter
+from tests.support.tiny import emitted
+from tests.support.truth import Target
 
 PROMPT = [1, 2, 3, 1]
 REPLY = Target(tiny_model()).greedy(PROMPT, 12)

@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import make_fake
 
 from mlxspec.trace.events import (
     DraftNode,
@@ -27,6 +26,7 @@ from mlxspec_app.playback import checkpoints as rewind
 from mlxspec_app.playback.checkpoints import Checkpoints
 from mlxspec_app.playback.strip import cell_of, cells, rounds_at
 from mlxspec_app.playback.timeline import Timeline, folded_events
+from tests.traces import make_fake
 
 RECORDINGS = {name: make() for name, make in make_fake.TRACES.items()}
 RECORDINGS["cut off"] = make_fake.chat()[:40]

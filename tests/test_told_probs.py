@@ -8,9 +8,9 @@ import pytest
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
-from tests.adversaries import AlwaysRight, DrawnTree, RandomTrees
-from tests.tiny import make_engine, tiny_model
-from tests.truth import Target
+from tests.support.adversaries import AlwaysRight, DrawnTree, RandomTrees
+from tests.support.tiny import make_engine, tiny_model
+from tests.support.truth import Target
 
 VOCAB = 8
 MODEL = tiny_model(vocab_size=VOCAB)

@@ -5,7 +5,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import make_fake
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import (
@@ -19,6 +18,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import TraceWriter, event_from_json, event_to_json, read_trace
+from tests.traces import make_fake
 
 NODES = (DraftNode(1, 0, 5, " a", 0.5, "x"), DraftNode(2, 1, 6, " b", None, "x"))
 DRAFT = DraftProposed(1, 0.1, 4, NODES, 1.5)

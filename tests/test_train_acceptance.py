@@ -5,7 +5,7 @@ import pytest
 
 from mlxspec.errors import MlxspecError
 from mlxspec.train.acceptance import chain_figures, chain_matches, runs
-from tests.training import mean_chain
+from tests.support.training import mean_chain
 
 
 def bools(*rows):

@@ -5,8 +5,8 @@ import pytest
 
 from mlxspec.train import batched
 from mlxspec.train.batched import BatchedDecoder, Request, draw_token, run_tasks
-from tests.tiny import tiny_model
-from tests.truth import Target
+from tests.support.tiny import tiny_model
+from tests.support.truth import Target
 
 PROMPTS = [
     [1, 2, 3],

@@ -9,9 +9,9 @@ from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.train.corpus import load_corpus
 from mlxspec.train.data import is_heldout, make_corpus
 from mlxspec.train.data_settings import DataSettings
-from tests.tiny import ToyTokenizer
-from tests.toy_chat import BIAS, ToyChat, toy_target
-from tests.truth import Target
+from tests.support.tiny import ToyTokenizer
+from tests.support.toy_chat import BIAS, ToyChat, toy_target
+from tests.support.truth import Target
 
 TARGET = toy_target()
 SETTINGS = DataSettings(

@@ -6,7 +6,7 @@ import pytest
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.data import estimate_memory, is_heldout
 from mlxspec.train.data_settings import DataSettings
-from tests.toy_chat import toy_target
+from tests.support.toy_chat import toy_target
 
 TARGET = toy_target()
 SIZES = {"batch_size": 4, "max_answer_tokens": 12, "max_prompt_tokens": 10}

@@ -5,7 +5,7 @@ import pytest
 
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.dialogue import DialogueSettings, DialogueWriter
-from tests.toy_chat import ToyChat
+from tests.support.toy_chat import ToyChat
 
 
 def settings(**changed):

@@ -8,8 +8,8 @@ from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.arrays import flat
 from mlxspec.train.draft_model import DraftModelObjective
-from tests.tiny import tiny_model
-from tests.training import features, mean_chain, with_gap
+from tests.support.tiny import tiny_model
+from tests.support.training import features, mean_chain, with_gap
 
 IDS = np.array([1, 2, 5, 6, 7, 9, 12, 15, 20, 23], np.int32)
 

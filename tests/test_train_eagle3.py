@@ -8,8 +8,8 @@ from mlx import nn
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks
 from mlxspec.train.eagle3 import Eagle3Objective
-from tests.tiny import tiny_model
-from tests.training import LAYERS, features, mean_chain, with_gap
+from tests.support.tiny import tiny_model
+from tests.support.training import LAYERS, features, mean_chain, with_gap
 
 DEPTHS = 3
 

@@ -11,9 +11,9 @@ from mlxspec.law import Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.early_exit import ExitObjective
-from tests.tiny import tiny_model
-from tests.tiny_heads_exit import exit_hidden
-from tests.training import features, mean_chain, with_gap
+from tests.support.tiny import tiny_model
+from tests.support.tiny_heads_exit import exit_hidden
+from tests.support.training import features, mean_chain, with_gap
 
 MODEL = tiny_model()
 IDS = [0, 2, 3, 5, 7, 8, 11, 12, 17, 20]

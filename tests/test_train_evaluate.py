@@ -20,12 +20,12 @@ from mlxspec.train.evaluate import (
 )
 from mlxspec.train.features import Features, compute_features
 from mlxspec.train.walk import fast_walk
-from tests.adversaries import AlwaysRight, AlwaysWrong, UniformChain
-from tests.drafting import KEY, LAW
-from tests.tiny import make_engine, tiny_model
-from tests.tiny_heads_eagle import eagle3_drafter, eagle_drafter
-from tests.tiny_heads_medusa import medusa_drafter
-from tests.truth import Target
+from tests.support.adversaries import AlwaysRight, AlwaysWrong, UniformChain
+from tests.support.drafting import KEY, LAW
+from tests.support.tiny import make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

@@ -13,8 +13,8 @@ from mlxspec.train.features import (
     shard_paths,
     write_shards,
 )
-from tests.tiny import tiny_model
-from tests.training import LAYERS, conversation, features, write_features
+from tests.support.tiny import tiny_model
+from tests.support.training import LAYERS, conversation, features, write_features
 
 
 @pytest.fixture(params=["llama", "qwen2"])

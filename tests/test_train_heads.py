@@ -19,10 +19,10 @@ from mlxspec.train.arrays import flat
 from mlxspec.train.features import write_shards
 from mlxspec.train.heads import build_objective, memory_gb, train_head
 from mlxspec.train.kinds import KINDS, capture_layers
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.toy_chat import CHATML, byte_tokenizer
-from tests.training import conversation, write_features
-from tests.truth import Target
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.toy_chat import CHATML, byte_tokenizer
+from tests.support.training import conversation, write_features
+from tests.support.truth import Target
 
 LAYERS = (1, 2)
 SIZES = {"num_hidden_layers": 4, "tie_word_embeddings": True}

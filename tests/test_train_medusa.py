@@ -14,9 +14,9 @@ from mlxspec.target.hidden import HiddenStates
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import compute_features
 from mlxspec.train.medusa import NUM_RANKS, MedusaObjective
-from tests.reference import reference_logits
-from tests.tiny import tiny_model
-from tests.truth import Target
+from tests.support.reference import reference_logits
+from tests.support.tiny import tiny_model
+from tests.support.truth import Target
 
 MODEL = tiny_model()
 IDS = (1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 18, 20, 21, 23)

@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.train.prompts import UserFrame, find_user_frame, read_prompts
-from tests.toy_chat import CHATML, LLAMA2, LLAMA3, byte_tokenizer
+from tests.support.toy_chat import CHATML, LLAMA2, LLAMA3, byte_tokenizer
 
 SAID = [{"role": "user", "content": "hi x y"}, {"role": "assistant", "content": "yo"}]
 

@@ -14,8 +14,8 @@ from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import write_shards
 from mlxspec.train.occurrences import Occurrences, observe
 from mlxspec.train.table import build_table
-from tests.tiny import tiny_model
-from tests.truth import Target
+from tests.support.tiny import tiny_model
+from tests.support.truth import Target
 
 VOCAB = 24
 MANY = 10_000_000

@@ -8,7 +8,7 @@ from mlx.utils import tree_flatten
 from mlxspec.errors import MlxspecError
 from mlxspec.train.recipe import Recipe
 from mlxspec.train.trainer import train
-from tests.training import Regression, write_features
+from tests.support.training import Regression, write_features
 
 RECIPE = Recipe(
     kind="eagle3",

@@ -17,7 +17,7 @@ import pytest
 
 from mlxspec.verify.rules import block_rule
 from mlxspec.verify.traversal import Traversal, traversal_rule, traverse
-from tests.exact_law import LAW_PAIRS
+from tests.support.exact_law import LAW_PAIRS
 
 SHAPES = [(1,), (2,), (3,), (1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 1, 1)]
 

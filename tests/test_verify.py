@@ -20,7 +20,7 @@ from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import match_rule, verify
-from tests.exact_law import ContextLaws
+from tests.support.exact_law import ContextLaws
 
 TREES = {  # tokens and parents, over a vocabulary of 3
     "root alone": ([0], [-1]),

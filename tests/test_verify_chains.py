@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from mlxspec.verify.rules import block_rule, token_rule
-from tests.exact_law import LAW_PAIRS, ContextLaws
+from tests.support.exact_law import LAW_PAIRS, ContextLaws
 
 RULES = {"token": token_rule, "block": block_rule}
 TOP = 1 - 2.0**-24  # the largest uniform

@@ -23,10 +23,10 @@ from mlxspec.verify.distribution import NodeLaws, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
-from tests.exact_law import ContextLaws
+from tests.support.exact_law import ContextLaws
+from tests.support.truth import exact_law
 from tests.test_traversal import children_of, drafts
 from tests.test_verify_chains import Chains
-from tests.truth import exact_law
 
 PROMPT = (2, 0, 0)  # its last token is the root
 VOCAB = 3

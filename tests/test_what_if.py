@@ -1,8 +1,6 @@
 """What another number of drafted tokens would have given; every expectation computed by hand."""
 
 import pytest
-from race_runs import decoded_plainly
-from traces import make_fake
 
 from mlxspec.trace.events import (
     CostMeasured,
@@ -27,6 +25,8 @@ from mlxspec_app.playback.what_if import (
     outlooks,
     positions,
 )
+from tests.support.race_runs import decoded_plainly
+from tests.traces import make_fake
 
 
 def chain(length, accepted, *, ms=10.0, draft_ms=1.0):

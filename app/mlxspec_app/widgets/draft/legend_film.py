@@ -16,7 +16,7 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.legend import legend
 
-RECORDING = Path(__file__).parent.parent / "recordings" / "first_run.jsonl"
+RECORDING = Path(__file__).parents[2] / "recordings" / "first_run.jsonl"
 _SPEED = 0.5  # slow enough to see a round
 
 

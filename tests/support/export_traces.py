@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from traces import make_fake
-
 from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
@@ -15,6 +13,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.export.recording import Recording
+from tests.traces import make_fake
 
 HOSTILE = (
     "</script><script>document.title='broken'</script>",

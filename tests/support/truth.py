@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.law import Law
-from tests.reference import ConcatCache, reference_logits
+from tests.support.reference import ConcatCache, reference_logits
 
 
 class Target:

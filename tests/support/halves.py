@@ -9,7 +9,7 @@ from mlx.utils import tree_map
 
 from mlxspec.device import products
 from mlxspec.target.decoder import Decoder
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 
 def half_model(dtype=mx.float16, twins=False, **config):

@@ -6,9 +6,9 @@ import pytest
 
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.target.decoder import Decoder
-from tests.dict_cache import seen
-from tests.tiny import make_cache, tiny_model
-from tests.truth import Target
+from tests.support.dict_cache import seen
+from tests.support.tiny import make_cache, tiny_model
+from tests.support.truth import Target
 
 KINDS = ("full", "rotating", "int8")
 FAMILIES = ("llama", "qwen2")

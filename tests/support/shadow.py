@@ -10,10 +10,10 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.target.decoder import Decoder
-from tests.dict_cache import seen
-from tests.reference import ConcatCache
-from tests.tiny import make_cache
-from tests.truth import QuantisedConcatCache
+from tests.support.dict_cache import seen
+from tests.support.reference import ConcatCache
+from tests.support.tiny import make_cache
+from tests.support.truth import QuantisedConcatCache
 
 RING = 12, 2  # size and kept tokens of `tiny.make_cache`
 

@@ -5,9 +5,15 @@ import numpy as np
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.law import Law
 from mlxspec.trace.events import GenerationFinished
-from tests.adversaries import AlwaysRight, AlwaysWrong, Duplicates, RandomTrees, UniformChain
-from tests.tiny import emitted, make_engine, tiny_model
-from tests.truth import Target
+from tests.support.adversaries import (
+    AlwaysRight,
+    AlwaysWrong,
+    Duplicates,
+    RandomTrees,
+    UniformChain,
+)
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.truth import Target
 
 VOCAB = 24
 PROMPTS = [

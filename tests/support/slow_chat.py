@@ -2,11 +2,10 @@
 
 import sys
 
-from traces import make_fake
-
 from mlxspec_app.app import run_chat
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.user_data import find_desk
+from tests.traces import make_fake
 
 folder, speed = sys.argv[1], float(sys.argv[2])
 sys.exit(

@@ -8,8 +8,8 @@ from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.engine.engine import Engine
 from mlxspec.target.decoder import Decoder
-from tests import reference
-from tests.tiny import ToyTokenizer, make_cache
+from tests.support import reference
+from tests.support.tiny import ToyTokenizer, make_cache
 
 
 def exit_head(model, *, layer=1, num_blocks=1, target_ids=None, noise=0.03, seed=11) -> ExitHead:

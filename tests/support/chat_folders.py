@@ -7,9 +7,8 @@ import mlx.core as mx
 
 sys.path.insert(0, str(Path(__file__).parent))  # for programs: pytest has it there already
 
-from model_folders import random_weights, save_folder, tiny_config
-
-from tests.toy_chat import CHATML, byte_tokenizer
+from tests.support.model_folders import random_weights, save_folder, tiny_config
+from tests.support.toy_chat import CHATML, byte_tokenizer
 
 END = "<|im_end|>"
 

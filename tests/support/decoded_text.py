@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.target.decoder import Decoder
-from tests.shadow import Shadow, assert_holds
-from tests.tiny import make_cache
+from tests.support.shadow import Shadow, assert_holds
+from tests.support.tiny import make_cache
 
 
 class Reader:

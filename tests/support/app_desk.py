@@ -5,16 +5,15 @@ import math
 import time
 from contextlib import asynccontextmanager
 
-from app_driver import START_S, Clock, Driver, noting_start
-from store_files import open_writer, say
-from traces import make_fake
-
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_desk
+from tests.support.app_driver import START_S, Clock, Driver, noting_start
+from tests.support.store_files import open_writer, say
+from tests.traces import make_fake
 
 PATIENCE_S = 10
 

@@ -8,7 +8,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.loading import LoadedModel, Tokenizer
-from tests.tiny import ToyTokenizer, tiny_model
+from tests.support.tiny import ToyTokenizer, tiny_model
 
 USER, END, REPLY, STRAY = "uvwx"  # the last four letters stand for special tokens
 CHATML = (

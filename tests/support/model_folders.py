@@ -4,12 +4,19 @@ import json
 
 import mlx.core as mx
 import numpy as np
-from gguf_files import VOCABULARY, floats, gguf_bytes, gguf_name, tiny_config, tiny_metadata
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from mlxspec.models import Model, ModelConfig, build_model
+from tests.support.gguf_files import (
+    VOCABULARY,
+    floats,
+    gguf_bytes,
+    gguf_name,
+    tiny_config,
+    tiny_metadata,
+)
 
 __all__ = ["random_model", "random_weights", "save_folder", "save_gguf", "save_json", "tiny_config"]
 

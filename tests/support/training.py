@@ -8,7 +8,7 @@ from mlx import nn
 
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import compute_features, missing_shards, write_shards
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 LAYERS = (0, 1, 2)
 

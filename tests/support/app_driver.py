@@ -8,7 +8,6 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.screen import Screen
-from traces import make_fake
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
@@ -20,6 +19,7 @@ from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.traces import make_fake
 
 START_S = 20.0  # at most, on a busy machine
 TRACES = Path(__file__).parent / "traces"

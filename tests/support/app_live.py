@@ -3,12 +3,11 @@
 import threading
 import time
 
-from traces import make_fake
-
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.sessions.engine_session import EngineSession
+from tests.traces import make_fake
 
 PATIENCE_S = 10
 
