@@ -1,6 +1,6 @@
 """Makes tests/goldens/sampling.json with Hugging Face's processors; run by hand, never by a test.
 
-    pip install torch transformers && python tests/make_sampling_goldens.py
+    pip install torch transformers && python tests/goldens/make_sampling_goldens.py
 
 Each case is a law, a prompt, a reply, two rows of logits and the probabilities that Hugging Face
 computes from them, penalties and filters in the order of its `generate`. It has no presence and

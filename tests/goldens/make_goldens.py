@@ -1,6 +1,6 @@
 """Makes tests/goldens/ with Hugging Face transformers in float32; run by hand, never by a test.
 
-    pip install torch transformers safetensors && python tests/make_goldens.py
+    pip install torch transformers safetensors && python tests/goldens/make_goldens.py
 
 Each variant is one small safetensors file: a config.json as a user would have it (in the
 metadata), seeded weights (float16, exactly representable), tokens, positions, and the logits that

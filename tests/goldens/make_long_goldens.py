@@ -1,6 +1,6 @@
 """Makes tests/goldens/long/ with Hugging Face transformers; run by hand, never by a test.
 
-    pip install torch transformers safetensors && python tests/make_long_goldens.py
+    pip install torch transformers safetensors && python tests/goldens/make_long_goldens.py
 
 One random text and one set of small weights (float16, exactly representable) serve all cases. A
 case is a config, a length of the text and a dtype; kept of it are what Hugging Face says at the
@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from tests.make_goldens import LLAMA3, read_config, seed_weights
+from tests.goldens.make_goldens import LLAMA3, read_config, seed_weights
 
 FOLDER = Path(__file__).parent / "goldens/long"
 CHUNK = 512
