@@ -16,7 +16,7 @@ from mlxspec.loading.heads.file import save_head
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
-from tests.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
+from tests.campaigns.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
 from tests.support.head_folders import LAYER, TOKENS, save_head_folder, tiny_target
 from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 from tests.test_loading_heads import CARD, every_variant, own_heads

@@ -19,7 +19,7 @@ from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.restore import recollect
 from mlxspec_app.store.text import chat_json, chat_markdown
 from mlxspec_app.store.writer import Writer
-from tests.fuzz_damage import damaged, damaged_json, hostile_value
+from tests.campaigns.fuzz_damage import damaged, damaged_json, hostile_value
 from tests.support.question_file import save_questions
 from tests.support.settings_files import FULL
 from tests.support.store_files import exchange, open_writer, say

@@ -1,8 +1,8 @@
 """Reads hostile files by the thousand: every reader must refuse them or read them. By hand.
 
-    python -m tests.fuzz                            every target, 1000 inputs each
-    python -m tests.fuzz --target gguf --inputs 5000 --seed 7
-    python -m tests.fuzz --target gguf --first 812 --inputs 1      one input again
+    python -m tests.campaigns.fuzz                            every target, 1000 inputs each
+    python -m tests.campaigns.fuzz --target gguf --inputs 5000 --seed 7
+    python -m tests.campaigns.fuzz --target gguf --first 812 --inputs 1      one input again
 
 An input is made from a sound file, a seed and a number, and is read in a process of its own kind
 (`fuzz_worker.py`). It fails where it ends in anything but an error of ours, takes more than ten
@@ -22,21 +22,21 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SILENCE_S = 600  # in which a worker says nothing: it hangs without using the processor
 TARGETS = {
-    "gguf": "tests.fuzz_models:GgufTarget",
-    "checkpoint": "tests.fuzz_models:FolderTarget",
-    "tokenizer": "tests.fuzz_tokenizers:TokenizerTarget",
-    "head": "tests.fuzz_heads:HeadTarget",
-    "own-head": "tests.fuzz_heads:OwnHeadTarget",
-    "draft-model": "tests.fuzz_heads:DraftModelTarget",
-    "pickle": "tests.fuzz_pickles:PickleTarget",
-    "table": "tests.fuzz_kept:TableTarget",
-    "learned": "tests.fuzz_kept:LearnedTarget",
-    "costs": "tests.fuzz_kept:CostsTarget",
-    "trace": "tests.fuzz_kept:TraceTarget",
-    "recording": "tests.fuzz_kept:RecordingTarget",
-    "settings": "tests.fuzz_app:SettingsTarget",
-    "store": "tests.fuzz_app:StoreTarget",
-    "prompts": "tests.fuzz_app:PromptsTarget",
+    "gguf": "tests.campaigns.fuzz_models:GgufTarget",
+    "checkpoint": "tests.campaigns.fuzz_models:FolderTarget",
+    "tokenizer": "tests.campaigns.fuzz_tokenizers:TokenizerTarget",
+    "head": "tests.campaigns.fuzz_heads:HeadTarget",
+    "own-head": "tests.campaigns.fuzz_heads:OwnHeadTarget",
+    "draft-model": "tests.campaigns.fuzz_heads:DraftModelTarget",
+    "pickle": "tests.campaigns.fuzz_pickles:PickleTarget",
+    "table": "tests.campaigns.fuzz_kept:TableTarget",
+    "learned": "tests.campaigns.fuzz_kept:LearnedTarget",
+    "costs": "tests.campaigns.fuzz_kept:CostsTarget",
+    "trace": "tests.campaigns.fuzz_kept:TraceTarget",
+    "recording": "tests.campaigns.fuzz_kept:RecordingTarget",
+    "settings": "tests.campaigns.fuzz_app:SettingsTarget",
+    "store": "tests.campaigns.fuzz_app:StoreTarget",
+    "prompts": "tests.campaigns.fuzz_app:PromptsTarget",
 }
 """What can be read, and the class that makes inputs for it and reads them."""
 
@@ -69,7 +69,7 @@ class Worker:
 
     def __init__(self, jobs: list, seed: int) -> None:
         paths = os.pathsep.join(map(str, (ROOT, ROOT / "app", ROOT / "tests")))
-        command = [sys.executable, "-m", "tests.fuzz_worker", json.dumps(jobs), str(seed)]
+        command = [sys.executable, "-m", "tests.campaigns.fuzz_worker", json.dumps(jobs), str(seed)]
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -164,7 +164,7 @@ def table(tallies: dict[str, Tally]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.fuzz", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--target", action="append", choices=list(TARGETS), metavar="NAME")
     parser.add_argument("--inputs", type=int, default=1000, metavar="N", help="per target (1000)")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests import soak
-from tests.soak_figures import BOUNDS, PROBE, read_lines, summary, theil_sen
+from tests.campaigns import soak
+from tests.campaigns.soak_figures import BOUNDS, PROBE, read_lines, summary, theil_sen
 from tests.support.chat_folders import save_chat_folder
 
 STEADY = {bound.name: 100.0 for bound in BOUNDS}

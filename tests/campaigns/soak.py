@@ -1,7 +1,7 @@
 """Uses the chat for a long time and says whether anything grows: slow, by hand.
 
-    python -m tests.soak --minutes 60 --out FILE     an hour on the default model
-    python -m tests.soak --summarise FILE            the figures of a soak so far
+    python -m tests.campaigns.soak --minutes 60 --out FILE     an hour on the default model
+    python -m tests.campaigns.soak --summarise FILE            the figures of a soak so far
 
 It is the real app, drawn on no terminal: messages, stops, second replies, edits, branches, other
 chats, other models and drafters, settings, by keys and commands and in an order that the seed
@@ -30,8 +30,8 @@ from mlxspec_cli.chosen import filled_in
 from mlxspec_cli.commands import chat
 from mlxspec_cli.main import _parser
 from mlxspec_cli.options import generation_params
-from tests.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
-from tests.soak_times import Heart, Times
+from tests.campaigns.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
+from tests.campaigns.soak_times import Heart, Times
 from tests.support.chat_folders import save_chat_folder
 
 from tests.support.app_driver import running  # isort: skip - after tests.support.chat_folders, see there
@@ -249,7 +249,7 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="in which it runs (60)")
     parser.add_argument("--turns", type=int, default=sys.maxsize, help="end after so many")
     parser.add_argument("--seed", type=int, default=0)

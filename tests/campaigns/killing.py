@@ -1,6 +1,6 @@
 """Kills a chat in the middle of everything and looks at what is left: slow, by hand.
 
-    python -m tests.killing --times 100 [--seed S]
+    python -m tests.campaigns.killing --times 100 [--seed S]
 
 One chat after the other lives in one folder and is ended by SIGKILL: at its start, while a reply
 streams in, while it is saved, while chats are switched, renamed, deleted, while settings are
@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.killing_ledger import Ledger
+from tests.campaigns.killing_ledger import Ledger
 from tests.support.chat_folders import save_chat_folder
 
 ROOT = Path(__file__).parent.parent
@@ -124,7 +124,7 @@ def left_over(folder: Path) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.killing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.killing", description=__doc__)
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)

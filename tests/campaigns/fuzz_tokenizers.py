@@ -13,7 +13,7 @@ from mlxspec import template_guard
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.fetch.profile import tokenizer_of
 from mlxspec.models import ModelConfig
-from tests.fuzz_damage import damaged_json, hostile_value
+from tests.campaigns.fuzz_damage import damaged_json, hostile_value
 from tests.support.model_folders import save_folder, tiny_config
 
 template_guard.TIME_S = 0.5  # of the many that run on

@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from tests.killing import Killer
-from tests.killing_ledger import Ledger
+from tests.campaigns.killing import Killer
+from tests.campaigns.killing_ledger import Ledger
 from tests.support.chat_folders import save_chat_folder
 
 

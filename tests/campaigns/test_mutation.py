@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.mutation import ROOT, Rows, known_faults
+from tests.campaigns.mutation import ROOT, Rows, known_faults
 
 FAULTS = known_faults()
 

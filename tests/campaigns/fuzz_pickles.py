@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.torch.pickled import read_pickled
-from tests.fuzz_damage import COUNTS, damaged
+from tests.campaigns.fuzz_damage import COUNTS, damaged
 from tests.support.head_folders import ORDERED_DICT, number, save_archive, state_dict, tensor, text
 
 _STOLEN = "stolen"

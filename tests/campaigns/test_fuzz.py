@@ -1,4 +1,4 @@
-"""Hostile files of every kind, a few of each; `python -m tests.fuzz` tries thousands.
+"""Hostile files of every kind, a few of each; `python -m tests.campaigns.fuzz` tries thousands.
 
 What a reader may do with them: refuse them with an error of ours, or read them, and that in little
 time and memory.
@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from tests.fuzz import TARGETS, fuzz, main, table
-from tests.fuzz_damage import damaged_json
+from tests.campaigns.fuzz import TARGETS, fuzz, main, table
+from tests.campaigns.fuzz_damage import damaged_json
 
 INPUTS = 20
 

@@ -1,9 +1,9 @@
 """Seeds one fault at a time into a copy of the tree and says which test notices: slow, by hand.
 
-    python -m tests.mutation                 every fault of `mutation.toml`
-    python -m tests.mutation --only NAME     some of them; may be given several times
-    python -m tests.mutation --list          what there is
-    python -m tests.mutation --out FILE      keep every finished row, and go on behind those kept
+    python -m tests.campaigns.mutation                 every fault of `mutation.toml`
+    python -m tests.campaigns.mutation --only NAME     some of them; may be given several times
+    python -m tests.campaigns.mutation --list          what there is
+    python -m tests.campaigns.mutation --out FILE      keep every finished row, and go on behind those kept
 
 The tree itself is never changed. The tests of all chosen faults are run without any first: a
 test that fails anyway notices nothing. Ends with 1 if a fault survives.
@@ -53,7 +53,9 @@ class Fault:
 
 def known_faults() -> list[Fault]:
     """Return the faults of `mutation.toml`."""
-    groups = tomllib.loads((ROOT / "tests/mutation.toml").read_text(encoding="utf-8"))["group"]
+    groups = tomllib.loads((ROOT / "tests/campaigns/mutation.toml").read_text(encoding="utf-8"))[
+        "group"
+    ]
     return [
         Fault(name, group["path"], old, new, tuple(group["tests"]))
         for group in groups
@@ -166,7 +168,7 @@ def check(faults: list[Fault], rows: Rows) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.mutation", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     names = [fault.name for fault in known_faults()]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME")

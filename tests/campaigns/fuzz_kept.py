@@ -28,7 +28,7 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Track
 from mlxspec_app.playback.replay import ReplaySession
-from tests.fuzz_damage import damaged, damaged_json, damaged_safetensors, hostile_value
+from tests.campaigns.fuzz_damage import damaged, damaged_json, damaged_safetensors, hostile_value
 from tests.support.drafting import KEY, LAW, assert_valid, stored_rows
 
 VOCAB = 100

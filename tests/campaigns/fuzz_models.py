@@ -13,8 +13,14 @@ from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.local import describe_model
 from mlxspec.target.decoder import Decoder
-from tests.fuzz_damage import COUNTS, damaged, damaged_json, damaged_safetensors, hostile_value
-from tests.fuzz_tokenizers import TEMPLATES
+from tests.campaigns.fuzz_damage import (
+    COUNTS,
+    damaged,
+    damaged_json,
+    damaged_safetensors,
+    hostile_value,
+)
+from tests.campaigns.fuzz_tokenizers import TEMPLATES
 from tests.support.gguf_files import (
     BF16,
     F16,
