@@ -25,8 +25,8 @@ from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
 from tests.support.exact_law import ContextLaws
 from tests.support.truth import exact_law
-from tests.test_traversal import children_of, drafts
-from tests.test_verify_chains import Chains
+from tests.verify.test_chains import Chains
+from tests.verify.test_traversal import children_of, drafts
 
 PROMPT = (2, 0, 0)  # its last token is the root
 VOCAB = 3
