@@ -15,9 +15,9 @@ from mlxspec.device import core_split, kernels, turns
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
+from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 from tests.support.batches import MODEL, PROMPTS, REPLIES
 from tests.support.tiny import emitted, make_engine
-from tests.test_engine_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 
 PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4)
 SAMPLED = replace(PARAMS, law=Law(temperature=1.0, presence_penalty=0.5), seed=3, exact_seed=True)

@@ -20,12 +20,12 @@ from mlxspec.trace.events import DraftProposed
 from mlxspec.trace.file import read_trace
 from mlxspec_cli.main import _parser, main
 from mlxspec_cli.options import options
+from tests.engine.test_lossless import MODELS, PROMPT, TARGETS, engine_for
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.model_folders import save_folder
 from tests.support.question_file import save_questions
 from tests.support.tiny import emitted, make_engine
 from tests.support.tiny_heads_medusa import medusa_drafter
-from tests.test_lossless import MODELS, PROMPT, TARGETS, engine_for
 
 DRAFTERS = (
     "suffix",

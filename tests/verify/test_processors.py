@@ -18,13 +18,13 @@ from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise
+from tests.engine.test_interrupts import LooksAhead
 from tests.support.adversaries import Adversary, Duplicates, RandomTrees, UniformChain
 from tests.support.batches import DRAFTERS as BATCH_DRAFTERS
 from tests.support.batches import PROMPTS
 from tests.support.draws_by_hand import draw_by_hand
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target, exact_law
-from tests.test_engine_interrupts import LooksAhead
 
 VOCAB, LENGTH = 24, 16
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

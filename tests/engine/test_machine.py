@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 )
 
 from mlxspec.params import GenerationParams
+from tests.engine.test_interrupts import DRAFTERS, DRAFTS, SHADOWS, engine_with
 from tests.support.layer_faults import Fault
 from tests.support.shadow import Shadow, assert_holds
-from tests.test_engine_interrupts import DRAFTERS, DRAFTS, SHADOWS, engine_with
 
 EXAMPLES = settings(max_examples=3, stateful_step_count=8)
 tokens = st.integers(0, 23)

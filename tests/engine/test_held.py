@@ -13,17 +13,10 @@ from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperation
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
+from tests.engine.test_interrupts import DRAFTERS, MODEL, PROMPT, SHADOWS, LooksAhead, engine_with
 from tests.support.adversaries import AlwaysRight
 from tests.support.shadow import assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
-from tests.test_engine_interrupts import (
-    DRAFTERS,
-    MODEL,
-    PROMPT,
-    SHADOWS,
-    LooksAhead,
-    engine_with,
-)
 
 PARAMS = GenerationParams(max_tokens=14, num_draft_tokens=4)
 SAMPLED = replace(PARAMS, law=Law(temperature=1.0, repetition_penalty=1.2), seed=5, exact_seed=True)

@@ -18,8 +18,8 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
+from tests.engine.test_conversation import ChatTokenizer
 from tests.support.tiny import make_engine, tiny_model
-from tests.test_conversation import ChatTokenizer
 
 MODEL = tiny_model()
 SHORT, LONG = 500, 16_000

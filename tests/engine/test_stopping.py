@@ -15,12 +15,12 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, GenerationFinished, GenerationStarted
 from mlxspec_cli.main import main
+from tests.engine.test_lossless import DRAFTERS, MODELS, PROMPT, TARGETS, engine_for
 from tests.support.adversaries import AlwaysRight
 from tests.support.batches import PROMPTS, REPLIES, batch
 from tests.support.model_folders import save_folder
 from tests.support.tiny import emitted, make_engine
 from tests.support.toy_chat import ToyChat
-from tests.test_lossless import DRAFTERS, MODELS, PROMPT, TARGETS, engine_for
 
 TARGET = TARGETS["llama", "full"]
 REPLY = TARGET.greedy(PROMPT, 30)
