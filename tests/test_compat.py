@@ -14,9 +14,9 @@ from mlxspec.errors import ContextLengthError, UnsupportedOperationError, Vocabu
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.tokenizer import Tokenizer
+from tests.loading.test_tokenizer import byte_level
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.peers import make_pair
-from tests.test_loading_tokenizer import byte_level
 
 PEER = import_module("mlx_lm.generate")  # the package's own attribute is a function
 PROMPT = "the cat sat on the mat, and the cat"

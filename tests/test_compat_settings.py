@@ -16,9 +16,9 @@ from mlxspec.compat.options import StepOptions
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.law import Law
 from mlxspec.tokenizer import Tokenizer
+from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
 from tests.support.model_folders import save_folder
 from tests.support.peers import TEMPLATE, make_pair
-from tests.test_loading_tokenizer import TEXTS, byte_level, sentencepiece
 
 GENERATE = import_module("mlx_lm.generate")
 MESSAGES = [{"role": "user", "content": "the cat"}, {"role": "user", "content": "and the mat"}]

@@ -17,9 +17,9 @@ from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
 from tests.campaigns.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
+from tests.loading.test_heads import CARD, every_variant, own_heads
 from tests.support.head_folders import LAYER, TOKENS, save_head_folder, tiny_target
 from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
-from tests.test_loading_heads import CARD, every_variant, own_heads
 
 HEAD_SEEDS = 6  # damaged in one place for every one damaged in two
 

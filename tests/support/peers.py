@@ -12,8 +12,8 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer
+from tests.loading.test_tokenizer import byte_level
 from tests.support.tiny import make_cache, tiny_model
-from tests.test_loading_tokenizer import byte_level
 
 TEMPLATE = (
     "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}"
