@@ -23,7 +23,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-snapshots",
         action="store_true",
-        help="write the pictures of tests/test_app_snapshots.py anew instead of comparing them",
+        help="write the pictures of tests/app/test_snapshots.py anew instead of comparing them",
     )
     parser.addoption(
         "--device-facts",

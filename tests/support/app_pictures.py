@@ -164,7 +164,7 @@ class Pictures:
             [
                 *troubles,
                 "Look at both. If the new one is right: pytest --update-snapshots "
-                f"tests/test_app_snapshots.py (this is Textual {textual.__version__})",
+                f"tests/app/test_snapshots.py (this is Textual {textual.__version__})",
             ]
         )
 

@@ -8,8 +8,8 @@ from mlxspec_app.widgets.draft.cache_rows import Tape, pending_tape, tape_of, ta
 from mlxspec_app.widgets.draft.indented_rows import indented_rows
 from mlxspec_app.widgets.draft.mask_rows import ancestor_mask, half_blocks, mask_rows
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from tests.app.conversation.test_rounds import CHAIN, TREE, make_round
 from tests.support.app_driver import chat, replay
-from tests.test_app_rounds import CHAIN, TREE, make_round
 from tests.traces import make_fake
 
 PLAIN = Round(None, PlainDecoded(3, 0.1, (EmittedToken(1, " a", "plain"),), 5.0, 10))

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.test_app_snapshots import SCREENS, Look, staged
-from tests.test_app_themes import contrast, fewer
+from tests.app.test_snapshots import SCREENS, Look, staged
+from tests.app.test_themes import contrast, fewer
 
 LOOKS = [Look(name, (80, 24), name) for name in ("mint", "day", "dusk", "contrast")]
 OVERLAYS = ("help", "context", "context-full")  # what lies below them is dimmed on purpose

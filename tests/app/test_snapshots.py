@@ -1,7 +1,7 @@
 """Every screen looks as it did: at three sizes, dark and light, and without colour.
 
 A screen is one entry of `SCREENS`: what it takes to get there from its beginning. To accept what
-changed, look at the new pictures and run `pytest --update-snapshots tests/test_app_snapshots.py`.
+changed, look at the new pictures and run `pytest --update-snapshots tests/app/test_snapshots.py`.
 """
 
 from contextlib import ExitStack, asynccontextmanager

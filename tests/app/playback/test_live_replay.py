@@ -7,8 +7,8 @@ from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.screens.live_replay import LiveReplayScreen
+from tests.app.playback.test_timeline import RECORDINGS, snapshot
 from tests.support.app_driver import chat
-from tests.test_timeline import RECORDINGS, snapshot
 from tests.traces import make_fake
 
 
