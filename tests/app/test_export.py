@@ -63,7 +63,7 @@ def test_a_file_that_is_there_stays_unless_the_order_says_otherwise(folder):
 
 ON_A_FULL_DISK = """
 import resource, sys
-from traces import make_fake
+from tests.traces import make_fake
 from mlxspec_app.export.filing import file_away, read_order
 events = list(make_fake.chat())
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

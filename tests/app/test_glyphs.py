@@ -15,7 +15,8 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.text.glyphs import terminal_takes_unicode, to_ascii
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from tests.support.app_driver import TRACES, chat, replay, rows
+from tests.support.app_driver import chat, replay, rows
+from tests.support.paths import TRACES
 from tests.traces import make_fake
 
 APP = Path(mlxspec_app.__file__).parent

@@ -2,10 +2,10 @@
 
 import unicodedata
 
-import hostile_traces
 import pytest
 
 from mlxspec_app.conversation.session import SessionNotice, SessionOpening, SessionReady
+from tests.support import hostile_traces
 from tests.support.app_driver import ScriptedSession, chat, replay, rows, running
 from tests.support.race_driver import racing
 

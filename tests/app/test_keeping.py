@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from itertools import takewhile
-from pathlib import Path
 
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.conversation.state import fold
@@ -13,14 +12,14 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from tests.support.app_desk import enter, fill, kept_chat, kept_texts, press, rest
 from tests.support.app_driver import ScriptedSession, chat, texts
+from tests.support.paths import ROOT
 from tests.support.store_files import exchange
 from tests.traces import make_fake
 
-ROOT = Path(__file__).parent.parent
 DYING = """
 import asyncio, sys
 from pathlib import Path
-from app_desk import enter, kept_chat
+from tests.support.app_desk import enter, kept_chat
 
 def tell(line):
     print(line, file=sys.__stdout__, flush=True)  # the app's own stdout is never flushed

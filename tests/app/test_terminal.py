@@ -3,16 +3,16 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.store.reader import open_reader
+from tests.support.paths import TESTS
 from tests.support.pty_terminal import Terminal
 from tests.traces import make_fake
 
-SLOW_CHAT = str(Path(__file__).parent / "slow_chat.py")
+SLOW_CHAT = str(TESTS / "support/slow_chat.py")
 ALTERNATE_SCREEN = b"\x1b[?1049h"
 ENTER, CTRL_C, CTRL_Q = "\r", "\x03", "\x11"
 

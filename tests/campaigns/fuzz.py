@@ -17,9 +17,9 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 SILENCE_S = 600  # in which a worker says nothing: it hangs without using the processor
 TARGETS = {
     "gguf": "tests.campaigns.fuzz_models:GgufTarget",

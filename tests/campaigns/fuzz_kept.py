@@ -30,6 +30,7 @@ from mlxspec_app.playback.race import Track
 from mlxspec_app.playback.replay import ReplaySession
 from tests.campaigns.fuzz_damage import damaged, damaged_json, damaged_safetensors, hostile_value
 from tests.support.drafting import KEY, LAW, assert_valid, stored_rows
+from tests.support.paths import TRACES
 
 VOCAB = 100
 TABLE = stored_rows(
@@ -182,7 +183,7 @@ class TraceTarget:
     refusals = (TraceError,)
 
     def __init__(self, folder: Path) -> None:
-        traces = Path(__file__).parent / "traces"
+        traces = TRACES
         self._traces = [path.read_bytes() for path in sorted(traces.glob("*.jsonl"))]
         self._traces.append(b"".join(line + b"\n" for line in _MORE_LINES))
 

@@ -12,6 +12,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.loading.torch.pickled import read_pickled
 from tests.campaigns.fuzz_damage import COUNTS, damaged
 from tests.support.head_folders import ORDERED_DICT, number, save_archive, state_dict, tensor, text
+from tests.support.paths import GOLDENS
 
 _STOLEN = "stolen"
 _CALLS = (
@@ -44,7 +45,7 @@ class PickleTarget:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        golden = Path(__file__).parent / "goldens" / "torch_state_dict.pt"
+        golden = GOLDENS / "torch_state_dict.pt"
         with zipfile.ZipFile(golden) as archive:
             names = {name.partition("/")[2]: name for name in archive.namelist()}
             self._torch = {name: archive.read(path) for name, path in names.items()}

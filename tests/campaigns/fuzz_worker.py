@@ -1,6 +1,6 @@
 """The process that tries the inputs of `fuzz.py`: bounded in memory, each input in its time.
 
-    python -m tests.campaigns.fuzz_worker JOBS        JSON: [[target, "module:Class", first, count], ...]
+    python -m tests.campaigns.fuzz_worker JOBS   JSON: [[target, "module:Class", first, count], ...]
 
 On standard output it announces every input before it is tried and tells what became of it, one
 JSON object a line, so that whoever reads knows which one ended the process.

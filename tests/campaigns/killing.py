@@ -22,9 +22,9 @@ from pathlib import Path
 
 from tests.campaigns.killing_ledger import Ledger
 from tests.support.chat_folders import save_chat_folder
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
-CHILD = ROOT / "tests" / "killing_child.py"
+CHILD = ROOT / "tests/campaigns/killing_child.py"
 MOMENTS = {  # what a chat tells right before: how late the kill may come, in seconds
     "start": 3.0,
     "saying": 0.01,

@@ -3,7 +3,7 @@
     python -m tests.campaigns.mutation                 every fault of `mutation.toml`
     python -m tests.campaigns.mutation --only NAME     some of them; may be given several times
     python -m tests.campaigns.mutation --list          what there is
-    python -m tests.campaigns.mutation --out FILE      keep every finished row, and go on behind those kept
+    python -m tests.campaigns.mutation --out FILE      keep every finished row, go on behind them
 
 The tree itself is never changed. The tests of all chosen faults are run without any first: a
 test that fails anyway notices nothing. Ends with 1 if a fault survives.
@@ -22,7 +22,8 @@ import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 COPIED, LINKED = (
     ("mlxspec", "app", "tests", "pyproject.toml"),
     ("assets", "docs", "README.md", "Makefile"),

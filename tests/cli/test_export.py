@@ -7,8 +7,9 @@ import pytest
 
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_cli import main
+from tests.support.paths import TRACES
 
-TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
+TRACE = str(TRACES / "chat.jsonl")
 
 
 def test_writes_every_format_at_once(tmp_path):

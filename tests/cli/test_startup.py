@@ -2,15 +2,15 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mlxspec_app.bench.startup import start
 from mlxspec_app.conversation.session import SessionReady
 from tests.support.app_driver import ScriptedSession, rows, running
+from tests.support.paths import TRACES
 
-TRACE = str(Path(__file__).parent / "traces" / "chat.jsonl")
+TRACE = str(TRACES / "chat.jsonl")
 WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "
 ON_A_TERMINAL = "sys.stdin.isatty = sys.stdout.isatty = lambda: True; "
 

@@ -16,11 +16,11 @@ from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
 from mlxspec.params import GenerationParams
 from tests.support.chat_folders import save_chat_folder
+from tests.support.paths import ROOT
 from tests.support.pty_terminal import Terminal
 from tests.support.toy_chat import toy_target
 
-ROOT = Path(__file__).parent.parent
-SLOW_CHAT = str(ROOT / "tests" / "slow_chat.py")
+SLOW_CHAT = str(ROOT / "tests/support/slow_chat.py")
 HAS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
 PLAIN_ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 CTRL_C = "\x03"

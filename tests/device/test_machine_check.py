@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,8 @@ from mlxspec.device import backend, machine_check
 from mlxspec.device.machine_check import Surroundings, problem
 from mlxspec.errors import MlxspecError
 from mlxspec_cli import doctor_report
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 MAC = Surroundings("Darwin", "arm64", (3, 12), "15.1", True)
 LINUX = Surroundings("Linux", "x86_64", (3, 11), libc="glibc 2.36")
 ROSETTA = MAC._replace(machine="x86_64")

@@ -6,7 +6,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -17,11 +16,11 @@ from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 from tests.support.batches import MODEL, PROMPTS, REPLIES
+from tests.support.paths import ROOT
 from tests.support.tiny import emitted, make_engine
 
 PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4)
 SAMPLED = replace(PARAMS, law=Law(temperature=1.0, presence_penalty=0.5), seed=3, exact_seed=True)
-ROOT = Path(__file__).parent.parent
 
 each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
 each_kind = pytest.mark.parametrize("kind", SHADOWS)

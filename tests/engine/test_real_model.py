@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -32,6 +31,7 @@ from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import AlwaysRight
 from tests.support.device_facts import believed
 from tests.support.halves import cut_sums, in_dtype, lose_a_row
+from tests.support.paths import ROOT
 from tests.support.tiny import emitted
 
 pytestmark = pytest.mark.slow
@@ -228,7 +228,7 @@ print("identical")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the wheel's own BLAS is a matter of Linux")
 def test_with_the_bundled_blas_replies_are_identical_and_those_of_mlx_lm():
-    root = Path(__file__).parent.parent
+    root = ROOT
     environment = {**os.environ, "MLXSPEC_BLAS": "stock"}
     environment["PYTHONPATH"] = os.pathsep.join([str(root), *sys.path])
     done = subprocess.run(

@@ -1,6 +1,6 @@
 """Makes tests/goldens/ with Hugging Face transformers in float32; run by hand, never by a test.
 
-    pip install torch transformers safetensors && python tests/goldens/make_goldens.py
+    pip install torch transformers safetensors && python -m tests.goldens.make_goldens
 
 Each variant is one small safetensors file: a config.json as a user would have it (in the
 metadata), seeded weights (float16, exactly representable), tokens, positions, and the logits that
@@ -18,7 +18,9 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-FOLDER = Path(__file__).parent / "goldens"
+from tests.support.paths import GOLDENS
+
+FOLDER = GOLDENS
 BASE = {
     "vocab_size": 64,
     "hidden_size": 32,

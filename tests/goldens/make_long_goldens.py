@@ -1,6 +1,6 @@
 """Makes tests/goldens/long/ with Hugging Face transformers; run by hand, never by a test.
 
-    pip install torch transformers safetensors && python tests/goldens/make_long_goldens.py
+    pip install torch transformers safetensors && python -m tests.goldens.make_long_goldens
 
 One random text and one set of small weights (float16, exactly representable) serve all cases. A
 case is a config, a length of the text and a dtype; kept of it are what Hugging Face says at the
@@ -13,15 +13,15 @@ Hugging Face says in the half precision itself is kept beside it, to show how fa
 
 import copy
 import json
-from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from tests.goldens.make_goldens import LLAMA3, read_config, seed_weights
+from tests.support.paths import GOLDENS
 
-FOLDER = Path(__file__).parent / "goldens/long"
+FOLDER = GOLDENS / "long"
 CHUNK = 512
 # The tree reaches over the border of the 4,096 or 32,768 tokens that the text does not fill.
 NEAR, FAR = 4093, 32765

@@ -1,6 +1,6 @@
 """Makes tests/goldens/sampling.json with Hugging Face's processors; run by hand, never by a test.
 
-    pip install torch transformers && python tests/goldens/make_sampling_goldens.py
+    pip install torch transformers && python -m tests.goldens.make_sampling_goldens
 
 Each case is a law, a prompt, a reply, two rows of logits and the probabilities that Hugging Face
 computes from them, penalties and filters in the order of its `generate`. It has no presence and
@@ -8,7 +8,6 @@ frequency penalties; those follow the formula of the OpenAI API reference, here 
 """
 
 import json
-from pathlib import Path
 
 import torch
 from transformers import (
@@ -20,6 +19,8 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+
+from tests.support.paths import GOLDENS
 
 VOCAB = 40
 LAWS = {
@@ -110,7 +111,7 @@ def main() -> None:
             "logits": [[round(value, 4) for value in row] for row in logits.tolist()],
             "probs": probabilities(law, prompt, reply, logits),
         }
-    path = Path(__file__).parent / "goldens" / "sampling.json"
+    path = GOLDENS / "sampling.json"
     path.write_text(json.dumps(cases) + "\n")
 
 

@@ -1,7 +1,6 @@
 """The recordings that come with the project, and the pictures drawn from them."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,9 @@ from mlxspec.trace.events import CostMeasured, GenerationFinished, GenerationSta
 from mlxspec.trace.file import read_trace
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Track
+from tests.support.paths import ROOT
 
-ASSETS = Path(__file__).parent.parent / "assets"
+ASSETS = ROOT / "assets"
 MOST_BYTES = 150_000
 
 

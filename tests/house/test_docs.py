@@ -4,7 +4,6 @@ import inspect
 import re
 import runpy
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,10 @@ from mlxspec.engine.engine import Engine
 from mlxspec.loading import LoadedModel
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
+from tests.support.paths import ROOT
 from tests.support.tiny import tiny_model
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "python.md"
 SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
 TEXT = PAGE.read_text(encoding="utf-8")

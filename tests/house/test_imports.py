@@ -6,11 +6,11 @@ Read from the source of each module, so an import inside a function counts as we
 import ast
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
     {"errors", "checks", "near_tie"},
     {"events", "blas", "text", "prefix", "prompt", "proof", "law", "machine_check"},

@@ -1,14 +1,13 @@
 """The README lists the keys and commands that the app has."""
 
-from pathlib import Path
-
 import pytest
 
 from mlxspec_app.commands import COMMANDS
 from mlxspec_app.manual import BEGIN, END, main, reference, updated
 from mlxspec_app.settings.keys import CHAT
+from tests.support.paths import ROOT
 
-README = Path(__file__).parent.parent / "README.md"
+README = ROOT / "README.md"
 
 
 def test_the_readme_is_up_to_date():

@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
 
 PROGRAM = """
 import asyncio, importlib, math, pkgutil, sys
@@ -23,7 +22,8 @@ import mlxspec_app
 for module in pkgutil.walk_packages(mlxspec_app.__path__, "mlxspec_app."):
     importlib.import_module(module.name)
 
-from app_driver import TRACES, replay, chat
+from tests.support.app_driver import replay, chat
+from tests.support.paths import TRACES
 from mlxspec.trace.file import read_trace
 
 async def main():

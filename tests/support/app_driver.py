@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -22,7 +21,6 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.traces import make_fake
 
 START_S = 20.0  # at most, on a busy machine
-TRACES = Path(__file__).parent / "traces"
 
 
 class Clock:

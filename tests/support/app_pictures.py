@@ -16,7 +16,9 @@ from xml.sax.saxutils import escape
 import textual
 from textual.app import App
 
-FOLDER = Path(__file__).parent / "snapshots"
+from tests.support.paths import TESTS
+
+FOLDER = TESTS / "snapshots"
 _SVG = "{http://www.w3.org/2000/svg}"
 _STYLE = re.compile(r"\.[\w-]+-(r\d+) \{ (.*?);? \}")
 _MARKS = {"bold": "-b", "italic": "-i", "underline": "-u", "line-through": "-s"}

@@ -1,11 +1,6 @@
 """Writes folders of tiny models that can chat: any text in, a few random bytes out."""
 
-import sys
-from pathlib import Path
-
 import mlx.core as mx
-
-sys.path.insert(0, str(Path(__file__).parent))  # for programs: pytest has it there already
 
 from tests.support.model_folders import random_weights, save_folder, tiny_config
 from tests.support.toy_chat import CHATML, byte_tokenizer

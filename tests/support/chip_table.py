@@ -1,4 +1,4 @@
-"""What the budget would choose on Apple's chips: `python -m tests.support.chip_table` prints the table.
+"""What the budget would choose on Apple's chips; `python -m tests.support.chip_table` prints it.
 
 Between the widths that were published the staircase interpolates as it does on any machine; beyond
 them none is chosen.

@@ -7,13 +7,13 @@ CPU's on any machine, and `pytest --device-facts gpu` runs the whole suite with 
 import os
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from mlxspec.device import backend, core_split
+from tests.support.paths import TESTS
 
-SITE = Path(__file__).parent / "gpu_facts"
+SITE = TESTS / "gpu_facts"
 
 
 def believe(kind, setattr_):

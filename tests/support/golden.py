@@ -2,14 +2,14 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
 from mlxspec.models import Model, ModelConfig, build_model
+from tests.support.paths import GOLDENS
 
-FOLDER = Path(__file__).parent / "goldens"
+FOLDER = GOLDENS
 NAMES = sorted(path.stem for path in FOLDER.glob("*.safetensors"))
 
 

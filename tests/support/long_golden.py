@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -14,8 +13,9 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import Quantization
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
+from tests.support.paths import GOLDENS
 
-FOLDER = Path(__file__).parent / "goldens/long"
+FOLDER = GOLDENS / "long"
 CASES, CONFIGS = mx.load(str(FOLDER / "cases.safetensors"), return_metadata=True)
 BASE = mx.load(str(FOLDER / "base.safetensors"))
 TREE = DraftTree.from_lists(BASE["tree_tokens"].tolist(), BASE["tree_parents"].tolist())

@@ -3,7 +3,6 @@
 import inspect
 import tomllib
 from dataclasses import fields
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from mlxspec.errors import MlxspecError
 from mlxspec.train.kinds import KINDS
 from mlxspec.train.recipe import Recipe, checked_options, load_recipe
+from tests.support.paths import ROOT
 
-PUBLISHED = Path(__file__).parents[1] / "assets" / "recipes"
+PUBLISHED = ROOT / "assets" / "recipes"
 
 
 def written(folder, text):

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import get_args
 
 import mlx.core as mx
@@ -15,8 +14,9 @@ from mlxspec.law import FilterOrder, Law
 from mlxspec.verify.distribution import NodeLaws, TokenCounts, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from tests.support.draws_by_hand import draw_by_hand
+from tests.support.paths import GOLDENS
 
-GOLDENS = json.loads((Path(__file__).parent / "goldens" / "sampling.json").read_text())
+GOLDENS = json.loads((GOLDENS / "sampling.json").read_text())
 
 
 def law_of(values):

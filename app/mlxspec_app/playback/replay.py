@@ -44,7 +44,7 @@ _EMPTY = "the recording is empty: nothing can be answered"
 
 
 class ReplaySession:
-    """A session over recorded events; see `mlxspec_app.conversation.session.Session` for its methods.
+    """A session over recorded events; `conversation.session.Session` documents its methods.
 
     Attributes:
         timeline: The recording.

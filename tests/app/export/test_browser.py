@@ -11,7 +11,6 @@ import shutil
 import subprocess
 from html import unescape
 
-import export_traces
 import pytest
 
 from mlxspec_app.conversation.inks import INKS
@@ -19,6 +18,7 @@ from mlxspec_app.export import html
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import Timeline
+from tests.support import export_traces
 from tests.traces import make_fake
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

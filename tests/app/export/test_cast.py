@@ -4,8 +4,6 @@ import json
 import re
 import unicodedata
 
-import export_traces
-import hostile_traces
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +15,7 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.text.wrap import WrappedText
+from tests.support import export_traces, hostile_traces
 from tests.traces import make_fake
 
 SGR = re.compile(r"\x1b\[[\d;]*m")

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import export_traces
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_text
+from tests.support import export_traces
 from tests.traces import make_fake
 
 HARMFUL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")

@@ -4,14 +4,13 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
-import export_traces
-import hostile_traces
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec_app.export import svg
 from mlxspec_app.export.recording import Recording
+from tests.support import export_traces, hostile_traces
 from tests.traces import make_fake
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,8 +7,6 @@ import re
 import unicodedata
 from dataclasses import replace
 
-import export_traces
-import hostile_traces
 import pytest
 
 from mlxspec.errors import TraceError
@@ -18,6 +16,7 @@ from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording, total, written_by_round
 from mlxspec_app.text.code_blocks import open_fence
+from tests.support import export_traces, hostile_traces
 from tests.traces import make_fake
 
 

@@ -14,7 +14,8 @@ from mlxspec_app.playback.compare import compare, replies_of
 from mlxspec_app.playback.race import Race, Track, lead, open_race
 from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_cli.main import main
-from tests.support.app_driver import TRACES, Clock
+from tests.support.app_driver import Clock
+from tests.support.paths import TRACES
 from tests.support.race_runs import decoded_plainly, ended_after, with_meta, with_token
 from tests.traces import make_fake
 

@@ -20,7 +20,8 @@ from mlxspec_app.conversation.session import ChatCleared, ChatOpened, ReplyDisca
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
-from tests.support.app_driver import TRACES, Clock
+from tests.support.app_driver import Clock
+from tests.support.paths import TRACES
 from tests.traces import make_fake
 
 

@@ -6,18 +6,17 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from mlxspec_app.store.records import Generation
+from tests.support.paths import ROOT
 from tests.support.store_files import open_writer, say, texts_of
 
-ROOT = Path(__file__).parent.parent
 ROUNDS_BEFORE_THE_KILL = 25
 
 DYING = """
 import sys, time
 from pathlib import Path
-from store_files import exchange, round_of
+from tests.support.store_files import exchange, round_of
 from mlxspec_app.store.thread import StoreThread
 
 thread = StoreThread(Path(sys.argv[1]), print)
@@ -32,7 +31,7 @@ for r in range(1, 100_000):
 SAYING = """
 import sys
 from pathlib import Path
-from store_files import open_writer, say
+from tests.support.store_files import open_writer, say
 
 writer = open_writer(Path(sys.argv[1]))
 print("ready", flush=True)

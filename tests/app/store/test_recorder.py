@@ -1,7 +1,5 @@
 """From the events of a session to the chat in the store."""
 
-from pathlib import Path
-
 import pytest
 
 from mlxspec.trace.events import (
@@ -24,6 +22,7 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
+from tests.support.paths import TRACES
 from tests.support.store_files import (
     exchange,
     open_writer,
@@ -33,8 +32,6 @@ from tests.support.store_files import (
     round_of,
     texts_of,
 )
-
-TRACES = Path(__file__).parent / "traces"
 
 
 @pytest.fixture
