@@ -2,8 +2,8 @@
 
 Where one is not, plain decoding is repeated up to the first difference, and the target is asked
 for the logits of both tokens there with nothing beside them. Rounding explains a gap between them
-that is no larger than a small multiple of the measured drift (see `near_tie.py`); it explains no
-other.
+that is no larger than a small multiple of the measured drift (see `trace/near_tie.py`); it explains
+no other.
 """
 
 from collections.abc import Iterable

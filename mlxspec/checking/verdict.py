@@ -1,8 +1,8 @@
 """What the findings come to, in plain words.
 
 Greedy replies have to be those of plain decoding, but where rounding decides; sampled ones have
-to follow the target's law. What rounding may decide is measured, not assumed (see `near_tie.py`):
-where nothing drifts, nothing is excused.
+to follow the target's law. What rounding may decide is measured, not assumed (see
+`trace/near_tie.py`): where nothing drifts, nothing is excused.
 """
 
 from collections.abc import Iterator

@@ -191,7 +191,7 @@ def lacks_accelerate() -> bool:
 
 
 def num_lanes() -> int:
-    """Return how many lanes (see `lanes.py`) suit this machine; 0 for none.
+    """Return how many lanes (see `core_split.py`) suit this machine; 0 for none.
 
     Two where there are two cores and a BLAS that cannot or need not use both; one where OpenBLAS
     was told to use one. More cores are left to the BLAS: what lanes give there was not measured.

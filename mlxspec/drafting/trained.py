@@ -1,6 +1,6 @@
 """From a trained head to its drafter: one builder per kind.
 
-To add a kind of head, write its drafter, let `loading/heads.py` read its files, and name it here.
+To add a kind of head, write its drafter, let `loading/heads/` read its files, and name it here.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 Kernels round a row differently when other rows stand beside it. Two tokens are nearly tied where
 their logits differ by at most `NEAR_TIE_DRIFTS` times what a logit drifts so, and that is measured
-(see `drift.py`), on this machine and with this model: in half precision it is a hundred times and
-more what it is in float32. Where nothing drifts, nothing is excused.
+(see `measure/drift.py`), on this machine and with this model: in half precision it is a hundred
+times and more what it is in float32. Where nothing drifts, nothing is excused.
 """
 
 NEAR_TIE_DRIFTS = 4

@@ -1,7 +1,7 @@
 """The kinds of drafters that are trained: what each is built from, and what is written of it.
 
 To add a kind, write its objective, say here how it is built and what is written of it, and name
-it in `KINDS`; `loading/` has to read its file, `choosing/trained.py` to draft with it.
+it in `KINDS`; `loading/` has to read its file, `drafting/trained.py` to draft with it.
 """
 
 import inspect

@@ -49,7 +49,7 @@ def test_every_sign_in_the_code_has_a_twin():
         for sign in text
         if not to_ascii(sign).isascii()
     }
-    assert not missing, f"give these a twin in mlxspec_app/glyphs.py: {sorted(missing)}"
+    assert not missing, f"give these a twin in mlxspec_app/text/glyphs.py: {sorted(missing)}"
 
 
 def test_the_check_of_the_code_finds_signs():

@@ -3,8 +3,8 @@
 Greedy replies must equal, token for token, what the target says when each prefix is computed
 anew in NumPy. For sampled replies every law that a round hands to verification is compared with
 the exact law of its node's own prefix, and every q with the law that it claims to be; that the
-rules turn such laws into the target's is proved by enumeration in `test_verify.py`, and that all of
-it together does is tested in `test_joint_law.py`. Drafters whose
+rules turn such laws into the target's is proved by enumeration in `tests/verify`, and that all of
+it together does is tested in `verify/test_joint_law.py`. Drafters whose
 drafts are not what they say are in the matrix too: no token of theirs is told.
 """
 

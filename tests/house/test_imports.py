@@ -1,6 +1,8 @@
-"""The direction of imports: every module stands on a floor and leans only on floors below.
+"""The direction of imports: every room stands on a floor and leans only on floors below.
 
-Read from the source of each module, so an import inside a function counts as well.
+A room is a folder of a package, or a file that lies beside its folders. The packages stand one on
+the other as well: the library knows nobody, the app knows the library, the command line both. All
+is read from the source of each module, so an import inside a function counts too.
 """
 
 import ast
@@ -11,60 +13,55 @@ import pytest
 
 from tests.support.paths import ROOT
 
-FLOORS = [  # files and packages of mlxspec, lowest first; neighbours do not know each other
-    {"errors", "checks", "near_tie"},
-    {"events", "blas", "text", "prefix", "prompt", "proof", "law", "machine_check"},
-    {"backend", "stats", "trace", "params", "turns"},
-    {"options", "memory", "rows", "tree", "draws", "traversal", "exponential", "lanes"},
-    {"cache", "branching", "sampling", "processing", "hidden", "noise"},
-    {"draft"},
-    {"masks", "verify"},
-    {"models"},
-    {"forwards", "loading", "readout"},
-    {"decoder"},
-    {"drafters", "reply", "cost", "budget", "drift"},
-    {"reporting", "guard"},
-    {"batch", "writer"},
-    {"engine"},
-    {"choosing", "proving"},
-    {"conversation"},
-    {"api"},
-    {"compat", "doctor", "train", "bench"},
-    {"checking"},
-    {"report", "testing"},
-    {"commands"},
-    {"cli"},
-    {"__main__"},
-]
-HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
-SHARED_BY_DRAFTERS = {
-    "base",
-    "growth",
-    "automaton",
-    "calibration",
-    "table_counts",
-    "table_file",
-    "table_memory",
-    "table_rows",
-    "beam",
-    "draft_law",
-    "reduced_head",
-    "rank_paths",
-    "rank_tree",
-    "medusa_heads",
-    "exit_network",
-    "eagle_base",
-    "eagle_history",
-    "eagle_network",
+# Packages and the rooms in them, lowest floor first; neighbours do not know each other.
+FLOORS = {
+    "mlxspec": [
+        {"errors", "checks", "text", "template_guard"},
+        {"trace", "law", "prompt", "kv"},
+        {"device", "params", "tokenizer"},
+        {"drafts", "models", "options"},
+        {"verify", "target", "loading"},
+        {"drafters", "budget"},
+        {"reply"},
+        {"batch"},
+        {"engine"},
+        {"measure", "train"},
+        {"drafting", "conversation"},
+        {"api"},
+        {"compat", "bench"},
+        {"checking"},
+        {"report", "testing"},
+        {"__main__"},
+    ],
+    "mlxspec_app": [
+        {"text", "themes", "frame_budget", "frames", "gc_policy"},
+        {"conversation", "themed_app"},
+        {"sessions", "playback", "picker", "user", "scrollback"},
+        {"store", "settings", "export"},
+        {"commands", "user_data", "app_choices", "frame_rate"},
+        {"widgets", "palette", "settings_app", "manual"},
+        {"screens"},
+        {"app"},
+        {"bench"},
+    ],
+    "mlxspec_cli": [
+        {"streams", "saying", "terminal", "importing", "measuring", "summary"},
+        {"options", "train_options", "adjusting", "chosen", "introducing", "doctor_report"},
+        {"main", "opening", "chat_catalogue"},
+        {"plain_chat", "__main__"},
+        {"commands"},
+    ],
 }
+PACKAGES = list(FLOORS)
+HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
+SHARED_BY_DRAFTERS = {"base", "search"}
+OF_SEVERAL = {"pool"}
 BEFORE_THE_FIRST_FRAME = [
     "mlxspec_cli.main",
-    *(
-        f"mlxspec_cli.commands.{name}"
-        for name in ("chat", "replay", "race", "options", "adjusting")
-    ),
+    *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
+    *(f"mlxspec_cli.{name}" for name in ("options", "adjusting")),
 ]
-SEEN_BY_THE_APP = {"errors", "events", "proof", "stats", "trace"}
+SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.trace"}
 
 
 @dataclass(frozen=True)
@@ -127,33 +124,41 @@ def every_import():
     return [found for name in modules() for found in imports_of(name)]
 
 
-def floor_of(module):
-    """The floor of a module of mlxspec; None for the package itself, which anyone may ask."""
-    parts = module.split(".")
-    if len(parts) == 1:
-        return None
-    return next(level for level, rooms in enumerate(FLOORS) if parts[1] in rooms)
+def package_of(module):
+    return module.split(".")[0]
 
 
 def room_of(module):
-    return module.split(".")[:2]
+    """The package and the folder or file in it; no folder for the package itself."""
+    return tuple(module.split(".")[:2])
 
 
-def is_library(module):
-    return module.split(".")[0] == "mlxspec"
+def floor_of(module):
+    """A number that is lower for what stands lower; None for a package: anyone may ask it."""
+    package, *inside = module.split(".")
+    if not inside:
+        return None
+    floors = enumerate(FLOORS[package])
+    level = next(level for level, rooms in floors if inside[0] in rooms)
+    return PACKAGES.index(package), level
 
 
 def breaches(imports):
-    """The imports that do not lean on a lower floor or stay in their own package."""
+    """The imports that do not lean on a lower floor or stay in their own room."""
     return [
         str(found)
         for found in imports
-        if is_library(found.importer)
-        and is_library(found.module)
+        if {package_of(found.importer), package_of(found.module)} <= set(PACKAGES)
         and None not in (floor_of(found.importer), floor_of(found.module))
         and room_of(found.importer) != room_of(found.module)
         and floor_of(found.importer) <= floor_of(found.module)
     ]
+
+
+def room_in_drafters(module):
+    """The folder or file of a module of `mlxspec.drafters`; empty for all others."""
+    package, _, inside = module.partition("mlxspec.drafters.")
+    return "" if package else inside.partition(".")[0]
 
 
 def loaded_with(name):
@@ -174,20 +179,19 @@ def loaded_with(name):
 
 
 def test_there_is_something_to_check():
-    assert {
-        "mlxspec.engine.engine",
-        "mlxspec.drafters.base",
-        "mlxspec_app.sessions.engine_session",
-    } <= set(modules())
+    known = {"mlxspec.engine.engine", "mlxspec.drafters.base", "mlxspec_app.app"}
+    assert known <= set(modules())
     assert any(
         found.module == "mlxspec.target.decoder" for found in imports_of("mlxspec.budget.cost")
     )
 
 
-@pytest.mark.parametrize("name", [name for name in modules() if is_library(name)])
-def test_every_module_has_a_floor(name):
-    rooms = set().union(*FLOORS)
-    assert name == "mlxspec" or name.split(".")[1] in rooms, f"give {name} a floor in FLOORS"
+def test_every_room_has_one_floor_and_every_floor_has_rooms_that_exist():
+    listed = [
+        (package, room) for package in PACKAGES for floor in FLOORS[package] for room in floor
+    ]
+    there = {room_of(name) for name in modules() if "." in name}
+    assert sorted(listed) == sorted(there)
 
 
 def test_imports_lead_down():
@@ -199,9 +203,11 @@ def test_imports_lead_down():
     [
         ("mlxspec.drafters.suffix.drafter", "from mlxspec.engine.engine import Engine"),
         ("mlxspec.kv.cache", "from mlxspec.models.model import Model"),
-        ("mlxspec.trace.events", "import mlxspec.trace.stats"),
-        ("mlxspec.models.llama", "def read():\n    from mlxspec import decoder"),
-        ("mlxspec.trace.stats", "from mlxspec.device.backend import facts"),
+        ("mlxspec.trace.events", "import mlxspec.kv.cache"),
+        ("mlxspec.models.llama", "def read():\n    from mlxspec.target import decoder"),
+        ("mlxspec.api", "from mlxspec_app.text import wrap"),
+        ("mlxspec_app.app", "from mlxspec_cli import main"),
+        ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.state import apply"),
     ],
 )
 def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):
@@ -211,39 +217,23 @@ def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):
 # ---- what nothing may do -------------------------------------------------------------------
 
 
-def test_nothing_but_main_imports_the_command_line():
-    importers = {found.importer for found in every_import() if found.module == "mlxspec_cli.main"}
-    assert importers <= {"mlxspec.__main__"}
-
-
-def test_only_a_command_imports_the_app():
-    importers = {
-        found.importer
-        for found in every_import()
-        if is_library(found.importer) and found.module.split(".")[0] == "mlxspec_app"
-    }
-    assert all(name.startswith("mlxspec_cli.commands.") for name in importers)
-
-
-def test_drafters_do_not_import_each_other():
-    shared = {f"mlxspec.drafters.{name}" for name in SHARED_BY_DRAFTERS}
-    methods = {name for name in modules() if name.startswith("mlxspec.drafters.")} - shared
+def test_a_method_of_drafting_knows_no_other_one():
     between = [
         str(found)
-        for name in methods - {"mlxspec.drafters.pool"}
-        for found in imports_of(name)
-        if found.module in methods
+        for found in every_import()
+        if (above := room_in_drafters(found.importer)) not in {"", *OF_SEVERAL}
+        and (below := room_in_drafters(found.module)) not in {"", *SHARED_BY_DRAFTERS}
+        and above != below
     ]
     assert between == []
 
 
-def test_what_drafters_share_imports_no_drafter():
-    shared = {f"mlxspec.drafters.{name}" for name in SHARED_BY_DRAFTERS} & set(modules())
+def test_what_drafters_share_knows_no_method():
     beyond = [
         str(found)
-        for name in shared
-        for found in imports_of(name)
-        if found.module.startswith("mlxspec.drafters.") and found.module not in shared
+        for found in every_import()
+        if room_in_drafters(found.importer) in SHARED_BY_DRAFTERS
+        and room_in_drafters(found.module) not in {"", *SHARED_BY_DRAFTERS}
     ]
     assert beyond == []
 
@@ -263,9 +253,13 @@ def test_imports_are_absolute_name_by_name_and_of_public_names():
 # ---- without MLX ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(SEEN_BY_THE_APP))
+def is_seen_by_the_app(module):
+    return ".".join(room_of(module)) in SEEN_BY_THE_APP
+
+
+@pytest.mark.parametrize("name", sorted(filter(is_seen_by_the_app, modules())))
 def test_events_and_their_readers_import_no_mlx_even_when_asked(name):
-    everything = {found.module.split(".")[0] for found in imports_of(f"mlxspec.{name}")}
+    everything = {package_of(found.module) for found in imports_of(name)}
     assert not everything & HEAVY
 
 
@@ -273,13 +267,13 @@ def test_events_and_their_readers_import_no_mlx_even_when_asked(name):
     "name",
     [
         "mlxspec",
-        *(f"mlxspec.{name}" for name in sorted(SEEN_BY_THE_APP)),
-        *(name for name in modules() if name.startswith("mlxspec_app")),
+        *filter(is_seen_by_the_app, modules()),
+        *(name for name in modules() if package_of(name) == "mlxspec_app"),
         *BEFORE_THE_FIRST_FRAME,
     ],
 )
 def test_loads_without_mlx(name):
-    loaded = {module.split(".")[0] for module in loaded_with(name)}
+    loaded = {package_of(module) for module in loaded_with(name)}
     assert not loaded & HEAVY
 
 
@@ -293,8 +287,9 @@ def test_the_package_prepares_the_process_before_any_module_imports_mlx():
     body = ast.parse(modules()["mlxspec"].read_text()).body
     calls = [ast.unparse(node) for node in body if isinstance(node, ast.Expr)]
     assert "backend.prepare()" in calls
-    loaded = {module for module in loaded_with("mlxspec") if is_library(module)}
-    assert loaded <= {"mlxspec", "mlxspec.device.backend", "mlxspec.device.blas", "mlxspec.errors"}
+    loaded = {module for module in loaded_with("mlxspec") if package_of(module) == "mlxspec"}
+    device = {f"mlxspec.device{name}" for name in ("", ".backend", ".blas")}
+    assert loaded <= {"mlxspec", "mlxspec.errors", *device}
 
 
 def test_the_app_sees_events_and_public_names_only():
@@ -305,13 +300,12 @@ def test_the_app_sees_events_and_public_names_only():
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_PUBLIC"
         )
     )
-    allowed = {f"mlxspec.{name}" for name in SEEN_BY_THE_APP}
     beyond = [
         str(found)
         for found in every_import()
-        if not is_library(found.importer)
-        and is_library(found.module)
-        and found.module not in allowed
+        if package_of(found.importer) == "mlxspec_app"
+        and package_of(found.module) == "mlxspec"
+        and not is_seen_by_the_app(found.module)
         and not (found.module == "mlxspec" and found.name in {"", "__version__", *public})
     ]
     assert beyond == []

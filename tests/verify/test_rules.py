@@ -1,7 +1,7 @@
 """The rules of verification on trees, at their edges and in whole draws.
 
 The match rule is a function of the tokens that the target chose, so its law is found exactly by
-going through all choices in fractions. `test_verify_chains.py` does as much for sampled chains.
+going through all choices in fractions. `test_chains.py` does as much for sampled chains.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The keys of the model picker, in the same form as those of the chat (see `keymap.py`)."""
+"""The keys of the model picker, in the same form as those of the chat (see `keys.py`)."""
 
 from textual.binding import Binding
 

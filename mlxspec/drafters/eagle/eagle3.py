@@ -3,7 +3,7 @@
 The states entering a low, a middle and a high layer are captured in the target's own forwards and
 fused; while drafting, the layer's output before its norm stands in for them. A reduced draft
 vocabulary keeps the head cheap (Li et al. 2025, https://arxiv.org/abs/2503.01840). The network
-itself is in `eagle_network.py`.
+itself is in `network.py`.
 """
 
 import mlx.core as mx

@@ -5,7 +5,7 @@
     config   JSON: the numbers of the network
     card     JSON: recipe, data, tokens seen, figures, name of the target
 
-The tensors carry the normalised names of `head_checkpoint.py`, so one file is all it takes.
+The tensors carry the normalised names of `checkpoint.py`, so one file is all it takes.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Where a trained head lies, and what its files hold before anyone knows which layout it is.
 
 A head is a folder, one file, or a hub id. Safetensors are preferred where a folder has both;
-`.bin` and `.pt` files go through the restricted reader of `pickled.py`.
+`.bin` and `.pt` files go through the restricted reader of `loading/torch/`.
 """
 
 import json
