@@ -2,8 +2,8 @@
 
 A reply is an iterator, and whoever reads it may hold it, give it to another thread at every step
 or begin another one meanwhile. So each step takes its turn at the device (`device/turns.py`), and
-the target belongs to the newest reply: an older one that is read on afterwards takes a seat of its own
-while the newer one is being written, and the engine's again once that is over (`writer.py`).
+the target belongs to the newest reply: an older one that is read on afterwards takes a seat of its
+own while the newer one is being written, and the engine's again once that is over (`writer.py`).
 """
 
 import weakref
