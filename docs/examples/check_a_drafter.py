@@ -5,7 +5,7 @@ by token, and sampled ones have to follow its joint distribution. No model is do
 """
 
 from mlxspec import GenerationParams
-from mlxspec.draft import Draft
+from mlxspec.drafts.draft import Draft
 from mlxspec.testing import check_drafter, tiny_engine
 
 

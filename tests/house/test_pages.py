@@ -4,13 +4,13 @@ import re
 import shlex
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from mlxspec.cli import _parser
+from mlxspec_cli.main import _parser
+from tests.house.test_imports import FLOORS
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -136,3 +136,13 @@ def test_the_glossary_defines_a_word_once():
 def test_the_index_lists_every_page():
     listed = LINK.findall((DOCS / "README.md").read_text())
     assert {page.name for page in PAGES} - {"README.md"} <= set(listed)
+
+
+def test_the_architecture_shows_every_folder_and_the_floors_that_hold():
+    page = DOCS / "architecture.md"
+    packages = [ROOT / "mlxspec", ROOT / "app" / "mlxspec_app", ROOT / "app" / "mlxspec_cli"]
+    folders = {path.parent for package in packages for path in package.glob("*/__init__.py")}
+    named = {ROOT / span.rstrip("/") for span in code_spans(page)}
+    assert folders - named == set()
+    (floors,) = blocks(page, "")
+    assert [set(line.split(", ")) for line in floors.splitlines()] == FLOORS["mlxspec"]
