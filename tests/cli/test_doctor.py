@@ -149,7 +149,7 @@ def test_verifying_leaves_the_decoder_as_it_was():
 
 @pytest.mark.slow
 def test_the_default_model_is_measured(own_facts):
-    code = "from mlxspec import doctor; print(doctor.measure())"
+    code = "from mlxspec_cli import doctor_report; print(doctor_report.measure())"
     path = os.pathsep.join(sys.path)
     table = subprocess.check_output(  # in a process of its own, where MLX finds the fast BLAS
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, text=True

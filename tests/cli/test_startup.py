@@ -55,7 +55,7 @@ def test_a_command_that_paints_nothing_is_said_to():
 
 
 def test_a_chat_without_mlx_says_so_before_the_screen_opens():
-    program = "import sys; from mlxspec import cli; sys.exit(cli.main(['chat']))"
+    program = "import sys; from mlxspec_cli import main; sys.exit(main.main(['chat']))"
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_MLX + ON_A_TERMINAL + program],
         capture_output=True,
@@ -69,7 +69,7 @@ def test_a_chat_without_mlx_says_so_before_the_screen_opens():
 
 @pytest.mark.parametrize("option", ["--temp=-1", "--top-p=2", "--max-tokens=-1"])
 def test_a_bad_setting_is_told_before_the_screen_opens(option):
-    program = f"from mlxspec import cli; sys.exit(cli.main(['chat', {option!r}]))"
+    program = f"from mlxspec_cli import main; sys.exit(main.main(['chat', {option!r}]))"
     done = subprocess.run(
         [sys.executable, "-c", "import sys; " + ON_A_TERMINAL + program],
         capture_output=True,

@@ -14,8 +14,8 @@ from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS, loaded_blas
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the BLAS is chosen on Linux only")
-PRINT_BLAS = "from mlxspec import backend; print(backend.facts().blas)"
-PRINT_NOTES = "from mlxspec import backend; print(*backend.facts().notes)"
+PRINT_BLAS = "from mlxspec.device import backend; print(backend.facts().blas)"
+PRINT_NOTES = "from mlxspec.device import backend; print(*backend.facts().notes)"
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +73,7 @@ def test_a_library_may_be_named(tmp_path):
 @on_linux
 @pytest.mark.parametrize("choice", ["no/such/library.so", "fast", sys.executable])
 def test_a_wrong_choice_is_a_bad_value_at_first_use_and_not_before(choice):
-    result = run("from mlxspec import backend; backend.check()", MLXSPEC_BLAS=choice)
+    result = run("from mlxspec.device import backend; backend.check()", MLXSPEC_BLAS=choice)
     assert f"BlasChoiceError: MLXSPEC_BLAS={choice!r} cannot be used" in result.stderr
     assert "set it to 'auto', to 'stock' or to the path" in result.stderr
     assert choice in printed(PRINT_NOTES, MLXSPEC_BLAS=choice)
@@ -99,13 +99,14 @@ WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; 
 
 def test_facts_need_no_mlx():
     code = (
-        WITHOUT_MLX + "from mlxspec import backend; f = backend.facts(); print(f.backend, f.cores)"
+        WITHOUT_MLX
+        + "from mlxspec.device import backend; f = backend.facts(); print(f.backend, f.cores)"
     )
     assert printed(code) == f"none {backend.facts().cores}"
 
 
 def test_a_model_needs_mlx_and_that_is_said():
-    result = run(WITHOUT_MLX + "from mlxspec import backend; backend.check()")
+    result = run(WITHOUT_MLX + "from mlxspec.device import backend; backend.check()")
     assert "MlxspecError: MLX cannot be imported" in result.stderr
 
 

@@ -9,7 +9,7 @@ from tests.support.device_facts import SITE, believe_everywhere
 
 ASK = """
 import sys
-from mlxspec import backend
+from mlxspec.device import backend
 assert "mlx.core" not in sys.modules
 print(backend.is_cpu(), backend.lacks_accelerate(), backend.num_lanes())
 """

@@ -100,8 +100,8 @@ def test_it_imports_nothing_that_is_not_there_before_the_installation():
 @pytest.fixture
 def checkout(tmp_path):
     """What `make` needs to begin, and a Python under Rosetta."""
-    (tmp_path / "mlxspec").mkdir()
     for name in ("Makefile", "pyproject.toml", "mlxspec/device/machine_check.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / "rosetta"
     python.write_text(PYTHON_UNDER_ROSETTA.format(python=sys.executable))

@@ -211,8 +211,8 @@ def test_in_float16_a_lost_row_is_more_than_a_rounding(monkeypatch):
 
 _BYTE_IDENTITY = """
 from tests.support.tiny import emitted
-from tests import test_real_model as real
-from mlxspec import backend
+from tests.engine import test_real_model as real
+from mlxspec.device import backend
 assert backend.facts().is_stock_blas, backend.facts().blas
 for prompt, kinds in ((real.PROMPTS[0], ["full"]), ("Dear Sir or Madam,", real.CACHES)):
     for kind in kinds:
@@ -228,9 +228,8 @@ print("identical")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the wheel's own BLAS is a matter of Linux")
 def test_with_the_bundled_blas_replies_are_identical_and_those_of_mlx_lm():
-    root = ROOT
     environment = {**os.environ, "MLXSPEC_BLAS": "stock"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(root), *sys.path])
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", _BYTE_IDENTITY],
         env=environment,
