@@ -16,8 +16,7 @@ from mlxspec_app.conversation.figures import reply_figures
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.export.looks import LOOKS, colours, xterm
-from mlxspec_app.export.recording import Recording, Written, written_by_round
-from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
+from mlxspec_app.export.recording import Recording, Written, growth, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.wrap import Row, WrappedText
 
@@ -58,19 +57,15 @@ def _theme() -> dict[str, str]:
 
 
 def _frames(recording: Recording, width: int) -> Iterator[Frame]:
-    times = {id(moment.event): moment.at for moment in Timeline(recording.events).moments}
-    now = 0.0
-    for message in recording.messages:
+    for message, times, end in growth(recording):
         if not isinstance(message, Reply):
-            yield Frame(now, _said(message, width))
+            yield Frame(end, _said(message, width))
             continue
         page = _Page(width)
-        for number, written in enumerate(written_by_round(message)):
-            if number < len(message.rounds):
-                now = times[id(message.rounds[number].verdict)]
+        grown = zip(times, written_by_round(message), strict=True)
+        for number, (now, written) in enumerate(grown):
             yield Frame(now, page.add(written, _BANDS[number % 2]))
-        yield Frame(now, _end(message, width))
-        now += PAUSE_BETWEEN_REPLIES_S
+        yield Frame(end, _end(message, width))
 
 
 def _said(message: Message, width: int) -> str:

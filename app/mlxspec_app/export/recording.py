@@ -5,7 +5,7 @@ A trace may hold a whole chat. Every export shows all of it, in order, and every
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from os import PathLike
@@ -18,6 +18,7 @@ from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.state import fold
+from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,35 @@ def written_by_round(reply: Reply) -> list[list[Written]]:
         last = len(reply.rounds[-1].verdict.emit) - 1 if reply.rounds else 0
         found[-1].append(Written(max(0, last), span))
     return found
+
+
+class Grown(NamedTuple):
+    """When a message appeared, in seconds since the recording began.
+
+    Attributes:
+        message: The message.
+        times: For each item of `written_by_round`, when that round was over; empty for what the
+            user said, which is there at once.
+        end: When all of it was there.
+    """
+
+    message: Message
+    times: list[float]
+    end: float
+
+
+def growth(recording: Recording) -> Iterator[Grown]:
+    """Yield the messages with the times at which they grew."""
+    times = {id(moment.event): moment.at for moment in Timeline(recording.events).moments}
+    now = 0.0
+    for message in recording.messages:
+        if not isinstance(message, Reply):
+            yield Grown(message, [], now)
+            continue
+        grown = [times[id(round_.verdict)] for round_ in message.rounds]
+        now = grown[-1] if grown else now
+        yield Grown(message, grown or [now] * len(written_by_round(message)), now)
+        now += PAUSE_BETWEEN_REPLIES_S
 
 
 def total(replies: Sequence[Reply]) -> GenerationStats:

@@ -1,0 +1,199 @@
+"""What the still and the moving picture share: rows of cells, their shapes, and the rules of both.
+
+Every run of characters is placed at its own cell, so the fonts of another machine cannot shift a
+line. A picture loads nothing and runs nothing. It follows the reader's light or dark scheme; its
+rules are written out for both because not every renderer knows variables.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import get_args
+
+from rich.cells import cell_len
+
+from mlxspec_app.conversation.inks import INKS, StyleName
+from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.export.looks import LOOKS, colours
+from mlxspec_app.export.recording import written_by_round
+from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.text.wrap import WrappedText
+
+WIDTH = 80
+CELL, ROW = 8.43, 21  # pixels; a monospaced glyph is 0.602 of the font size
+MARGIN, HEAD = 26, 42
+ASCENT = 15  # pixels from the top of a row to its baseline
+_SIZE = 14
+_FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
+_SAID = "\u276f "
+_NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # no escape exists for these
+_KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
+_SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Characters of a row that look the same.
+
+    Attributes:
+        column: Cell that they begin in.
+        text: The characters.
+        look: Name of a rule.
+        round: Number of the round that wrote them, from 1; 0 where none did.
+        place: Which of the tokens of that round they are, from 0.
+    """
+
+    column: int
+    text: str
+    look: str
+    round: int = 0
+    place: int = 0
+
+    @property
+    def end(self) -> int:
+        """The cell after them."""
+        return self.column + cell_len(self.text)
+
+    @property
+    def word(self) -> "Piece | None":
+        """The piece without the spaces around it; None where there is nothing else."""
+        left = self.text.lstrip(" ")
+        indent = len(self.text) - len(left)
+        word = left.rstrip(" ")
+        return (
+            Piece(self.column + indent, word, self.look, self.round, self.place) if word else None
+        )
+
+
+Row = list[Piece]
+
+
+def document(title: str, size: tuple[int, int], style: Sequence[str], body: Sequence[str]) -> str:
+    """Return the SVG file of so many pixels: the page, its title, and what is drawn on it."""
+    wide, high = size
+    name = escaped(safe_line(title))
+    rules = "\n".join([*_rules(), *style])
+    drawn = "\n".join(body)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" '
+        f'height="{high}" role="img" aria-label="{name}">\n<title>{name}</title>\n'
+        f"<style>\n{rules}\n</style>\n"
+        f'<rect class="page" x="0.5" y="0.5" width="{wide - 1}" height="{high - 1}" rx="10"/>\n'
+        f'<text class="muted" x="{MARGIN}" y="{MARGIN + 4}">{name}</text>\n'
+        f'<path class="edge" d="M{MARGIN} {MARGIN + 16}H{wide - MARGIN}"/>\n'
+        f"{drawn}\n</svg>\n"
+    )
+
+
+def page_width(width: int) -> int:
+    """Return the pixels of a page whose rows have so many cells."""
+    return round(2 * MARGIN + width * CELL)
+
+
+def escaped(text: str) -> str:
+    """Return the text as markup holds it."""
+    return escape(text.translate(_NOT_XML))
+
+
+def _rules() -> list[str]:
+    base = [
+        f"text{{font:{_SIZE}px {_FONTS};white-space:pre}}",
+        ".edge{fill:none;stroke-width:1}",
+        ".said{font-weight:700}",
+    ]
+    for name in get_args(StyleName):
+        look = LOOKS[name]
+        twins = "font-weight:700;" if look.bold else ""
+        twins += "font-style:italic;" if look.italic else ""
+        twins += "text-decoration:underline;" if look.underline else ""
+        base += [f".{name}{{{twins}}}"] if twins else []
+    return [*base, *schemes(_paint)]
+
+
+def schemes(paint: Callable[[dict[str, str]], list[str]]) -> list[str]:
+    """Return rules in the dark theme's colours, and after them those of a reader's light scheme."""
+    light = "".join(paint(colours(dark=False)))
+    return [*paint(colours(dark=True)), f"@media (prefers-color-scheme:light){{{light}}}"]
+
+
+def _paint(tint: dict[str, str]) -> list[str]:
+    rules = [
+        f".page{{fill:{tint['page']};stroke:{tint['line']}}}",
+        f".edge{{stroke:{tint['line']}}}",
+        f".said{{fill:{tint['text']}}}",
+        f".muted{{fill:{tint['muted']}}}",
+        f".band-1{{fill:{tint['band-a']}}}",
+        f".band-2{{fill:{tint['band-b']}}}",
+    ]
+    return rules + [f".{name}{{fill:{tint[LOOKS[name].colour]}}}" for name in get_args(StyleName)]
+
+
+def said_rows(message: Message, width: int) -> list[Row]:
+    """Return what the user or a system prompt said."""
+    rows = line_rows(message.text, width - len(_SAID), "said")
+    signs = [_SAID] + [" " * len(_SAID)] * (len(rows) - 1)
+    return [
+        [Piece(0, sign + piece.text, piece.look) for piece in row]
+        for sign, row in zip(signs, rows, strict=True)
+    ]
+
+
+def reply_rows(reply: Reply, width: int) -> list[Row]:
+    """Return what the model said, each token in the look of who wrote it."""
+    wrapped = WrappedText(width)
+    tokens: list[tuple[str, int, int]] = []
+    for number, written in enumerate(written_by_round(reply), 1):
+        for place, span in written:
+            tokens.append((INKS[0].style_of(span), number, place))
+            wrapped.append(safe_text(span.text), len(tokens) - 1)
+    rows: list[Row] = []
+    for row in wrapped.rows:
+        text, drawn = wrapped.lines[row.line].text, Row()
+        for run in wrapped.runs(row):
+            column = drawn[-1].end if drawn else 0
+            drawn.append(Piece(column, text[run.start : run.end], *tokens[run.tag]))
+        rows.append(drawn)
+    return rows
+
+
+def line_rows(text: str, width: int, look: str) -> list[Row]:
+    """Return text of one look, wrapped."""
+    wrapped = WrappedText(width)
+    wrapped.append(safe_text(text))
+    return [[Piece(0, wrapped.row_text(row), look)] for row in wrapped.rows]
+
+
+def legend_rows(width: int) -> list[Row]:
+    """Return the signs of who wrote a token, in as many rows as the width needs."""
+    rows, column = [Row()], 0
+    for kind in _KINDS:
+        text = f"{_SIGNS[kind]} {kind}"
+        if column and column + len(text) > width:
+            rows.append(Row())
+            column = 0
+        rows[-1].append(Piece(column, text, kind))
+        column += len(text) + 3
+    return rows
+
+
+def shapes(row: Row, top: int) -> Iterator[str]:
+    """Yield the shapes of pieces whose baseline is `top` pixels down: backgrounds, then words."""
+    for number, pieces in groupby((piece for piece in row if piece.text), lambda p: p.round):
+        if number:
+            yield _band(list(pieces), top)
+    for word in (piece.word for piece in row):
+        if word is not None:
+            yield (
+                f'<text class="{word.look}" x="{MARGIN + word.column * CELL:.2f}" y="{top}" '
+                f'textLength="{cell_len(word.text) * CELL:.2f}" xml:space="preserve">'
+                f"{escaped(word.text)}</text>"
+            )
+
+
+def _band(pieces: Row, top: int) -> str:
+    first, last = pieces[0], pieces[-1]
+    return (
+        f'<rect class="band-{2 - first.round % 2}" x="{MARGIN + first.column * CELL:.2f}" '
+        f'y="{top - ASCENT}" width="{(last.end - first.column) * CELL:.2f}" height="{ROW}"/>'
+    )
