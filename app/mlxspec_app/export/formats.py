@@ -36,6 +36,7 @@ FORMATS = {
     for made in (
         Format("html", ".html", "one page that plays it, works offline", "html"),
         Format("svg", ".svg", "a picture of the coloured text", "svg"),
+        Format("animation", ".animation.svg", "the picture, playing by itself", "animation"),
         Format("cast", ".cast", "a film for the terminal, asciicast v2", "cast"),
         Format("md", ".md", "the conversation as Markdown", "markdown"),
         Format("csv", ".csv", "a row for every round", "csv"),

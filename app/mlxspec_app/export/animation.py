@@ -1,0 +1,278 @@
+"""The picture in motion: the coloured conversation writes itself, as fast as it was recorded.
+
+A round's tokens appear together, when the target has verified them. While the target computes,
+one branch of the draft stands there in grey; drafted tokens that are rejected fall in red and fade.
+A long conversation scrolls, as on a terminal. The figures below it are those of the moment.
+
+All motion is CSS keyframes of one length, the recording and a pause, so that everything begins
+again at once. There is no script: it plays where a page shows it as an image. Without keyframes
+the file is the last moment, which is what a reader sees who asked for stillness.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from rich.cells import set_cell_size
+
+from mlxspec.trace.events import DraftVerified
+from mlxspec_app.conversation.figures import Part, fitting, reply_figures
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round, children_by_parent, places
+from mlxspec_app.export.picture import (
+    ASCENT,
+    HEAD,
+    MARGIN,
+    ROW,
+    WIDTH,
+    Piece,
+    Row,
+    document,
+    legend_rows,
+    page_width,
+    reply_rows,
+    said_rows,
+    schemes,
+    shapes,
+)
+from mlxspec_app.export.recording import Recording, growth
+from mlxspec_app.text.safe_text import safe_line
+
+HEIGHT = 20  # rows of the window
+PAUSE_S = 4.0  # at the end, before it begins again
+_FALL_S = 0.5  # until a rejected token has faded
+_FIGURES_S = 0.2  # between two lines of figures: the eye reads no faster
+_COLUMN = 15  # cells of a figure, so that none moves when another gets longer
+_LEAST_TELLING = 3  # rank of the figures from which on they are left out
+_FALLEN_ROWS = 2  # that rejected tokens can lie in, below the row that is written
+_AT_REST = (".ghost{visibility:hidden}", ".fallen{opacity:0;text-decoration:line-through}")
+_HIDDEN, _SEEN = "visibility:hidden", "visibility:visible"
+
+
+class _Spot(NamedTuple):
+    """A cell of the conversation."""
+
+    row: int
+    column: int
+
+
+@dataclass
+class _Animation:
+    """Shapes and their keyframes, as they are collected.
+
+    Attributes:
+        width: Cells of a row.
+        length: Seconds until the animation begins again.
+        text: What is written and stays.
+        drafts: What is seen until its verdict, and lies below the text.
+        fallen: What fades, and lies below both.
+        scrolled: When how many rows have left the window.
+        figures: When which figures hold.
+        rules: The keyframes.
+    """
+
+    width: int
+    length: float
+    text: list[str] = field(default_factory=list)
+    drafts: list[str] = field(default_factory=list)
+    fallen: list[str] = field(default_factory=list)
+    scrolled: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
+    figures: list[tuple[float, str]] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+
+    def write(self, at: float, rows: dict[int, Row]) -> None:
+        """Let the pieces of some rows appear, and scroll to the last of them."""
+        self.text.append(self._shown(_draw(rows), at))
+        gone = max(rows) + 1 + _FALLEN_ROWS - HEIGHT
+        if gone > self.scrolled[-1][1]:
+            self.scrolled.append((at, gone))
+
+    def flash(self, start: float, end: float, row: int, draft: Piece) -> None:
+        """Let a draft be seen between two times."""
+        self.drafts.append(self._shown(_draw({row: [draft]}), start, end))
+
+    def fade(self, at: float, rows: dict[int, Row]) -> None:
+        """Let pieces be seen at a time and fade."""
+        begin = "opacity:1;animation-timing-function:linear"
+        name = self._keyframes(((0.0, "opacity:0"), (at, begin), (at + _FALL_S, "opacity:0")))
+        self.fallen.append(f'<g class="fallen" style="animation-name:{name}">{_draw(rows)}</g>')
+
+    def note(self, at: float, figures: Sequence[Part]) -> None:
+        """Let figures hold from a time on."""
+        told = [part for part in figures if part.rank <= _LEAST_TELLING]
+        parts = [Part(f"{part.text:<{_COLUMN}}", part.rank) for part in told]
+        line = "".join(part.text for part in fitting(parts, self.width, gap=0))
+        self.figures.append((at, set_cell_size(line, self.width)))
+
+    def conversation(self) -> str:
+        """Return what scrolls."""
+        moves = [(at, f"transform:translateY({-rows * ROW}px)") for at, rows in self.scrolled]
+        return (
+            f'<g transform="translate(0 {-self.scrolled[-1][1] * ROW})" '
+            f'style="animation-name:{self._keyframes(moves)}">\n'
+            + "\n".join([*self.fallen, *self.drafts, *self.text])
+            + "\n</g>"
+        )
+
+    def figure_lines(self, top: int) -> Iterator[str]:
+        """Yield the lines of figures, of which one is seen at a time."""
+        ends = [at for at, _ in self.figures[1:]]
+        for (at, line), end in zip(self.figures, [*ends, None], strict=True):
+            yield self._shown("".join(shapes([Piece(0, line, "muted")], top)), at, end)
+
+    def motion(self) -> str:
+        """Return the rules that let everything move."""
+        playing = f"g{{animation:{self.length:.3f}s step-end infinite}}"
+        return f"{''.join(self.rules)}\n@media (prefers-reduced-motion:no-preference){{{playing}}}"
+
+    def _shown(self, drawn: str, start: float, end: float | None = None) -> str:
+        if end is None:
+            name = self._keyframes(((0.0, _HIDDEN), (start, _SEEN)))
+            return f'<g style="animation-name:{name}">{drawn}</g>'
+        name = self._keyframes(((0.0, _HIDDEN), (start, _SEEN), (end, _HIDDEN)))
+        return f'<g class="ghost" style="animation-name:{name}">{drawn}</g>'
+
+    def _keyframes(self, frames: Sequence[tuple[float, str]]) -> str:
+        name = f"k{len(self.rules)}"
+        steps = "".join(f"{self._share(at)}{{{looks}}}" for at, looks in frames)
+        self.rules.append(f"@keyframes {name}{{{steps}}}")
+        return name
+
+    def _share(self, at: float) -> str:
+        return f"{100 * min(1.0, at / self.length):.4f}%"
+
+
+def render(recording: Recording, width: int = WIDTH) -> str:
+    """Return the conversation as SVG that plays by itself, `width` cells wide."""
+    messages = list(growth(recording))
+    shown = _Animation(width, messages[-1].end + PAUSE_S)
+    top = 0
+    for message, times, end in messages:
+        if isinstance(message, Reply):
+            rows = reply_rows(message, width)
+            _play(shown, message, times, dict(enumerate(rows, top)))
+            shown.note(end, reply_figures(message))
+        else:
+            rows = said_rows(message, width)
+            shown.write(end, dict(enumerate(rows, top)))
+        top += len(rows) + 1
+    return _page(shown, _title(recording, width), min(HEIGHT, top - 1 + _FALLEN_ROWS))
+
+
+def _title(recording: Recording, width: int) -> str:
+    started = recording.replies[0].started
+    names = [started.target, started.drafter] if started is not None else []
+    title = safe_line(" · ".join([recording.title, *names]))
+    return set_cell_size(title, width).rstrip(" ")
+
+
+def _page(shown: _Animation, title: str, num_rows: int) -> str:
+    top = MARGIN + HEAD - ASCENT
+    wide, bottom = page_width(shown.width), top + num_rows * ROW
+    legend = legend_rows(shown.width)
+    lines = bottom + MARGIN + ASCENT
+    body = [
+        # a window of its own cuts off what has scrolled out of it
+        f'<svg y="{top}" width="{wide}" height="{num_rows * ROW}">\n{shown.conversation()}\n</svg>',
+        f'<path class="edge" d="M{MARGIN} {bottom + 10}H{wide - MARGIN}"/>',
+        *shown.figure_lines(lines),
+        *(shape for n, row in enumerate(legend, 1) for shape in shapes(row, lines + n * ROW + 4)),
+    ]
+    high = lines + len(legend) * ROW + MARGIN
+    style = [*_AT_REST, *schemes(_paint), shown.motion()]
+    return document(title, (wide, high), style, body)
+
+
+def _paint(tint: dict[str, str]) -> list[str]:
+    return [f".{name}{{fill:{tint[name]}}}" for name in ("pending", "rejected")]
+
+
+def _play(shown: _Animation, reply: Reply, times: Sequence[float], rows: dict[int, Row]) -> None:
+    """Write a reply round by round."""
+    by_round = _by_round(rows)
+    for number, at in enumerate(times, 1):
+        if (written := by_round.get(number)) is None:  # no text of its own
+            continue
+        shown.write(at, written)
+        if number <= len(reply.rounds):
+            _draft(shown, reply.rounds[number - 1], at, written)
+    for at, figures in _figures(reply, times):
+        shown.note(at, figures)
+
+
+def _by_round(rows: dict[int, Row]) -> dict[int, dict[int, Row]]:
+    found: dict[int, dict[int, Row]] = {}
+    for number, row in rows.items():
+        for piece in row:
+            found.setdefault(piece.round, {}).setdefault(number, []).append(piece)
+    return found
+
+
+def _draft(shown: _Animation, round_: Round, at: float, written: dict[int, Row]) -> None:
+    """Show what was drafted where the round wrote, and what of it was rejected below."""
+    words = [(row, word) for row, pieces in written.items() for word in _words(pieces)]
+    if round_.draft is None or not words:
+        return
+    row, first = words[0]
+    branch = set_cell_size(safe_line(_branch(round_)).strip(" "), shown.width - first.column)
+    start = max(0.0, at - max(0.0, round_.verdict.ts - round_.draft.ts))
+    shown.flash(start, at, row, Piece(first.column, branch.rstrip(" "), "pending", first.round))
+    spots = {word.place: _Spot(row, word.column) for row, word in reversed(words)}
+    fallen = _fallen(round_, spots, shown.width)
+    if fallen:
+        shown.fade(at, fallen)
+
+
+def _words(row: Row) -> Iterator[Piece]:
+    return (word for piece in row if (word := piece.word) is not None)
+
+
+def _branch(round_: Round) -> str:
+    """Return the text of the branch that was kept, and of its most probable end."""
+    children = children_by_parent(round_.nodes)
+    path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
+    text, nodes = "", children.get(0, [])
+    while nodes:
+        node = next((node for node in nodes if node.index in path), nodes[0])
+        text, nodes = text + node.text, children.get(node.index, [])
+    return text
+
+
+def _fallen(round_: Round, spots: dict[int, _Spot], width: int) -> dict[int, Row]:
+    """Return the rejected tokens, below the tokens that took their places."""
+    found: dict[int, Row] = {}
+    for number, place in enumerate(places(round_)):
+        losers = [token.label for token in place.tokens if token.mark == "rejected"]
+        if (spot := spots.get(number)) is None:  # a token without text of its own
+            continue
+        for below, label in enumerate(losers[:_FALLEN_ROWS], spot.row + 1):
+            row = found.setdefault(below, [])
+            piece = Piece(spot.column, label, "rejected")
+            if piece.end <= width and (not row or row[-1].end < piece.column):
+                row.append(piece)
+    return found
+
+
+def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[float, list[Part]]]:
+    """Yield the figures as they were after some rounds, no faster than can be read."""
+    so_far = Reply(started=reply.started, cost=reply.cost)
+    if reply.prefill is not None:
+        so_far.stats.add(reply.prefill)
+    noted = -_FIGURES_S
+    for round_, at in zip(reply.rounds, times, strict=False):  # text may come without a round
+        if round_.draft is not None:
+            so_far.stats.add(round_.draft)
+        so_far.stats.add(round_.verdict)
+        if at - noted >= _FIGURES_S:
+            yield at, reply_figures(so_far)
+            noted = at
+
+
+def _draw(rows: dict[int, Row]) -> str:
+    drawn = (shapes(row, _baseline(number)) for number, row in rows.items())
+    return "".join(chain.from_iterable(drawn))
+
+
+def _baseline(row: int) -> int:
+    return row * ROW + ASCENT
