@@ -1,7 +1,11 @@
 """Draw the pictures of the README: `python assets/make_screenshot.py [NAME ...]`.
 
 The app itself draws them: recorded traces are played without a terminal, keys are pressed as a
-user would, and the screen is exported as SVG. Needs no model. `record.py` makes the traces.
+user would, and the screen is exported as SVG; the picture in motion is that of `mlxspec export`.
+Needs no model. `record.py` makes the traces; to have all of it anew, on a machine that does
+nothing else:
+
+    python assets/record.py && python assets/make_screenshot.py
 """
 
 import asyncio
@@ -19,8 +23,12 @@ from textual.screen import Screen
 from mlxspec.trace.events import TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.race import open_race
 from mlxspec_app.playback.replay import ReplaySession
+from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.race import RaceScreen
@@ -30,6 +38,8 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 ASSETS = Path(__file__).parent
 NARROW, WIDE = (100, 32), (132, 38)
 _FRAMES = 4  # the events, the layout, the panels, the scroll position
+_FITTING = 8  # branches of a tree: its panel shows most of them, and says how many it does not
+_MOMENT_S = 1e-3  # after a verdict, so that it is shown
 _OUTSIDE = re.compile(r"@font-face\s*\{.*?\}|<!--.*?-->", re.DOTALL)  # fonts from the network
 
 
@@ -93,6 +103,19 @@ async def replay(name: str, share: float, *keys: str, size: tuple[int, int] = WI
         return _picture(app)
 
 
+def fullest_tree(name: str) -> float:
+    """Return the share of a trace's time after which the fullest draft tree that fits is shown."""
+    recording = Recording.read(ASSETS / f"{name}.jsonl")
+    (reply,) = recording.replies
+    trees = [round_ for round_ in reply.rounds if round_.accepted and _branches(round_) <= _FITTING]
+    verdict = max(trees, key=_branches).verdict
+    return (verdict.ts + _MOMENT_S) / Timeline(recording.events).duration
+
+
+def _branches(round_: Round) -> int:
+    return len(round_.nodes) - len({node.parent for node in round_.nodes}) + 1
+
+
 async def race(names: tuple[str, str], share: float, *keys: str) -> str:
     """Return a race of two traces that was played to a share of its time, after some keys."""
     stage = Stage()
@@ -104,13 +127,19 @@ async def race(names: tuple[str, str], share: float, *keys: str) -> str:
         return _picture(app)
 
 
+async def animated(name: str) -> str:
+    """Return a chat that writes itself."""
+    return FORMATS["animation"].render(Recording.read(ASSETS / f"{name}.jsonl"))
+
+
 def _picture(app: MlxspecApp) -> str:
     return _OUTSIDE.sub("", app.export_screenshot(title="mlxspec"))
 
 
 PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
     "chat": lambda: chat("chat", "f3", "f4", size=WIDE, turns=2),
-    "tree": lambda: replay("sampling", 0.5, "space", "f3", "f4", "right_curly_bracket"),
+    "chat.animation": lambda: animated("chat"),
+    "tree": lambda: replay("sampling", fullest_tree("sampling"), "space", "f3", "f4"),
     "drafters": lambda: chat("code", *["f2"] * 4),
     "sampling": lambda: chat("sampling", "f2"),
     "rotating": lambda: chat("rotating", size=NARROW),

@@ -2,7 +2,8 @@
 
 Each is a chat in the app with the default model, on a terminal that nobody sees: what is said is
 typed, and between replies the app measures what forwards cost here. Without a name all are made,
-which takes some minutes. `make_screenshot.py` draws pictures from them.
+which takes some minutes. The figures of each reply are printed: they show whether the machine had
+other work. `make_screenshot.py` draws pictures from the traces.
 """
 
 import os
@@ -18,6 +19,8 @@ from tempfile import TemporaryDirectory
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import CostMeasured, Event, GenerationFailed, GenerationFinished
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.figures import reply_figures
+from mlxspec_app.export.recording import Recording
 
 ASSETS = Path(__file__).parent
 PATIENCE_S = 180.0
@@ -63,6 +66,8 @@ def record(name: str) -> None:
         os.write(terminal, CTRL_C)
         os.wait()
         trace.replace(ASSETS / f"{name}.jsonl")
+    for reply in Recording.read(ASSETS / f"{name}.jsonl").replies:
+        print(name, *(part.text for part in reply_figures(reply)), sep=" · ", flush=True)
 
 
 def _start(arguments: list[str]) -> int:

@@ -6,6 +6,8 @@ import pytest
 
 from mlxspec.trace.events import CostMeasured, GenerationFinished, GenerationStarted
 from mlxspec.trace.file import read_trace
+from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Track
 from tests.support.paths import ROOT
@@ -68,3 +70,10 @@ async def test_a_picture_shows_the_app_and_loads_nothing(name, words):
     assert words in svg.replace("&#160;", " ")
     assert "url(http" not in svg
     assert "@import" not in svg
+
+
+def test_the_picture_in_motion_is_that_of_its_recording_and_small():
+    drawn = (ASSETS / "chat.animation.svg").read_text(encoding="utf-8")
+    is_current = drawn == FORMATS["animation"].render(Recording.read(ASSETS / "chat.jsonl"))
+    assert is_current, "draw it anew: python assets/make_screenshot.py chat.animation"
+    assert len(drawn.encode()) < MOST_BYTES
