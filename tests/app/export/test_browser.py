@@ -1,7 +1,8 @@
 """The page in a real browser: opened once without a window, and clicked through by a script.
 
 The script stands in a copy of the page, uses it as a reader would, and leaves a report in the
-document, which the browser prints when its (virtual) time is over.
+document, which the browser prints when its (virtual) time is over. The picture in motion is wound
+to some times in the same way.
 """
 
 import json
@@ -14,7 +15,7 @@ from html import unescape
 import pytest
 
 from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.export import html
+from mlxspec_app.export import animation, html
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import Timeline
@@ -117,6 +118,20 @@ clickThrough().catch((error) => problems.push(String(error))).finally(() => {
 });
 </script>"""
 
+PLAY_TO = """<pre id="report"></pre><script>
+const isSeen = (node) => getComputedStyle(node).visibility === "visible"
+  && Number(getComputedStyle(node.parentElement).opacity) > 0;
+const seen = (at) => {
+  for (const animation of document.getAnimations()) {
+    animation.pause();
+    animation.currentTime = 1000 * at;
+  }
+  return [...document.querySelectorAll("svg svg text")].filter(isSeen)
+    .map((text) => [text.getAttribute("class"), text.textContent]);
+};
+document.getElementById("report").textContent = JSON.stringify(%s.map(seen));
+</script>"""
+
 
 @pytest.fixture(scope="module")
 def recording():
@@ -127,11 +142,15 @@ def recording():
 
 @pytest.fixture(scope="module")
 def report(recording, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("browser")
     source = html.render(recording).replace("<title>", WATCH + "<title>", 1)
-    page = folder / "page.html"
     head, end = source.rsplit("</body>", 1)
-    page.write_text(f"{head}{CLICK_THROUGH}</body>{end}", encoding="utf-8")
+    return reported(f"{head}{CLICK_THROUGH}</body>{end}", tmp_path_factory.mktemp("browser"))
+
+
+def reported(source, folder):
+    """What the script of a page has left in it."""
+    page = folder / "page.html"
+    page.write_text(source, encoding="utf-8")
     command = [
         BROWSER,
         "--headless",
@@ -247,3 +266,16 @@ def test_plays_in_recorded_time_and_pauses(report, recording):
 
 def test_hostile_text_does_nothing(report):
     assert report["hostile"] == ["mixed · mlxspec", 0]
+
+
+def test_the_picture_in_motion_shows_drafts_until_their_verdict_and_then_the_text(tmp_path):
+    source = animation.render(export_traces.saying("one", "two"))
+    said, first, second = ["said", "\u276f a question"], ["accepted", "one"], ["accepted", "two"]
+    bonus, fading = ["bonus", "!"], "rejected"
+    assert reported(source + PLAY_TO % [0.5, 1.2, 1.7, 2.2, 6.0], tmp_path) == [
+        [said],
+        [["pending", "one"], said],
+        [[fading, "one"], said, first, bonus],
+        [["pending", "two"], said, first, bonus],
+        [said, first, bonus, second, bonus],
+    ]
