@@ -48,7 +48,7 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 $(LINTERS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check ruff mypy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lint]'
 	@touch $@
 
 # Fetched once into the user's cache folder.
