@@ -12,11 +12,15 @@ from packaging.utils import canonicalize_name
 from pip._internal.models.index import PyPI
 
 import mlxspec
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
-PACKAGES = {"mlxspec": "mlxspec", "mlxspec_app": "app/mlxspec_app"}
+PACKAGES = {  # and where they lie
+    "mlxspec": "mlxspec",
+    "mlxspec_app": "app/mlxspec_app",
+    "mlxspec_cli": "app/mlxspec_cli",
+}
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,9 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.chat_folders import save_chat_folder
-
-ROOT = Path(__file__).parent.parent
+from tests.support.chat_folders import save_chat_folder
+from tests.support.paths import ROOT
 
 PROGRAM = """
 import importlib.util, sys
