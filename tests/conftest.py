@@ -12,7 +12,11 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")
 import mlxspec  # noqa: F401
 
 from tests.support.app_pictures import FOLDER, Pictures  # isort: skip
-from tests.support.device_facts import believe, believe_everywhere  # isort: skip
+from tests.support.device_facts import (  # isort: skip
+    believe,
+    believe_everywhere,
+    compute_on_cpu_everywhere,
+)
 
 # The same examples in every run: a suite that passed stays passed until the code changes.
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
@@ -31,9 +35,17 @@ def pytest_addoption(parser):
         default="own",
         help="gpu: what depends on the device does what it would on a GPU, whatever is here",
     )
+    parser.addoption(
+        "--device",
+        choices=["default", "cpu"],
+        default="default",
+        help="cpu: MLX computes on the CPU, in tests and in the programs that they start",
+    )
 
 
 def pytest_configure(config):
+    if config.getoption("--device") == "cpu":
+        compute_on_cpu_everywhere()
     if config.getoption("--device-facts") == "gpu":
         believe_everywhere()
 

@@ -4,14 +4,32 @@ import os
 import subprocess
 import sys
 
+import mlx.core as mx
+
 from mlxspec.device import backend, core_split
-from tests.support.device_facts import SITE, believe_everywhere
+from tests.support.device_facts import CPU_SITE, SITE, believe_everywhere, compute_on_cpu_everywhere
 
 ASK = """
 import sys
 from mlxspec.device import backend
 assert "mlx.core" not in sys.modules
 print(backend.is_cpu(), backend.lacks_accelerate(), backend.num_lanes())
+"""
+
+ASK_CORE = """
+import sys
+assert "mlx.core" not in sys.modules
+import mlx.core
+print(mlx.core.chosen)
+"""
+
+# Stands in for MLX where there is another device than the CPU.
+OTHER_MLX = """
+cpu = "the CPU"
+chosen = "a GPU"
+def set_default_device(device):
+    global chosen
+    chosen = device
 """
 
 
@@ -50,6 +68,25 @@ def test_processes_of_the_suite_have_its_facts_and_import_nothing_earlier(monkey
     assert os.environ["PYTHONPATH"].split(os.pathsep)[1:] == ["/somewhere"]
     done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "0"]
+
+
+def test_processes_of_the_suite_compute_on_the_cpu_if_it_does(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "mlx").mkdir()
+    (tmp_path / "mlx" / "core.py").write_text(OTHER_MLX)
+    device = mx.default_device()
+    try:
+        compute_on_cpu_everywhere()
+        assert mx.default_device() == mx.Device(mx.cpu, 0)
+    finally:
+        mx.set_default_device(device)
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(CPU_SITE), str(tmp_path)]
+    ask = (
+        "import sys; assert 'mlx.core' not in sys.modules; import mlx.core; print(mlx.core.chosen)"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "the CPU"
 
 
 def test_float32_is_multiplied_as_float32():

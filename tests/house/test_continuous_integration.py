@@ -8,6 +8,7 @@ import tomllib
 import pytest
 import yaml
 
+from tests.support.device_facts import CPU_SITE
 from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -36,6 +37,8 @@ def test_what_the_workflow_runs_is_there():
         "make ${{ matrix.suite }} PYTHON=python",
         ".ci/wheel",
     }
+    cpu_site = CPU_SITE.relative_to(ROOT).as_posix()
+    assert f"/{cpu_site}'" in JOBS["wheel"]["steps"][-1]["env"]["PYTHONPATH"]
     assert os.access(ROOT / ".ci" / "wheel", os.X_OK)
 
 

@@ -2,18 +2,21 @@
 
 What depends on the device asks `backend` for two facts. A test can have them as a GPU's or as a
 CPU's on any machine, and `pytest --device-facts gpu` runs the whole suite with those of a GPU.
+What MLX really computes on is its default device; `pytest --device cpu` makes that the CPU.
 """
 
 import os
 import sys
 from contextlib import contextmanager
 
+import mlx.core as mx
 import pytest
 
 from mlxspec.device import backend, core_split
 from tests.support.paths import TESTS
 
 SITE = TESTS / "gpu_facts"
+CPU_SITE = TESTS / "cpu_device"
 
 
 def believe(kind, setattr_):
@@ -40,6 +43,16 @@ def believed(kind):
 def believe_everywhere():
     """Let this process and those that it starts believe that MLX computes on a GPU."""
     believe("gpu", setattr)
-    sys.path.append(str(SITE))  # some tests hand this list on
+    _put_on_path(SITE)
+
+
+def compute_on_cpu_everywhere():
+    """Let MLX compute on the CPU, in this process and in those that it starts."""
+    mx.set_default_device(mx.cpu)
+    _put_on_path(CPU_SITE)
+
+
+def _put_on_path(site):
+    sys.path.append(str(site))  # some tests hand this list on
     others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), *others]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), *others]))
