@@ -21,9 +21,10 @@ from mlxspec.params import CHAIN_RULES, DEFAULT_NUM_DRAFT_TOKENS
 from mlxspec_cli.streams import mend_streams
 from mlxspec_cli.train_options import add_train_commands
 
-_WITHOUT_MLX = ("replay", "race", "export", "doctor")
+_WITHOUT_MLX = ("replay", "race", "export", "doctor", "completion", "man")
 _CHECKS_ITSELF = ("chat",)  # its app opens before MLX is there
 _DRAWN = ("chat", "replay", "race")  # they collect garbage again once they run
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _DRAFTER_HELP = (
     "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; or "
     "several with commas between, as one pool; left out, auto: whatever is fastest here"
@@ -145,6 +146,10 @@ def _parser() -> argparse.ArgumentParser:
     models.add_argument("--fetch", action="store_true", help="fetch the default model")
     text = "Make a drafter for a model from its own text."
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)
+    completion = add("completion", "Print a script that completes mlxspec in a shell.")
+    completion.add_argument("shell", choices=_SHELLS, help="the shell that will read it")
+    for described in (completion, add("man", "Print the manual page.")):
+        described.set_defaults(parser=parser)  # it is all that they tell of
     return parser
 
 

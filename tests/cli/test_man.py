@@ -1,0 +1,63 @@
+"""The manual page says what the parser knows, and is the one that the wheel has."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+
+from mlxspec_cli.main import main
+from tests.support.paths import ROOT
+
+PAGE = "docs/mlxspec.1"
+
+
+@pytest.fixture
+def page(capsys):
+    assert main(["man"]) == 0
+    return capsys.readouterr().out
+
+
+def help_of(capsys, *words):
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    return capsys.readouterr().out
+
+
+def section(page, command):
+    return page.split(f'.SS "mlxspec {command}"\n')[1].split("\n.S")[0].replace("\\-", "-")
+
+
+def test_the_page_of_the_wheel_is_that_of_the_parser(page):
+    assert (ROOT / PAGE).read_text() == page, f"run `mlxspec man > {PAGE}`"
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    shared = targets["targets"]["wheel"]["shared-data"]
+    assert shared == {PAGE: "share/man/man1/mlxspec.1"}
+
+
+def test_every_command_has_a_section_of_its_own(page, capsys):
+    (words,) = re.findall(r"^  \{([\w,-]+)\}$", help_of(capsys), re.MULTILINE)
+    sections = re.findall(r'^\.SS "mlxspec ([\w -]+)"$', page, re.MULTILINE)
+    assert [name for name in sections if " " not in name] == words.split(",")
+    assert "train draft-model" in sections
+
+
+@pytest.mark.parametrize("command", ["chat", "export", "bench", "verify", "train eval"])
+def test_a_command_has_the_options_and_the_texts_of_its_help(page, capsys, command):
+    told = help_of(capsys, *command.split(" "))
+    options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", told, re.MULTILINE)) - {"--help"}
+    there = section(page, command)
+    assert len(options) > 4
+    assert {option for option in options if rf"\fB{option}\fR" not in there} == set()
+    assert r"\fB-c\fR, \fB--continue\fR" in there or command != "chat"
+    assert r"\fB--max-tokens\fR \fIMAX_TOKENS\fR" in there or "--max-tokens" not in options
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not here")
+def test_groff_has_nothing_to_say_against_the_page(page):
+    drawn = subprocess.run(
+        ["groff", "-man", "-Tascii", "-ww", "-P-cbou"], input=page, capture_output=True, text=True
+    )
+    assert drawn.stderr == ""
+    assert re.search(r"^ +--html OUT$", drawn.stdout, re.MULTILINE)
