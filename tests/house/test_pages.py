@@ -17,8 +17,10 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-with_the_readme = pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix()
+each_document = pytest.mark.parametrize(
+    "page",
+    [*sorted(ROOT.glob("*.md")), *PAGES],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 
 
@@ -73,7 +75,7 @@ def test_every_file_and_folder_that_a_page_names_exists(page):
     assert [name for name in named if not is_there(name)] == []
 
 
-@with_the_readme
+@each_document
 def test_every_link_leads_somewhere(page):
     for link in LINK.findall(FENCE.sub("", page.read_text())):
         if "://" in link:
@@ -93,7 +95,7 @@ def parses(arguments):
     return True
 
 
-@with_the_readme
+@each_document
 def test_every_command_of_a_page_can_be_given(page):
     for command in commands(page):
         match command:
