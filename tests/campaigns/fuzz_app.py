@@ -17,7 +17,6 @@ from mlxspec_app.settings.rules import rules
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.restore import recollect
-from mlxspec_app.store.text import chat_json, chat_markdown
 from mlxspec_app.store.writer import Writer
 from tests.campaigns.fuzz_damage import damaged, damaged_json, hostile_value
 from tests.support.question_file import save_questions
@@ -139,9 +138,8 @@ class StoreTarget:
         reader.search('hello "good day"')
         reader.recent_turns()
         for summary in reader.recent():
-            chat, messages = reader.chat(summary.id), reader.messages(summary.id)
-            chat_markdown(chat, reader.path(summary.id))
-            chat_json(chat, messages)
+            reader.chat(summary.id)
+            messages = reader.messages(summary.id)
             recollect(reader.path(summary.id), folder / "traces")
             for message in messages:
                 reader.siblings(message.id)

@@ -10,7 +10,6 @@ from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_reading, open_for_writing
 from mlxspec_app.store.reader import open_reader
 from mlxspec_app.store.schema import migrate, scripts
-from mlxspec_app.store.text import chat_json, chat_markdown
 from mlxspec_app.store.words import spaced
 from tests.support.store_files import open_writer, say, texts_of
 
@@ -296,4 +295,4 @@ def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
         assert (reply.created, reply.generation.seed) == (0.0, None)
         assert (reply.generation.settings, reply.generation.stats) == ({}, {})
         assert reader.recent()[0].updated == reader.search("message")[0].created == 0.0
-        assert "1970" in chat_markdown(chat, reader.path(1)) + chat_json(chat, [reply])
+        assert reader.path(1)
