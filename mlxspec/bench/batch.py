@@ -30,9 +30,10 @@ from mlxspec.drafting.registry import Site, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
-from mlxspec.measure.compare import Difference, first_difference
+from mlxspec.measure.compare import first_difference
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
+from mlxspec.trace.difference import Difference
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 
 SEQUENCES = "1,4,16"
@@ -165,7 +166,9 @@ def measure(
             num_sequences=len(prompts),
             tokens=sum(len(tokens) for tokens in written[names[0]]),  # the same text for all
             seconds=median(seconds[name]),
-            differences=_differences(site.engine, prompts, texts[name], texts[names[0]]),
+            differences=_differences(
+                site.engine, prompts, texts[name], texts[names[0]], is_foreign=name == _PEER
+            ),
         )
         for name in names
     ]
@@ -180,9 +183,11 @@ def _differences(
     prompts: Sequence[list[int]],
     written: Sequence[list[int]],
     expected: Sequence[list[int]],
+    *,
+    is_foreign: bool,
 ) -> tuple[Difference, ...]:
     triples = zip(prompts, written, expected, strict=True)
-    found = (first_difference(engine, *triple) for triple in triples)
+    found = (first_difference(engine, *triple, is_foreign=is_foreign) for triple in triples)
     return tuple(difference for difference in found if difference)
 
 

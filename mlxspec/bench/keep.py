@@ -9,7 +9,7 @@ from typing import Any
 from mlxspec.bench.machine import Setup
 from mlxspec.bench.run import Case, Plan, Row
 from mlxspec.bench.sample import Reply
-from mlxspec.measure.compare import Difference
+from mlxspec.trace.difference import Difference
 
 
 def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:

@@ -12,7 +12,8 @@ from mlxspec.bench.prompts import Question
 from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import ContextLengthError
-from mlxspec.measure.compare import Difference, first_difference
+from mlxspec.measure.compare import first_difference
+from mlxspec.trace.difference import Difference
 
 _WARM_UP = "Name three colours, and say them again: "
 
@@ -128,16 +129,20 @@ class Runner:
                 tell(arm.name)
                 replies[arm.name].append(arm.write(prompt, task))
             if case.temp == 0:
-                expected = self._standard(replies, done, turn).tokens
+                standard = self._standard(replies, done, turn)
                 for arm in waiting:
-                    tokens = replies[arm.name][turn].tokens
-                    differences[arm.name].append(
-                        first_difference(self.engine, prompt, tokens, expected)
-                    )
+                    found = self._compare(prompt, replies[arm.name][turn], standard)
+                    differences[arm.name].append(found)
         return [
             Row(case, name, tuple(written), tuple(differences[name]))
             for name, written in replies.items()
         ]
+
+    def _compare(self, prompt: Sequence[int], written: Reply, standard: Reply) -> Difference | None:
+        is_foreign = not (written.is_own and standard.is_own)
+        return first_difference(
+            self.engine, prompt, written.tokens, standard.tokens, is_foreign=is_foreign
+        )
 
     def _prompts(
         self, question: Question, replies: dict[str, list[Reply]], done: dict[str, Row]

@@ -76,6 +76,11 @@ class Reply:
     fault: str = ""
 
     @property
+    def is_own(self) -> bool:
+        """Whether an engine of mlxspec wrote it."""
+        return bool(self.stats)
+
+    @property
     def later_tokens(self) -> int:
         """Tokens that came after the first ones, in `seconds`."""
         return len(self.tokens) - self.first_tokens

@@ -1,9 +1,8 @@
 """Greedy replies: are they those of plain decoding, token by token?
 
-Where one is not, plain decoding is repeated up to the first difference, and the target is asked
-for the logits of both tokens there with nothing beside them. Rounding explains a gap between them
-that is no larger than a small multiple of the measured drift (see `trace/near_tie.py`); it explains
-no other.
+Where one is not, the target is asked for the logits of both tokens at the first difference with
+nothing beside them. Rounding explains a gap between them that is no larger than a small multiple of
+the measured drift (see `trace/near_tie.py`); it explains no other.
 """
 
 from collections.abc import Iterable
@@ -11,7 +10,8 @@ from dataclasses import dataclass
 
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.engine.engine import Engine
-from mlxspec.measure.prove import prove
+from mlxspec.measure.compare import first_difference, proof_of
+from mlxspec.trace.difference import Difference
 from mlxspec.trace.proof import Proof
 
 
@@ -45,16 +45,10 @@ class Parting:
     proof: Proof
 
     @property
-    def gap(self) -> float | None:
-        """By how much the logits of the two tokens differ; None where one reply just ends."""
-        found = self.proof.difference
-        return None if found is None else found.gap
-
-    @property
-    def is_near_tie(self) -> bool:
-        """Whether rounding explains it; where one reply just ends it does not."""
-        found = self.proof.difference
-        return found is not None and found.is_near_tie
+    def difference(self) -> Difference:
+        """Where the two part."""
+        assert self.proof.difference is not None
+        return self.proof.difference
 
 
 @dataclass(frozen=True)
@@ -106,10 +100,9 @@ def check_replies(
         accepted += reply.stats["accepted"]
         if reply.fault:
             faults.append(reply.fault)
-        if reply.tokens != asked.plain:
-            params = asked.task.params()
-            proof = prove(engine, asked.prompt, reply.tokens, params, near_tie=near_tie)
-            partings.append(Parting(asked.name, proof))
+        found = first_difference(engine, asked.prompt, reply.tokens, asked.plain, near_tie=near_tie)
+        if found is not None:
+            partings.append(Parting(asked.name, proof_of(engine, len(reply.tokens), found)))
     return Agreement(
         arm.name, num_replies, num_tokens, drafted, accepted, tuple(partings), tuple(faults)
     )

@@ -10,7 +10,7 @@ from mlxspec.checking.run import CacheCheck, Outcome
 from mlxspec.checking.sampled import LAW, LENGTH, LawCheck, error_rate
 from mlxspec.checking.verdict import verdict
 from mlxspec.measure.drift import Drift
-from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS, verdict_on
+from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS
 
 _FIRST, _CELL, _WIDE = 24, 13, 20
 
@@ -76,15 +76,8 @@ def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
         same = f"{found.num_same} of {found.num_replies}"
         counts = [found.num_tokens, found.drafted, found.accepted]
         lines.append(_line(found.drafter, [same, *map(str, counts)]))
-        lines += [f"  {_parting(parting)}" for parting in found.partings]
+        lines += [f"  {each.question}: {each.proof.describe()}" for each in found.partings]
     return "\n".join(lines)
-
-
-def _parting(parting: Parting) -> str:
-    if parting.gap is None:
-        place = f"the same for {parting.proof.num_same} tokens, then one of the two ends"
-        return f"{parting.question}: {place}: {verdict_on(None, 0.0)}"
-    return f"{parting.question}: {parting.proof.describe()}"
 
 
 def _laws(outcome: Outcome) -> str:
@@ -134,12 +127,30 @@ def _cache_dict(cache: CacheCheck) -> dict[str, Any]:
 
 
 def _agreement_dict(found: Agreement) -> dict[str, Any]:
-    content = asdict(found)
-    content["partings"] = [
-        {**asdict(parting), "is_near_tie": parting.is_near_tie, "gap": parting.gap}
-        for parting in found.partings
-    ]
-    return {**content, "num_same": found.num_same}
+    partings = [_parting_dict(parting) for parting in found.partings]
+    return {**asdict(found), "partings": partings, "num_same": found.num_same}
+
+
+def _parting_dict(parting: Parting) -> dict[str, Any]:
+    proof, found = parting.proof, parting.difference
+    tokens = {
+        "index": found.index,
+        "drafted": proof.drafted,
+        "plain": proof.plain,
+        "drafted_logit": found.token_logit,
+        "plain_logit": found.expected_logit,
+        "near_tie": found.near_tie,
+    }
+    return {
+        "question": parting.question,
+        "proof": {
+            "num_tokens": proof.num_tokens,
+            "num_same": proof.num_same,
+            "difference": tokens if found.gap is not None else None,
+        },
+        "is_near_tie": found.is_near_tie,
+        "gap": found.gap,
+    }
 
 
 def _law_dict(law: LawCheck, num_checks: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def verdict(outcome: Outcome) -> Verdict:
     partings = [parting for found in agreements for parting in found.partings]
     law = "sampled ones follow the model's law"
     if partings:
-        most = max(parting.gap or 0.0 for parting in partings)
+        most = max(parting.difference.gap or 0.0 for parting in partings)
         return Verdict(
             "near-ties",
             f"identical up to near-ties of at most {most:.2g} (logits): {len(partings)} of "
@@ -66,9 +66,9 @@ def verdict(outcome: Outcome) -> Verdict:
 def _greedy_reasons(outcome: Outcome) -> Iterator[str]:
     for cache in outcome.caches:
         for found in cache.agreements:
-            real = [parting for parting in found.partings if not parting.is_near_tie]
+            real = [parting for parting in found.partings if not parting.difference.is_near_tie]
             if real:
-                gaps = [parting.gap for parting in real if parting.gap is not None]
+                gaps = [gap for parting in real if (gap := parting.difference.gap) is not None]
                 yield (
                     f"{found.drafter} leaves plain decoding in {len(real)} of "
                     f"{found.num_replies} greedy replies, cache {cache.cache}, {_gap_words(gaps)}"

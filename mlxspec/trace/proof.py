@@ -2,39 +2,8 @@
 
 from dataclasses import dataclass
 
-from mlxspec.trace.near_tie import is_near_tie, verdict_on
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Where two greedy replies part.
-
-    Attributes:
-        index: Tokens before it, which are the same.
-        drafted: The token written with drafts, as text.
-        plain: The token written without, as text.
-        drafted_logit: The target's logit of the former, read without drafts, after bias and
-            penalties.
-        plain_logit: Of the latter.
-        near_tie: Largest gap between the two that rounding explains; 0 for none.
-    """
-
-    index: int
-    drafted: str
-    plain: str
-    drafted_logit: float
-    plain_logit: float
-    near_tie: float = 0.0
-
-    @property
-    def gap(self) -> float:
-        """By how much the two logits differ."""
-        return abs(self.plain_logit - self.drafted_logit)
-
-    @property
-    def is_near_tie(self) -> bool:
-        """Whether rounding explains that another token was taken."""
-        return is_near_tie(self.gap, self.near_tie)
+from mlxspec.trace.difference import Difference
+from mlxspec.trace.near_tie import verdict_on
 
 
 @dataclass(frozen=True)
@@ -46,26 +15,32 @@ class Proof:
         num_same: Tokens that are the same, from the first on.
         difference: What follows them; None where the reply is the same to its end, or the
             comparison was stopped.
+        drafted: The token that was written there with drafts, as text; "" for none.
+        plain: The token that was written without, likewise.
     """
 
     num_tokens: int
     num_same: int
     difference: Difference | None = None
+    drafted: str = ""
+    plain: str = ""
 
     @property
     def is_identical(self) -> bool:
-        return self.num_same == self.num_tokens
+        return self.num_same == self.num_tokens and self.difference is None
 
     def describe(self) -> str:
         """Return the outcome in a line."""
         if self.is_identical:
             return f"identical to plain decoding: {self.num_tokens} of {self.num_tokens} tokens"
-        if self.difference is None:
-            return f"the same for {self.num_same} tokens of {self.num_tokens}, then stopped"
         found = self.difference
+        if found is None:
+            return f"the same for {self.num_same} tokens of {self.num_tokens}, then stopped"
+        verdict = verdict_on(found.gap, found.near_tie)
+        if found.gap is None:
+            return f"the same for {self.num_same} tokens, then one of the two ends: {verdict}"
         return (
-            f"the same for {found.index} tokens of {self.num_tokens}, then {found.drafted!r} "
-            f"(logit {found.drafted_logit:.4f}) with drafts and {found.plain!r} "
-            f"({found.plain_logit:.4f}) without: a gap of {found.gap:.2g}, "
-            f"{verdict_on(found.gap, found.near_tie)}"
+            f"the same for {self.num_same} tokens of {self.num_tokens}, then {self.drafted!r} "
+            f"(logit {found.token_logit:.4f}) with drafts and {self.plain!r} "
+            f"({found.expected_logit:.4f}) without: a gap of {found.gap:.2g}, {verdict}"
         )

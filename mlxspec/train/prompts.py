@@ -14,6 +14,7 @@ from pathlib import Path
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
 from mlxspec.prompt import are_texts
+from mlxspec.trace.difference import num_same
 
 _PROBES = ("x", "y")
 
@@ -41,8 +42,7 @@ def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     first, second = (
         tokenizer.render_chat([*messages, {"role": "user", "content": probe}]) for probe in _PROBES
     )
-    pairs = enumerate(zip(first, second, strict=False))
-    place = next((index for index, (a, b) in pairs if a != b), len(first))
+    place = num_same(first, second)
     frame = UserFrame(first[:place], first[place + 1 :])
     if frame.header + _PROBES[1] + frame.footer != second or not frame.footer.split():
         raise UnsupportedOperationError(

@@ -2,8 +2,9 @@
 
 import pytest
 
+from mlxspec.trace.difference import Difference
 from mlxspec.trace.events import GenerationFinished
-from mlxspec.trace.proof import Difference, Proof
+from mlxspec.trace.proof import Proof
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
 from mlxspec_app.conversation.session import ProofFinished, SessionReady
@@ -142,7 +143,9 @@ async def test_a_proof_stands_below_its_reply():
         session.news += [ProofFinished(Proof(7, 7))]
         await driver.settle()
         assert "= identical to plain decoding: 7 of 7 tokens" in driver.shown
-        session.news += [ProofFinished(Proof(7, 2, Difference(2, "x", "y", 1.0, 1.5)))]
+        session.news += [
+            ProofFinished(Proof(7, 2, Difference(2, 1, 2, 0.5, 0.0, 1.0, 1.5), "x", "y"))
+        ]
         await driver.settle()
         assert "≠ the same for 2 tokens of 7" in driver.shown
 

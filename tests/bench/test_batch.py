@@ -14,9 +14,9 @@ from mlxspec.bench.batch import (
     parse_counts,
 )
 from mlxspec.loading import load_model
-from mlxspec.measure.compare import Difference
 from mlxspec.options import Options
 from mlxspec.params import GenerationParams
+from mlxspec.trace.difference import Difference
 from tests.support.model_folders import save_folder, tiny_config
 
 PARAMS = GenerationParams(max_tokens=6)

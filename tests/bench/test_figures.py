@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec.bench import report
 from mlxspec.bench.figures import arm_figures
-from mlxspec.measure.compare import Difference
+from mlxspec.trace.difference import Difference
 from tests.support.bench_arms import case_of, reply_of, row_of
 
 STATS = {

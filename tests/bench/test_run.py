@@ -1,20 +1,18 @@
-"""The run: order, prompts of later turns, what is kept, and where replies part."""
+"""The run: order, prompts of later turns, and what is kept."""
 
 from dataclasses import replace
 
-import mlx.core as mx
 import pytest
 
+from mlxspec.bench import run
 from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Plan, Runner
 from mlxspec.bench.sample import Task
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError
-from mlxspec.measure import compare
-from mlxspec.measure.compare import Difference, first_difference
+from mlxspec.trace.difference import Difference
 from tests.support.bench_arms import ScriptedArm, case_of, reply_of, row_of
-from tests.support.reference import reference_logits
 from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
 
 TASK = Task(max_tokens=4)
@@ -105,50 +103,21 @@ def test_greedy_rows_say_where_they_leave_the_baseline(engine):
     assert (odd.differences[0].index, odd.differences[0].token) == (1, 7)
 
 
+@pytest.mark.parametrize(("stats", "is_foreign"), [({}, True), ({"rounds": 1}, False)])
+def test_only_another_project_may_round_by_a_last_digit(engine, stats, is_foreign, monkeypatch):
+    asked = []
+    monkeypatch.setattr(run, "first_difference", lambda *_, is_foreign: asked.append(is_foreign))
+    arms = [ScriptedArm("plain", always(1)), ScriptedArm("other", always(1))]
+    arms[0].write = lambda prompt, task: reply_of([1], stats={"rounds": 1})
+    arms[1].write = lambda prompt, task: reply_of([1], stats=stats)
+    Runner(engine, arms, "plain").rows(case_of(), 0, TASK)
+    assert asked == [False, is_foreign]
+
+
 def test_sampled_rows_are_not_compared(engine):
     arms = [ScriptedArm("plain", always(1)), ScriptedArm("odd", always(2))]
     rows = Runner(engine, arms, "plain").rows(case_of(temp=1.0), 0, TASK)
     assert [row.differences for row in rows] == [(), ()]
-
-
-# ---- where replies part ----------------------------------------------------------------------
-
-
-def test_the_gap_is_what_the_target_says_there(model, engine):
-    logits = reference_logits(model, [0, 1, 5])[-1]
-    best, second = logits.argsort()[::-1][:2]
-    found = first_difference(engine, [0, 1], [5, int(best)], [5, int(second)])
-    assert (found.index, found.token, found.expected) == (1, best, second)
-    assert found.gap == pytest.approx(logits[best] - logits[second], abs=1e-4)
-    assert not found.is_near_tie
-
-
-def test_tokens_that_are_alike_but_not_the_best_are_no_near_tie(model, engine):
-    logits = reference_logits(model, [0, 1])[-1]
-    *_, third, fourth = logits.argsort()[::-1][:4]
-    found = first_difference(engine, [0, 1], [int(third)], [int(fourth)])
-    assert found.gap == pytest.approx(logits.max() - logits[fourth], abs=1e-4)
-
-
-def test_a_tie_is_a_near_tie(engine, monkeypatch):
-    logits = mx.zeros((24,))
-    monkeypatch.setattr(engine.target, "next_logits", lambda: logits)
-    assert first_difference(engine, [0], [1], [2]).is_near_tie
-
-
-def test_another_project_may_round_by_a_step_where_nothing_drifts_here(engine, monkeypatch):
-    """Three steps apart, of the four that are let pass: 2**-6 each, as float16 has it at 16."""
-    monkeypatch.setattr(compare, "near_tie_after", lambda *asked: 0.0)
-    logits = mx.array([16.0, 16.046875, 15.9] + [0.0] * 21, mx.float16)
-    monkeypatch.setattr(engine.target, "next_logits", lambda: logits)
-    near, far = (first_difference(engine, [0], [1], [other]) for other in (0, 2))
-    assert (near.gap, near.near_tie) == (3 / 64, 4 / 64)
-    assert [near.is_near_tie, far.is_near_tie] == [True, False]
-
-
-def test_a_reply_that_ends_early_has_no_gap(engine):
-    assert first_difference(engine, [0], [1], [1, 2]) == Difference(1, None, 2, None)
-    assert first_difference(engine, [0], [1, 2], [1, 2]) is None
 
 
 # ---- the file --------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.target.decoder import Decoder
-from mlxspec.trace.proof import Difference, Proof
+from mlxspec.trace.difference import Difference
+from mlxspec.trace.proof import Proof
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.bench_arms import ScriptedArm, reply_of
 from tests.support.tiny import make_cache, make_engine, tiny_model
@@ -44,13 +45,21 @@ def decoder(kind="full"):
 
 
 def parting(question, plain_logit, near_tie):
-    return Parting(question, Proof(9, 4, Difference(4, "a", "b", 1.0, plain_logit, near_tie)))
+    found = Difference(4, 1, 2, plain_logit - 1.0, near_tie, 1.0, plain_logit)
+    return Parting(question, Proof(9, 4, found, "a", "b"))
 
 
-@pytest.mark.parametrize("proof", [Proof(9, 4), Proof(4, 4)], ids=["plain", "drafted"])
-def test_a_reply_that_just_ends_is_no_near_tie(proof):
-    assert not Parting("qa 1", proof).is_near_tie
-    assert Parting("qa 1", proof).gap is None
+@pytest.mark.parametrize("num_plain", [3, 5], ids=["plain", "drafted"])
+def test_a_reply_that_just_ends_is_no_near_tie(num_plain):
+    engine = make_engine(MODEL, NoDrafter())
+    asked = Asked("qa 1", tuple(PROMPT), Task(max_tokens=8), (1,) * num_plain)
+    (found,) = check_replies(engine, written([1] * 4), [asked], near_tie=9.0).partings
+    assert not found.difference.is_near_tie
+    assert found.difference.gap is None
+    said = found.proof.describe()
+    assert (
+        said == f"the same for {min(num_plain, 4)} tokens, then one of the two ends: NOT A NEAR-TIE"
+    )
 
 
 def written(tokens):
@@ -74,9 +83,9 @@ def test_replies_are_compared_with_the_plain_ones():
     found = other.partings[0]
     logits = Target(MODEL).logits((*PROMPT, *plain[:5]))
     assert (found.question, found.proof.num_same) == ("qa 1", 5)
-    assert found.gap == pytest.approx(logits[plain[5]] - logits[forged[5]], abs=1e-4)
-    assert not found.is_near_tie
-    assert found.proof.difference.near_tie == 1e-3  # that was measured, and not once more
+    assert found.difference.gap == pytest.approx(logits[plain[5]] - logits[forged[5]], abs=1e-4)
+    assert not found.difference.is_near_tie
+    assert found.difference.near_tie == 1e-3  # that was measured, and not once more
 
 
 # ---- sampled replies -----------------------------------------------------------------------

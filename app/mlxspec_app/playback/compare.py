@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
+from mlxspec.trace.difference import num_same
 from mlxspec.trace.events import (
     DraftVerified,
     EmittedToken,
@@ -146,13 +147,12 @@ def _compare_tokens(ours: list[RecordedReply], theirs: list[RecordedReply]) -> V
     same = 0
     total = max(sum(len(r.tokens) for r in replies) for replies in (ours, theirs))
     for one, other in zip(ours, theirs, strict=True):
-        pairs = zip(one.tokens, other.tokens, strict=False)
-        equal = next((i for i, (m, y) in enumerate(pairs) if m.token != y.token), None)
-        shorter = min(len(one.tokens), len(other.tokens))
-        same += shorter if equal is None else equal
-        if equal is not None:
-            return _difference(same, one.tokens[equal], other.tokens[equal])
-        if len(one.tokens) != len(other.tokens):
+        ours_ids, theirs_ids = ([token.token for token in r.tokens] for r in (one, other))
+        index = num_same(ours_ids, theirs_ids)
+        same += index
+        if index < min(len(ours_ids), len(theirs_ids)):
+            return _difference(same, one.tokens[index], other.tokens[index])
+        if len(ours_ids) != len(theirs_ids):
             return _early_end(same, one, other)
     return Verdict("identical", f"identical: {same} of {total} tokens")
 

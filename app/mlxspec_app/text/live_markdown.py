@@ -14,9 +14,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from itertools import takewhile
 from typing import NamedTuple
 
+from mlxspec.trace.difference import num_same
 from mlxspec_app.text.code_blocks import fence_after
 from mlxspec_app.text.wrap import Line
 
@@ -239,7 +239,6 @@ def _covered(found: list[list[Piece]], start: int, end: int, look: Look) -> list
 def _first_difference(old: LineLook, new: LineLook) -> int | None:
     if (old.is_code, old.is_quote) != (new.is_code, new.is_quote):
         return 0
-    pairs = zip(old.pieces, new.pieces, strict=False)
-    same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    same = num_same(old.pieces, new.pieces)
     rest = [*old.pieces[same : same + 1], *new.pieces[same : same + 1]]
     return min(piece.start for piece in rest) if rest else None

@@ -97,7 +97,9 @@ def agreement_dict(found: Agreement) -> dict[str, Any]:
         "tokens": found.num_tokens,
         "drafted": found.drafted,
         "accepted": found.accepted,
-        "gaps": [parting.gap for parting in found.partings],  # null where one of the two ends
+        "gaps": [
+            parting.difference.gap for parting in found.partings
+        ],  # null where one of the two ends
         "faults": len(found.faults),
     }
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxspec.trace.difference import Difference
 from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
@@ -16,7 +17,7 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec.trace.proof import Difference, Proof
+from mlxspec.trace.proof import Proof
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.messages import Message, Reply, Span, Turn, turns_of
 from mlxspec_app.conversation.session import (
@@ -244,7 +245,7 @@ def test_accepted_tokens_know_who_drafted_them():
     ("proof", "is_proven"),
     [
         (Proof(9, 9), True),
-        (Proof(9, 4, Difference(4, "a", "b", 1.0, 1.1)), False),
+        (Proof(9, 4, Difference(4, 1, 2, 0.1, 0.0, 1.0, 1.1), "a", "b"), False),
         (Proof(9, 4), None),
     ],
 )

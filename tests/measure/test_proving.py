@@ -9,10 +9,11 @@ from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
-from mlxspec.measure import prove as proving
+from mlxspec.measure import compare
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
-from mlxspec.trace.proof import Difference, Proof
+from mlxspec.trace.difference import Difference
+from mlxspec.trace.proof import Proof
 from tests.support.adversaries import RandomTrees
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
@@ -60,8 +61,11 @@ def test_a_forged_token_is_found_with_both_logits(place):
     proof = prove(engine, PROMPT, forged, PARAMS)
     assert not proof.is_identical
     assert (proof.num_same, proof.difference.index) == (place, place)
+    pair = proof.difference.token, proof.difference.expected
+    assert pair == (forged[place], tokens[place])
+    assert (proof.drafted, proof.plain) == tuple(chr(ord("a") + token) for token in pair)
     logits = Target(MODEL).logits((*PROMPT, *tokens[:place]))
-    found = [proof.difference.drafted_logit, proof.difference.plain_logit]
+    found = [proof.difference.token_logit, proof.difference.expected_logit]
     np.testing.assert_allclose(found, logits[[forged[place], tokens[place]]], atol=1e-4)
 
 
@@ -133,7 +137,8 @@ def test_a_chat_proves_its_last_reply_with_the_settings_of_then_and_goes_on():
     ],
 )
 def test_a_difference_is_told_in_a_line(near_tie, verdict):
-    proof = Proof(9, 4, Difference(4, " a", " b", 1.25, 1.2505, near_tie))
+    found = Difference(4, 1, 2, 0.0005, near_tie, 1.25, 1.2505)
+    proof = Proof(9, 4, found, " a", " b")
     assert proof.describe() == (
         "the same for 4 tokens of 9, then ' a' (logit 1.2500) with drafts and ' b' (1.2505) "
         f"without: a gap of 0.0005, {verdict}"
@@ -141,7 +146,7 @@ def test_a_difference_is_told_in_a_line(near_tie, verdict):
 
 
 def test_what_rounding_explains_is_measured_where_a_reply_parts(monkeypatch):
-    """No other place is looked at, and what was measured before is not measured again."""
+    """No other place is looked at."""
     engine = make_engine(MODEL, NoDrafter())
     engine.target.context_length = 99
     tokens = reply(engine)
@@ -152,9 +157,8 @@ def test_what_rounding_explains_is_measured_where_a_reply_parts(monkeypatch):
         seen.append(asked)
         return 0.125
 
-    monkeypatch.setattr(proving, "near_tie_after", measured)
+    monkeypatch.setattr(compare, "near_tie_after", measured)
     assert prove(engine, PROMPT, forged, PARAMS).difference.near_tie == 0.125
-    assert prove(engine, PROMPT, forged, PARAMS, near_tie=0.5).difference.near_tie == 0.5
     assert seen == [(engine.target, [*PROMPT, *tokens[:5]], 99)]
 
 
@@ -167,4 +171,4 @@ def test_the_gap_is_between_what_bias_and_penalties_made_of_the_logits():
     params = replace(PARAMS, law=Law(logit_bias={second: bias}), max_tokens=1)
     found = prove(engine, PROMPT, [best], params).difference
     assert found.gap == pytest.approx(0.5, abs=1e-4)
-    assert found.plain_logit == pytest.approx(logits[second] + bias, abs=1e-4)
+    assert found.expected_logit == pytest.approx(logits[second] + bias, abs=1e-4)
