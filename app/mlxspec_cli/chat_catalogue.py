@@ -3,12 +3,12 @@
 What knows them leans on MLX, which the first frame of the app does not wait for.
 """
 
-from dataclasses import asdict
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from mlxspec.device.memory import usable_gb
-from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_cli.importing import IMPORTING
 
 _DEFAULT = "default"
@@ -21,18 +21,18 @@ class ChatCatalogue:
     def memory_gb(self) -> float:
         return usable_gb()
 
-    def models(self) -> list[ModelRecord]:
+    def models(self) -> list[ModelEntry]:
         with IMPORTING:
             from mlxspec.drafting.catalogue import list_models
 
-        records = []
-        for entry in list_models():
-            facts = asdict(entry) | {"source": "" if entry.source == _DEFAULT else entry.source}
-            records.append(ModelRecord(**facts, fit=entry.fit_in(self.memory_gb)))
-        return records
+        return [
+            replace(entry, source="") if entry.source == _DEFAULT else entry
+            for entry in list_models()
+        ]
 
-    def drafters(self, source: str) -> list[DrafterRecord]:
-        return [DrafterRecord(**asdict(entry)) for entry in self._finder.find(source or _DEFAULT)]
+    def drafters(self, source: str) -> list[DrafterEntry]:
+        found: list[DrafterEntry] = self._finder.find(source or _DEFAULT)
+        return found
 
     @cached_property
     def _finder(self) -> Any:

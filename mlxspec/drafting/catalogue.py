@@ -5,12 +5,11 @@ is known only where the choice `auto` has measured it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from mlxspec.device import backend
 from mlxspec.drafting.auto import fastest, known_speeds
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch import default_model
@@ -26,9 +25,6 @@ from mlxspec.models.weights import words_of_loaded
 from mlxspec.options import DEFAULT_MODEL
 from mlxspec.tokenizer import Tokenizer
 
-Fit = Literal["fits", "tight", "too large"]
-_COMFORTABLE = 0.7  # the rest is for longer chats, and beside a CPU for the system
-
 _MEANINGS = {
     "auto": "measures once what is fastest here",
     "pool": "what was said before, and a table of short contexts",
@@ -43,70 +39,30 @@ _MEANINGS = {
 _NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct version"
 
 
-@dataclass(frozen=True)
-class ModelEntry:
-    """A model that can be chosen.
-
-    Attributes:
-        source: What `--model` takes; "default" for the default model.
-        name: What to call it.
-        size_gb: Room it takes on the disk; of one that is not here, the size of its download.
-        is_here: Whether it is on this disk.
-        packing: How its weights are stored, in words; "" where it is not known.
-        architecture: Its family, or "".
-        context_length: Tokens it was made for, or 0.
-        memory_gb: Memory it takes here with the keys and values of `memory_tokens`, or 0.
-        memory_tokens: Tokens that counts.
-        problem: Why it cannot be chosen, or "".
-    """
-
-    source: str
-    name: str
-    size_gb: float
-    is_here: bool = True
-    packing: str = ""
-    architecture: str = ""
-    context_length: int = 0
-    memory_gb: float = 0.0
-    memory_tokens: int = 0
-    problem: str = ""
-
-    def fit_in(self, memory_gb: float) -> Fit:
-        """Return how it fits the memory that models may take; loading refuses what is too large."""
-        if self.memory_gb > memory_gb:
-            return "too large"
-        return "fits" if self.memory_gb <= _COMFORTABLE * memory_gb else "tight"
-
-
-@dataclass(frozen=True)
-class DrafterEntry:
-    """A drafter for one target.
-
-    Attributes:
-        drafter: What `--drafter` takes.
-        name: What to call it.
-        meaning: What it does, in a few words.
-        problem: Why it cannot draft for the target, or "".
-        tokens_per_s: Speed of the pair where it was measured on this machine, else None.
-        is_fastest: Whether that is the most of all that were measured.
-    """
-
-    drafter: str
-    name: str
-    meaning: str = ""
-    problem: str = ""
-    tokens_per_s: float | None = None
-    is_fastest: bool = False
-
-
 def list_models() -> list[ModelEntry]:
     """Return the models that are here; the default one comes first, here or not."""
     entries = [model_entry(model) for model in list_local_models()]
     if not default_model.has_default_model():
-        size_gb = default_model.DOWNLOAD_BYTES / backend.GB
         entries = [entry for entry in entries if entry.source != "default"]
-        entries.insert(0, ModelEntry("default", DEFAULT_MODEL, size_gb, is_here=False))
+        entries.insert(0, _missing_default())
     return entries
+
+
+def find_model(source: str) -> ModelEntry | None:
+    """Return a model that is here, or the default one; None for one to fetch or to correct.
+
+    Args:
+        source: What `--model` takes.
+    """
+    place = find_local(source)
+    if place is not None:
+        return model_entry(describe_model(place.path, source, place.name))
+    return _missing_default() if source == "default" else None
+
+
+def _missing_default() -> ModelEntry:
+    size_gb = default_model.DOWNLOAD_BYTES / backend.GB
+    return ModelEntry("default", DEFAULT_MODEL, size_gb, is_here=False)
 
 
 def model_entry(model: LocalModel) -> ModelEntry:

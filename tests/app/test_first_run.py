@@ -13,10 +13,12 @@ from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.legend_film import LegendFilm
+from mlxspec_cli import introducing
 from mlxspec_cli.introducing import introduce
 from tests.support.app_driver import ScriptedSession, running
+from tests.support.model_folders import save_folder, save_json
 
-FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, False)
+FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, "fits", False)
 
 
 @pytest.fixture
@@ -105,8 +107,9 @@ def test_the_machine_is_told_as_it_is(change, line):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"model_gb": 12.0}, "It may not fit in memory"),
-        ({"model_gb": None, "has_model": True}, "It is on this disk."),
+        ({"fit": "tight"}, "It may not fit in memory"),
+        ({"fit": "too large"}, "It may not fit in memory"),
+        ({"model_gb": None, "fit": None, "has_model": True}, "It is on this disk."),
         ({}, "It fits in memory."),
     ],
 )
@@ -119,9 +122,15 @@ def test_the_facts_are_those_of_this_machine_and_model(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     default = introduce("")
     assert (default.model, default.has_model) == ("SmolLM2-135M-Instruct", False)
-    assert default.model_gb == pytest.approx(0.098, abs=0.001)
+    assert default.model_gb == pytest.approx(0.093, abs=0.001)  # of the download
     assert default.memory_gb > 0
     model = tmp_path / "m.gguf"
     model.write_bytes(b"0" * 2_000_000)
     assert introduce(str(model)).model_gb == pytest.approx(0.002)
+    assert introduce(str(model)).fit is None
     assert introduce("someone/else").has_model is False
+    folder = save_folder(tmp_path / "tiny")
+    save_json(folder / "tokenizer_config.json", {"chat_template": "{{ messages }}"})
+    assert introduce(str(folder)).fit == "fits"
+    monkeypatch.setattr(introducing, "usable_gb", lambda: 1e-9)
+    assert introduce(str(folder)).fit == "too large"

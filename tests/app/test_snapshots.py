@@ -209,7 +209,9 @@ async def looking_into_the_context(stage):
 
 
 async def introduced(stage):
-    facts = Introduction("A processor", 8, 16.0, "CPU", "OpenBLAS 0.3", False, "A model", 0.1, True)
+    facts = Introduction(
+        "A processor", 8, 16.0, "CPU", "OpenBLAS 0.3", False, "A model", 0.1, "fits", True
+    )
     await stage.app.push_screen(FirstRunScreen(lambda: facts, fold([OPENING, SessionReady()])))
     await once_read(stage)
 

@@ -10,7 +10,8 @@ from mlx.utils import tree_flatten
 from mlxspec import api
 from mlxspec.device import backend
 from mlxspec.drafting import auto, catalogue
-from mlxspec.drafting.catalogue import DrafterFinder, ModelEntry, list_models
+from mlxspec.drafting.catalogue import DrafterFinder, find_model, list_models
+from mlxspec.drafting.entries import ModelEntry
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import default_model_path
 from mlxspec.loading.fetch.profile import read_profile
@@ -162,6 +163,13 @@ def test_the_default_model_comes_first_and_is_fetched_where_it_is_missing(hub):
     first = list_models()[0]
     assert (first.source, first.is_here) == ("default", False)
     assert first.size_gb == pytest.approx(0.093, abs=0.001)
+    assert find_model("default") == first
+
+
+def test_one_model_is_told_of_as_in_the_list_and_one_elsewhere_not_at_all(hub):
+    chat_folder(hub)
+    assert find_model("org/tiny") == entry_of("org/tiny")
+    assert find_model("org/elsewhere") is None
 
 
 @pytest.mark.parametrize(("takes", "fit"), [(6.9, "fits"), (7.1, "tight"), (10.1, "too large")])

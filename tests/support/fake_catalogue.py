@@ -1,28 +1,24 @@
 """A catalogue that a test writes down."""
 
-from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
-SMALL = ModelRecord(
-    "", "SmolLM2-135M-Instruct", 0.098, True, "Q4_1", "llama", 8192, 0.73, 4096, "fits"
-)
-MIDDLE = ModelRecord(
+SMALL = ModelEntry("", "SmolLM2-135M-Instruct", 0.098, True, "Q4_1", "llama", 8192, 0.73, 4096)
+MIDDLE = ModelEntry(
     "org/Qwen2.5-7B-4bit", "org/Qwen2.5-7B-4bit", 4.3, True, "4-bit", "qwen2", 32768, 12.0, 4096,
-    "tight",
 )  # fmt: skip
-LARGE = ModelRecord(
+LARGE = ModelEntry(
     "org/Llama-70B", "org/Llama-70B", 141.0, True, "bfloat16", "llama", 131072, 142.0, 4096,
-    "too large",
 )  # fmt: skip
-OTHER = ModelRecord(
+OTHER = ModelEntry(
     "org/gemma", "org/gemma", 5.0, problem="model_type 'gemma3' is not supported; supported are "
     "llama, mistral, qwen2",
 )  # fmt: skip
-MISSING = ModelRecord("", "SmolLM2-135M-Instruct", 0.093, is_here=False)
+MISSING = ModelEntry("", "SmolLM2-135M-Instruct", 0.093, is_here=False)
 DRAFTERS = (
-    DrafterRecord("auto", "auto", "the fastest here: pool"),
-    DrafterRecord("pool", "pool", "what was said before, and a table", "", 21.5, True),
-    DrafterRecord("none", "none", "no drafts: plain decoding", "", 11.1),
-    DrafterRecord(
+    DrafterEntry("auto", "auto", "the fastest here: pool"),
+    DrafterEntry("pool", "pool", "what was said before, and a table", "", 21.5, True),
+    DrafterEntry("none", "none", "no drafts: plain decoding", "", 11.1),
+    DrafterEntry(
         "org/other", "org/other", "a model", "vocabulary of 49,152, the target's has 32,000"
     ),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_SHARE_FOR_WEIGHTS = 0.6  # of the memory; the rest is for the cache and everything else
+from mlxspec.drafting.entries import Fit
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Introduction:
         blas: Library of the matrix products on a CPU, or "".
         is_slow: Whether that library makes drafts useless.
         model: Name of the model.
-        model_gb: Size of its weights, or None while that is not known.
+        model_gb: Room it takes on the disk, or None while that is not known.
+        fit: How it fits the memory, or None likewise.
         has_model: Whether it is on this disk.
     """
 
@@ -30,14 +31,8 @@ class Introduction:
     is_slow: bool
     model: str
     model_gb: float | None
+    fit: Fit | None
     has_model: bool
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether the model fits in memory; None where its size is not known."""
-        if self.model_gb is None:
-            return None
-        return self.model_gb <= self.memory_gb * _SHARE_FOR_WEIGHTS
 
     def machine_lines(self) -> Iterator[str]:
         """Yield what is to be said of the machine."""
@@ -56,10 +51,10 @@ class Introduction:
         """Yield what is to be said of the model."""
         size = "" if self.model_gb is None else f", {_gigabytes(self.model_gb)}"
         yield f"{self.model}{size}"
-        if self.fits is False:
-            yield "It may not fit in memory: a smaller or more quantised one is safer."
-        elif self.fits:
+        if self.fit == "fits":
             yield "It fits in memory."
+        elif self.fit is not None:
+            yield "It may not fit in memory: a smaller or more quantised one is safer."
         yield "It is on this disk." if self.has_model else "It is fetched now, this once."
         yield "The drafter that is fastest here is found by measuring, once for each model."
 

@@ -2,9 +2,9 @@
 
 from textual.content import Content
 
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line
 
@@ -29,7 +29,7 @@ def gigabytes(size_gb: float) -> str:
     return f"{size_gb * 1000:.0f} MB" if size_gb < 1 else f"{size_gb:.1f} GB"
 
 
-def model_row(model: ModelRecord, memory_gb: float, *, is_current: bool) -> Content:
+def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Content:
     """Return a model in two rows.
 
     Args:
@@ -45,7 +45,7 @@ def model_row(model: ModelRecord, memory_gb: float, *, is_current: bool) -> Cont
     if not model.is_here:
         fetch = f"↓ not here yet, {gigabytes(model.size_gb)} to fetch"
         return _rows(name, Content.assemble("  ", (fetch, _MUTED)))
-    sign, style = _SIGNS[model.fit]
+    sign, style = _SIGNS[model.fit_in(memory_gb)]
     share = meter(min(1.0, model.memory_gb / memory_gb), _METER_CELLS)
     facts = Content.assemble(
         (f"  {sign} ", style),
@@ -56,7 +56,7 @@ def model_row(model: ModelRecord, memory_gb: float, *, is_current: bool) -> Cont
     return _rows(name, facts)
 
 
-def model_facts(model: ModelRecord, memory_gb: float) -> Content:
+def model_facts(model: ModelEntry, memory_gb: float) -> Content:
     """Return all that is known of a model, for the foot of the picker."""
     if model.problem:
         return trouble("cannot be chosen", model.problem)
@@ -64,6 +64,7 @@ def model_facts(model: ModelRecord, memory_gb: float) -> Content:
         return Content.assemble(
             ("Enter fetches it, this once: ", _PLAIN), (gigabytes(model.size_gb), f"{_PLAIN} bold")
         )
+    fit = model.fit_in(memory_gb)
     return Content.assemble(
         (f"{model.architecture}, {model.packing}, context {count(model.context_length)}. ", _MUTED),
         (
@@ -71,11 +72,11 @@ def model_facts(model: ModelRecord, memory_gb: float) -> Content:
             f"{memory_gb:.1f} GB: ",
             _MUTED,
         ),
-        (_FITS[model.fit], _SIGNS[model.fit][1]),
+        (_FITS[fit], _SIGNS[fit][1]),
     )
 
 
-def drafter_row(drafter: DrafterRecord, *, is_current: bool) -> Content:
+def drafter_row(drafter: DrafterEntry, *, is_current: bool) -> Content:
     """Return a drafter in two rows."""
     mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
     if drafter.problem:
@@ -89,7 +90,7 @@ def drafter_row(drafter: DrafterRecord, *, is_current: bool) -> Content:
     return _rows(name, Content.styled(f"  {safe_line(drafter.meaning)}", _MUTED))
 
 
-def drafter_facts(drafter: DrafterRecord) -> Content:
+def drafter_facts(drafter: DrafterEntry) -> Content:
     """Return all that is known of a drafter, for the foot of the picker."""
     if drafter.problem:
         return trouble(f"{safe_line(drafter.name)} cannot draft here", drafter.problem)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from textual.content import Content
 
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.session import ModelChoice
-from mlxspec_app.picker.catalogue import DrafterRecord, ModelRecord
 from mlxspec_app.picker.model_rows import drafter_row, gigabytes, model_row, trouble
 
 AUTO = "auto"
@@ -27,8 +27,8 @@ class Shelf:
     current: ModelChoice
     is_loaded: bool
     memory_gb: float
-    models: Sequence[ModelRecord] = ()
-    drafters: dict[str, Sequence[DrafterRecord]] = field(default_factory=dict)
+    models: Sequence[ModelEntry] = ()
+    drafters: dict[str, Sequence[DrafterEntry]] = field(default_factory=dict)
     _warned_of: str | None = None
 
     def model_rows(self) -> list[Content]:
@@ -52,18 +52,18 @@ class Shelf:
         names = [each.drafter for each in self.drafters.get(source, ())]
         return _place(self.current.drafter if source == self.current.model else AUTO, names)
 
-    def model_at(self, place: int | None) -> ModelRecord | None:
+    def model_at(self, place: int | None) -> ModelEntry | None:
         return self.models[place] if place is not None and place < len(self.models) else None
 
-    def drafter_at(self, source: str, place: int | None) -> DrafterRecord | None:
+    def drafter_at(self, source: str, place: int | None) -> DrafterEntry | None:
         found = self.drafters.get(source, ())
         return found[place] if place is not None and place < len(found) else None
 
-    def obstacle(self, model: ModelRecord) -> Content | None:
+    def obstacle(self, model: ModelEntry) -> Content | None:
         """Return why a model is not loaded at once; one that is too large is warned of once."""
         if model.problem:
             return trouble("cannot be chosen", model.problem)
-        if model.fit != "too large" or self._warned_of == model.source:
+        if model.fit_in(self.memory_gb) != "too large" or self._warned_of == model.source:
             return None
         self._warned_of = model.source
         why = f"it takes {gigabytes(model.memory_gb)} of {gigabytes(self.memory_gb)}"
@@ -73,7 +73,7 @@ class Shelf:
         """Warn again of a model that is too large: another one was looked at meanwhile."""
         self._warned_of = None
 
-    def pair(self, source: str, drafter: DrafterRecord | None = None) -> ModelChoice:
+    def pair(self, source: str, drafter: DrafterEntry | None = None) -> ModelChoice:
         """Return what to load; the cache stays as it is."""
         name = drafter.drafter if drafter is not None else AUTO
         return ModelChoice(source, name, self.current.max_kv_size)

@@ -14,9 +14,10 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
 
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.catalogue import Catalogue, DrafterRecord, ModelRecord
+from mlxspec_app.picker.catalogue import Catalogue
 from mlxspec_app.picker.model_rows import drafter_facts, load_news, model_facts, trouble
 from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
@@ -70,11 +71,11 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
 
     @property
-    def _model(self) -> ModelRecord | None:
+    def _model(self) -> ModelEntry | None:
         return self._shelf.model_at(self.query_one("#models", ChoiceList).highlighted)
 
     @property
-    def _drafter(self) -> DrafterRecord | None:
+    def _drafter(self) -> DrafterEntry | None:
         place = self.query_one("#drafters", ChoiceList).highlighted
         return self._shelf.drafter_at(self._model.source, place) if self._model else None
 
@@ -103,13 +104,13 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     @work(thread=True, group="drafters", exclusive=True)
     def _read_drafters(self, source: str) -> None:
-        def show(found: Sequence[DrafterRecord]) -> None:
+        def show(found: Sequence[DrafterEntry]) -> None:
             self._shelf.drafters[source] = found
             self._show_drafters()
 
         self._read(lambda: self._catalogue.drafters(source), show)
 
-    def _show_models(self, models: Sequence[ModelRecord]) -> None:
+    def _show_models(self, models: Sequence[ModelEntry]) -> None:
         self._shelf.models = models
         rows, place = self._shelf.model_rows(), self._shelf.model_place()
         self.query_one("#models", ChoiceList).show(rows, place)

@@ -9,7 +9,8 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from mlxspec.device.memory import usable_gb
-from mlxspec.drafting.catalogue import DrafterEntry, DrafterFinder, ModelEntry, list_models
+from mlxspec.drafting.catalogue import DrafterFinder, list_models
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.fetch.sources import find_local
 
