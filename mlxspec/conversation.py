@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from mlxspec import checks
-from mlxspec.budget.cost import CostCurve, idle_cost_curve
+from mlxspec.budget import CostCurve
+from mlxspec.budget.cost import idle_cost_curve
 from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
@@ -220,7 +221,7 @@ class Conversation:
         with device_turn():
             curve = idle_cost_curve(target, should_stop)
         if curve is not None:
-            self.engine.budget.know(len(target), dict(zip(curve.widths, curve.ms, strict=True)))
+            self.engine.budget.record(len(target), curve)
         return curve
 
     def _ask(

@@ -1,8 +1,6 @@
-"""What a prompt must be, checked before anything is read, and how much of it was read before."""
+"""What a prompt must be, checked before anything is read."""
 
 from collections.abc import Callable, Sequence
-from itertools import compress, count
-from operator import ne
 from typing import Any
 
 from mlxspec.checks import token_ids
@@ -79,9 +77,3 @@ def is_utf8(text: str) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and is_utf8(value)
-
-
-def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the number of tokens with which both sequences begin."""
-    differences = compress(count(), map(ne, first, second))  # a chat has 100,000 to compare
-    return next(differences, min(len(first), len(second)))

@@ -124,8 +124,8 @@ def measure() -> str:
     curve = cost_curve(verify_forward(decoder))
     lines = [
         f"one forward of the default model over {_CONTEXT} tokens, by rows verified:",
-        "rows    " + "".join(f"{width:>8}" for width in curve.widths),
-        "ms      " + "".join(f"{ms:>8.1f}" for ms in curve.ms),
+        "rows    " + "".join(f"{width:>8}" for width in curve.ms),
+        "ms      " + "".join(f"{ms:>8.1f}" for ms in curve.ms.values()),
         "ratio   " + "".join(f"{ratio:>8.2f}" for ratio in curve.ratios),
     ]
     return "\n".join(lines)

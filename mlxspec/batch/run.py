@@ -8,7 +8,7 @@ a place, so that it has learned from the prompts before.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -20,15 +20,15 @@ from mlxspec.batch.replies import BatchReply
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
-from mlxspec.budget import Spent
+from mlxspec.budget import CostCurve, Spent
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
-from mlxspec.prompt import common_length
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.readout import read_all
 from mlxspec.reply.reply import Reply
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.tokenizer import Tokenizer
+from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import EmittedToken
 
 
@@ -41,7 +41,7 @@ class BatchRun:
         drafter: Drafter,
         tokenizer: Tokenizer,
         settings: BatchSettings,
-        costs: Mapping[int, float] | None = None,
+        costs: CostCurve | None = None,
     ) -> None:
         """Make ready; neither the target's history nor the drafter is touched.
 
@@ -50,7 +50,7 @@ class BatchRun:
             drafter: Every place gets one like it.
             tokenizer: The target's.
             settings: Size of the batch.
-            costs: Milliseconds of a forward by its rows, 1 among them; None verifies all drafts.
+            costs: What forwards cost; None verifies all drafts.
 
         Raises:
             ValueError: The drafter needs more than the text.

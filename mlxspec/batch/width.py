@@ -5,20 +5,20 @@ drafters think of their nodes, corrected by what came true, and from what forwar
 cost here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from mlxspec.budget.acceptance import PathRates
 from mlxspec.budget.best import best_count
-from mlxspec.budget.staircase import Staircase
+from mlxspec.budget.curve import CostCurve
 from mlxspec.drafts.draft import Draft, RoundOutcome
 
 
 class WidthChoice:
     """Cuts the drafts of a round to one width; learns what forwards cost and drafts are worth."""
 
-    def __init__(self, ms: Mapping[int, float] | None) -> None:
-        """Begin with milliseconds by number of rows; with None, nothing is ever cut."""
-        self._stairs = Staircase(ms) if ms else None
+    def __init__(self, curve: CostCurve | None) -> None:
+        """Begin with what forwards cost; with None, nothing is ever cut."""
+        self._curve = CostCurve(curve.ms) if curve else None  # a batch follows it on its own
         self._rates = PathRates()
         self._grown: Sequence[Draft] = ()  # before they were cut
 
@@ -30,21 +30,21 @@ class WidthChoice:
         """
         self._grown = drafts
         is_drafted = [draft for draft in drafts if draft.tree.n_nodes > 1]
-        if not self._stairs or not is_drafted or any(d.path_probs is None for d in is_drafted):
+        if not self._curve or not is_drafted or any(d.path_probs is None for d in is_drafted):
             return list(drafts)
         own = [self._rates.gains(draft.path_probs or ()) for draft in drafts]
         counts = range(max(map(len, own)))
         gains = [sum(g[min(n, len(g) - 1)] for g in own) / len(drafts) for n in counts]
-        ms = [self._stairs.raw(len(drafts) * (1 + n)) for n in counts]
+        ms = [self._curve.raw(len(drafts) * (1 + n)) for n in counts]
         best = best_count(gains, ms)
         return [draft if draft.path_probs is None else draft.first(best) for draft in drafts]
 
     def learn(self, outcomes: Sequence[RoundOutcome], ms: float) -> None:
         """Take note of the round that verified the drafts cut last, and its milliseconds."""
         grown, self._grown = self._grown, ()
-        if not self._stairs:
+        if not self._curve:
             return
-        self._stairs.observe(len(outcomes) * max(len(o.tokens) for o in outcomes), ms)
+        self._curve.observe(len(outcomes) * max(len(o.tokens) for o in outcomes), ms)
         for draft, outcome in zip(grown, outcomes, strict=True):
             if draft.path_probs:
                 self._rates.learn(draft, outcome)

@@ -6,7 +6,8 @@ from typing import Any
 
 from mlxspec import __version__
 from mlxspec.bench.sample import Task
-from mlxspec.budget.cost import CostCurve, cost_curve, verify_forward
+from mlxspec.budget import CostCurve
+from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.device import backend
 from mlxspec.drafting.registry import Site
 from mlxspec.engine.engine import Engine
@@ -78,9 +79,9 @@ def forward_cost(site: Site) -> CostCurve:
 
 def cost_line(cost: CostCurve) -> str:
     """Return what a forward costs by its rows, in forwards of one row."""
-    pairs = zip(cost.widths, cost.ratios, strict=True)
+    pairs = zip(cost.ms, cost.ratios, strict=True)
     ratios = "  ".join(f"{width}: {ratio:.2f}" for width, ratio in pairs)
-    return f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {cost.ms[0]:.1f} ms)"
+    return f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {cost.ms[1]:.1f} ms)"
 
 
 def _version(package: str) -> str:

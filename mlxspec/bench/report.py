@@ -9,7 +9,7 @@ from mlxspec.bench.keep import row_dict
 from mlxspec.bench.machine import Setup, cost_line, setup_lines
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row
-from mlxspec.budget.cost import CostCurve
+from mlxspec.budget import CostCurve
 
 _FIRST, _CELL = 18, 17
 
@@ -76,13 +76,17 @@ def document(outcome: Outcome) -> dict[str, Any]:
     return {
         "setup": dict(outcome.setup),
         "baseline": outcome.baseline,
-        "forward_cost": asdict(outcome.cost) if outcome.cost else None,
+        "forward_cost": _curve_dict(outcome.cost) if outcome.cost else None,
         "is_partial": outcome.is_partial,
         "has_real_difference": outcome.has_real_difference,
         "notes": list(outcome.notes),
         "results": results,
         "rows": [_row_dict(row) for row in outcome.rows],
     }
+
+
+def _curve_dict(curve: CostCurve) -> dict[str, Any]:
+    return {"widths": list(curve.ms), "ms": list(curve.ms.values())}
 
 
 def _heading(outcome: Outcome) -> list[str]:
@@ -117,7 +121,7 @@ def _of_rounds(name: str, form: str = "{:.2f}") -> Callable[[ArmFigures], str]:
 
 
 _ROWS: dict[str, Callable[[ArmFigures], str]] = {
-    "tokens/forward": lambda figures: f"{figures.mat:.2f}",
+    "tokens/forward": lambda figures: f"{figures.tokens_per_forward:.2f}",
     "rows/token": lambda figures: _number(figures.rows_per_token),
     "waits/forward": _of_rounds("syncs_per_forward"),
     "tokens/s": lambda figures: _number(figures.tokens_per_s, 1),

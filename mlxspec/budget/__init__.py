@@ -12,15 +12,15 @@ without drawing, never on a sample that is still to be verified.
 
 from mlxspec.budget.base import Budget, FixedBudget, Spent
 from mlxspec.budget.best import best_count
+from mlxspec.budget.curve import CostBook, CostCurve
 from mlxspec.budget.measured import MeasuredBudget
-from mlxspec.budget.staircase import CostBook, Staircase
 
 __all__ = [
     "Budget",
     "CostBook",
+    "CostCurve",
     "FixedBudget",
     "MeasuredBudget",
     "Spent",
-    "Staircase",
     "best_count",
 ]

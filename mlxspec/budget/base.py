@@ -1,13 +1,14 @@
 """What the engine asks of a budget, and the simplest one: as many nodes as are allowed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from mlxspec.budget.curve import CostCurve
 from mlxspec.drafts.draft import Draft, RoundOutcome
 
-Measure = Callable[[], Mapping[int, float]]
-"""Times forwards of the target, in a second or two: milliseconds by rows, 1 among them."""
+Measure = Callable[[], CostCurve]
+"""Times forwards of the target, in a second or two."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ class Budget(Protocol):
                 too long for so short a reply.
         """
 
-    def know(self, context: int, ms: Mapping[int, float]) -> None:
-        """Take milliseconds by number of rows, of which 1 is one, that were measured at leisure."""
+    def record(self, context: int, curve: CostCurve) -> None:
+        """Take what forwards behind so long a text cost, as it was measured at leisure."""
 
-    def known(self, context: int) -> Mapping[int, float] | None:
-        """Return the milliseconds by number of rows behind so long a text; None if unknown."""
+    def known(self, context: int) -> CostCurve | None:
+        """Return what forwards behind so long a text cost; None if nothing was measured."""
 
     def ask(self, limit: int) -> int:
         """Return how many nodes, `limit` at most, to ask of the drafter in the next round.
@@ -89,7 +90,7 @@ class FixedBudget:
     ) -> None:
         """Measure nothing."""
 
-    def know(self, context: int, ms: Mapping[int, float]) -> None:
+    def record(self, context: int, curve: CostCurve) -> None:
         """Need no costs."""
 
     def known(self, context: int) -> None:

@@ -1,15 +1,15 @@
-"""What one forward costs by its number of rows, measured on this machine.
+"""Time forwards by their number of rows: the beginning of a cost curve, on this machine.
 
 Whether speculation pays is decided by this curve: n rows that cost little more than one make
-every accepted draft token a gain. It is a staircase whose steps differ by machine, so it is
-measured and never assumed.
+every accepted draft token a gain. It rises in steps that differ by machine, so it is measured and
+never assumed.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from mlxspec.budget.curve import CostCurve
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.target.decoder import Decoder
@@ -25,28 +25,10 @@ _LEAST_MS = 1e-3
 _IDLE_REPEATS = 5  # other programs run beside a chat
 
 
-@dataclass(frozen=True)
-class CostCurve:
-    """Milliseconds of a forward by number of rows.
-
-    Attributes:
-        widths: Numbers of rows, ascending, the first one 1.
-        ms: Median milliseconds of each.
-    """
-
-    widths: tuple[int, ...]
-    ms: tuple[float, ...]
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Cost of each width in forwards of one row."""
-        return tuple(ms / self.ms[0] for ms in self.ms)
-
-
 def cost_curve(
     forward: Callable[[int], None], widths: Sequence[int] = WIDTHS, *, repeats: int = 3
 ) -> CostCurve:
-    """Time `forward(width)` for every width.
+    """Time `forward(width)` for every width, and take the median of each.
 
     The widths take turns, so that a machine that slows down meanwhile slows all of them alike.
 
@@ -62,8 +44,8 @@ def cost_curve(
         for width in widths:
             start = time.perf_counter()
             forward(width)
-            timings[width].append((time.perf_counter() - start) * 1e3)
-    return CostCurve(tuple(widths), tuple(median(timings[width]) for width in widths))
+            timings[width].append(max((time.perf_counter() - start) * 1e3, _LEAST_MS))
+    return CostCurve({width: median(timings[width]) for width in widths})
 
 
 def quick_costs(
@@ -72,7 +54,7 @@ def quick_costs(
     *,
     seconds: float = _QUICK_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, float]:
+) -> CostCurve:
     """Time a few forwards before a reply, which waits meanwhile; the decoder stays as it is.
 
     Args:
@@ -80,9 +62,6 @@ def quick_costs(
         most: Most rows of interest.
         seconds: How long it may take.
         clock: Seconds.
-
-    Returns:
-        Milliseconds by number of rows.
     """
     widths = [width for width in _QUICK_WIDTHS if width <= most]
     return fastest_times(verify_forward(decoder), widths, seconds=seconds, clock=clock)
@@ -94,7 +73,7 @@ def fastest_times(
     *,
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, float]:
+) -> CostCurve:
     """Time `forward(width)` for these widths in turn, as far as time allows.
 
     Of a width that has several turns the fastest one counts: the first may compile a kernel, and
@@ -106,9 +85,6 @@ def fastest_times(
         widths: Numbers of rows, 1 first; any of them may stand there several times.
         seconds: How long it may take.
         clock: Seconds.
-
-    Returns:
-        Milliseconds by number of rows.
     """
     end = clock() + seconds
     forward(1)  # brings the weights into memory
@@ -120,7 +96,7 @@ def fastest_times(
         forward(width)
         took = max((clock() - start) * 1e3, _LEAST_MS)
         ms[width] = min(took, ms.get(width, took))
-    return ms
+    return CostCurve(ms)
 
 
 def _expected_ms(ms: Mapping[int, float], width: int) -> float:

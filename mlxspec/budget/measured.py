@@ -7,14 +7,14 @@ drafter is left alone. Probes, of such a drafter and of numbers of rows that wer
 may lose a hundredth of the time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mlxspec.budget.acceptance import PathRates, PlaceRates
 from mlxspec.budget.base import Measure, Spent
 from mlxspec.budget.best import best_count, loss_of
+from mlxspec.budget.curve import CostBook, CostCurve
 from mlxspec.budget.drafting import DraftCost
-from mlxspec.budget.staircase import CostBook, Staircase
 from mlxspec.drafts.draft import Draft, RoundOutcome
 
 _PROBED = 0.01  # of the time may be lost with probes
@@ -67,7 +67,7 @@ class MeasuredBudget:
         self._keep = keep
         self._learned: dict[tuple[str, float], _Experience] = {}
         self._now = _Experience()
-        self._stairs: Staircase | None = None
+        self._curve: CostCurve | None = None
         self._context = 0
         self._allowance_ms = 0.0
         self._was_stopped = False
@@ -79,26 +79,25 @@ class MeasuredBudget:
         key = drafter, round(temperature, 1)
         self._now = self._learned.setdefault(key, _Experience())
         if measure is not None and not self.costs.knows(context):
-            self.costs.add(context, Staircase(measure()))
-        self._stairs, self._context = self.costs.at(context), context
+            self.costs.add(context, measure())
+        self._curve, self._context = self.costs.at(context), context
         self._grown = None
 
-    def know(self, context: int, ms: Mapping[int, float]) -> None:
+    def record(self, context: int, curve: CostCurve) -> None:
         known = self.costs.at(context)
-        self.costs.add(context, Staircase({**(known.ms if known else {}), **ms}))
+        self.costs.add(context, CostCurve({**(known.ms if known else {}), **curve.ms}))
 
-    def known(self, context: int) -> Mapping[int, float] | None:
-        stairs = self.costs.at(context)
-        return stairs.ms if stairs else None
+    def known(self, context: int) -> CostCurve | None:
+        return self.costs.at(context)
 
     def ask(self, limit: int) -> int:
-        now, stairs = self._now, self._stairs
-        if stairs is None or not limit:
+        now, curve = self._now, self._curve
+        if curve is None or not limit:
             return limit
         if now.is_grown:
             return limit if self._affords(-now.saved_ms) else 0
         gains = now.places.gains(limit)
-        ms = [now.draft_cost.at(n) + stairs.cost(1 + n) for n in range(limit + 1)]
+        ms = [now.draft_cost.at(n) + curve.cost(1 + n) for n in range(limit + 1)]
         count = best_count(gains, ms)
         if not now.draft_cost.is_known:
             return min(count, _FIRST_ASKED)
@@ -109,14 +108,14 @@ class MeasuredBudget:
         now, probs = self._now, draft.path_probs
         now.is_grown = probs is not None
         self._grown = draft
-        if self._stairs is None or not probs:
+        if self._curve is None or not probs:
             return draft
         gains = now.paths.gains(probs)
-        ms = [now.draft_ms + self._stairs.cost(1 + n) for n in range(len(gains))]
+        ms = [now.draft_ms + self._curve.cost(1 + n) for n in range(len(gains))]
         count = best_count(gains, ms)
         losses = {
             width - 1: loss_of(width - 1, gains, ms, count)
-            for width in self._stairs.stale(len(gains))
+            for width in self._curve.stale(len(gains))
         }
         if losses:  # a wrong cost would never be seen where it keeps its width from use
             other = min(losses, key=losses.__getitem__)
@@ -124,19 +123,19 @@ class MeasuredBudget:
         return draft.first(count)
 
     def rows(self, n_nodes: int) -> int:
-        return self._stairs.padded(n_nodes) if self._stairs else n_nodes
+        return self._curve.padded(n_nodes) if self._curve else n_nodes
 
     def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
-        stairs, grown = self._stairs, self._grown
+        curve, grown = self._curve, self._grown
         self._grown = None
-        if stairs is None:
+        if curve is None:
             return
-        if self._is_believed(spent, stairs):
-            self._take_in(grown, outcome, spent, stairs)
+        if self._is_believed(spent, curve):
+            self._take_in(grown, outcome, spent, curve)
         earned = _PROBED * (spent.draft_ms + spent.target_ms)
-        self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * stairs.cost(1))
+        self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * curve.cost(1))
         self._context += len(outcome.path)
-        self._stairs = self.costs.at(self._context)
+        self._curve = self.costs.at(self._context)
 
     def end(self) -> None:
         self._keep(self.costs)
@@ -151,37 +150,37 @@ class MeasuredBudget:
         self._allowance_ms -= max(loss_ms, 0.0)
         return True
 
-    def _is_believed(self, spent: Spent, stairs: Staircase) -> bool:
+    def _is_believed(self, spent: Spent, curve: CostCurve) -> bool:
         """Return False for a round in which the program stood still; two in a row are believed."""
         was_stopped = self._was_stopped
         ms = spent.draft_ms + spent.target_ms
-        self._was_stopped = ms > _STOPPED * stairs.cost(spent.rows)
+        self._was_stopped = ms > _STOPPED * curve.cost(spent.rows)
         return was_stopped or not self._was_stopped
 
     def _take_in(
-        self, grown: Draft | None, outcome: RoundOutcome, spent: Spent, stairs: Staircase
+        self, grown: Draft | None, outcome: RoundOutcome, spent: Spent, curve: CostCurve
     ) -> None:
         if not spent.asked:
-            stairs.observe(spent.rows, spent.target_ms)
+            curve.observe(spent.rows, spent.target_ms)
         elif grown is not None and grown.path_probs is not None:
-            self._learn_grown(grown, outcome, spent, stairs)
+            self._learn_grown(grown, outcome, spent, curve)
         else:
-            self._learn_lazy(outcome, spent, stairs)
+            self._learn_lazy(outcome, spent, curve)
 
     def _learn_grown(
-        self, grown: Draft, outcome: RoundOutcome, spent: Spent, stairs: Staircase
+        self, grown: Draft, outcome: RoundOutcome, spent: Spent, curve: CostCurve
     ) -> None:
         now = self._now
-        stairs.observe(spent.rows, spent.target_ms)
+        curve.observe(spent.rows, spent.target_ms)
         now.draft_ms += _RATE * (spent.draft_ms - now.draft_ms)
         now.paths.learn(grown, outcome)
-        ms = now.draft_ms + stairs.cost(spent.rows)
-        now.saved_ms += _RATE * (len(outcome.path) * stairs.cost(1) - ms - now.saved_ms)
+        ms = now.draft_ms + curve.cost(spent.rows)
+        now.saved_ms += _RATE * (len(outcome.path) * curve.cost(1) - ms - now.saved_ms)
 
-    def _learn_lazy(self, outcome: RoundOutcome, spent: Spent, stairs: Staircase) -> None:
+    def _learn_lazy(self, outcome: RoundOutcome, spent: Spent, curve: CostCurve) -> None:
         now = self._now
-        ms, forward_ms = spent.draft_ms + spent.target_ms, stairs.raw(spent.rows)
+        ms, forward_ms = spent.draft_ms + spent.target_ms, curve.raw(spent.rows)
         if ms < forward_ms:  # both together took less than one was thought to
-            stairs.observe(spent.rows, ms)
+            curve.observe(spent.rows, ms)
         now.draft_cost.observe(spent.asked, ms - forward_ms)
         now.places.learn(spent.asked, outcome.path)

@@ -20,8 +20,8 @@ from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import Law
 from mlxspec.options import DEFAULT_LOOKAHEAD, FREE
-from mlxspec.prompt import common_length
 from mlxspec.target.decoder import Decoder
+from mlxspec.trace.difference import common_length
 from mlxspec.verify.noise import Noise
 
 

@@ -24,7 +24,7 @@ def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
 
 
 def _keep(key: str, costs: CostBook) -> None:
-    if any(stairs.ms[1] >= _WORTH_KEEPING_MS for stairs in costs.stairs.values()):
+    if any(curve.ms[1] >= _WORTH_KEEPING_MS for curve in costs.curves.values()):
         keep(key, costs.as_dict())
 
 

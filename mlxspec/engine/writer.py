@@ -21,13 +21,13 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.params import GenerationParams
-from mlxspec.prompt import common_length
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.readout import LazyRound
 from mlxspec.reply.reply import Reply, StopWhen, never
 from mlxspec.reply.reporting import RoundFacts, round_events
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.tokenizer import Tokenizer
+from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer

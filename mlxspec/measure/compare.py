@@ -15,7 +15,7 @@ from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.measure.drift import near_tie_after
-from mlxspec.trace.difference import Difference, num_same
+from mlxspec.trace.difference import Difference, common_length
 from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.trace.proof import Proof
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
@@ -44,7 +44,7 @@ def first_difference(
         is_foreign: Whether another project wrote one of the two: it may round by a last digit
             where nothing drifts here.
     """
-    index = num_same(written, expected)
+    index = common_length(written, expected)
     if index == len(written) == len(expected):
         return None
     token, other = (reply[index] if index < len(reply) else None for reply in (written, expected))

@@ -1,8 +1,10 @@
 """How long something may take, handed down to what it consists of."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
+
+from mlxspec.budget import CostCurve
 
 T = TypeVar("T")
 
@@ -42,7 +44,6 @@ class Allowance:
             yield item
 
 
-def curve_dict(ms: Mapping[int, float], per: int = 1) -> dict[str, list[float]]:
+def curve_dict(curve: CostCurve, per: int = 1) -> dict[str, list[float]]:
     """Return milliseconds by rows ready for JSON, each divided by `per`."""
-    rows = sorted(ms)
-    return {"rows": list(rows), "ms": [ms[row] / per for row in rows]}
+    return {"rows": list(curve.ms), "ms": [ms / per for ms in curve.ms.values()]}

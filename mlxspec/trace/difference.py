@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, count
+from operator import ne
 
 from mlxspec.trace.near_tie import is_near_tie, verdict_on
 
 
-def num_same(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return how many items two sequences have in common from the first on."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+def common_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return the number of items with which both sequences begin."""
+    differences = compress(count(), map(ne, first, second))  # a chat has 100,000 to compare
+    return next(differences, min(len(first), len(second)))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from mlxspec.device.exponential import exp
 from mlxspec.kv.storage import GROWTH
 from mlxspec.models import Model
 from mlxspec.models.layers import Attention, DecoderLayer
-from mlxspec.prompt import common_length
+from mlxspec.trace.difference import common_length
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
 from mlxspec.prompt import are_texts
-from mlxspec.trace.difference import num_same
+from mlxspec.trace.difference import common_length
 
 _PROBES = ("x", "y")
 
@@ -42,7 +42,7 @@ def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     first, second = (
         tokenizer.render_chat([*messages, {"role": "user", "content": probe}]) for probe in _PROBES
     )
-    place = num_same(first, second)
+    place = common_length(first, second)
     frame = UserFrame(first[:place], first[place + 1 :])
     if frame.header + _PROBES[1] + frame.footer != second or not frame.footer.split():
         raise UnsupportedOperationError(

@@ -4,6 +4,7 @@ import pytest
 
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
+from mlxspec.budget import CostCurve
 from mlxspec.drafts.draft import Draft, RoundOutcome
 
 FLAT = {1: 10.0, 64: 10.0}  # rows cost nothing
@@ -34,16 +35,16 @@ def nodes(drafts):
 )
 def test_all_trees_are_cut_to_the_width_that_pays(ms, expected):
     drafts = [chain(0.9, 0.5, 0.1), chain(0.6, 0.1), chain()]
-    assert nodes(WidthChoice(ms).cut(drafts)) == expected
+    assert nodes(WidthChoice(ms and CostCurve(ms)).cut(drafts)) == expected
 
 
 def test_drafts_of_unknown_worth_are_left_as_they_are():
     drafts = [chain(0.9, 0.5), chain(0.6, is_known=False)]
-    assert nodes(WidthChoice(STEEP).cut(drafts)) == [2, 1]
+    assert nodes(WidthChoice(CostCurve(STEEP)).cut(drafts)) == [2, 1]
 
 
 def test_a_sequence_that_drafts_nothing_hides_the_worth_of_no_other():
-    assert nodes(WidthChoice(STEEP).cut([chain(0.1), Draft.empty(3)])) == [0, 0]
+    assert nodes(WidthChoice(CostCurve(STEEP)).cut([chain(0.1), Draft.empty(3)])) == [0, 0]
 
 
 def rounds(choice, drafts, *, ms, is_right):
@@ -63,14 +64,14 @@ def outcome(draft, is_right):
 
 @pytest.mark.parametrize(("ms", "expected"), [(10.0, [1, 1]), (90.0, [0, 0])])
 def test_what_rounds_take_is_learned(ms, expected):
-    choice = WidthChoice({1: 10.0, 2: 10.0, 4: 10.0})
+    choice = WidthChoice(CostCurve({1: 10.0, 2: 10.0, 4: 10.0}))
     found = rounds(choice, [chain(0.9), chain(0.9)], ms={2: 10.0, 4: ms}, is_right=True)
     assert found == expected
 
 
 @pytest.mark.parametrize(("is_right", "expected"), [(True, [1, 1]), (False, [0, 0])])
 def test_what_drafts_are_worth_is_learned(is_right, expected):
-    choice = WidthChoice({1: 10.0, 2: 10.0, 4: 14.0})
+    choice = WidthChoice(CostCurve({1: 10.0, 2: 10.0, 4: 14.0}))
     found = rounds(choice, [chain(0.5), chain(0.5)], ms={2: 10.0, 4: 14.0}, is_right=is_right)
     assert found == expected
 

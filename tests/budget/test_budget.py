@@ -1,4 +1,4 @@
-"""The budget: the best number of nodes, the staircase under it, and what it learns."""
+"""The budget: the best number of nodes, the cost curve under it, and what it learns."""
 
 import itertools
 import random
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from mlxspec.budget import (
     CostBook,
+    CostCurve,
     FixedBudget,
     MeasuredBudget,
     Spent,
-    Staircase,
     best_count,
 )
 from mlxspec.budget.acceptance import PathRates, PlaceRates
@@ -29,7 +29,7 @@ times = st.dictionaries(st.integers(2, 40), st.floats(1, 1e3), max_size=8).map(
 
 def budget_of(ms):
     costs = CostBook()
-    costs.add(0, Staircase(ms))
+    costs.add(0, CostCurve(ms))
     return MeasuredBudget(costs)
 
 
@@ -63,7 +63,7 @@ def test_the_best_number_is_that_of_trying_all(nodes):
 
 
 @pytest.mark.parametrize(("prob", "rows"), [(0.98, 32), (0.9, 16), (0.1, 1)])
-def test_the_edges_of_the_staircase_are_seen(prob, rows):
+def test_the_edges_of_the_cost_curve_are_seen(prob, rows):
     """Twelve rows cost more than sixteen here, and each step up to eight promises too little."""
     assert begun(EDGE).cut(chain(prob, 31)).tree.n_nodes == rows
 
@@ -112,73 +112,73 @@ def test_on_the_chips_of_apple_widths_are_small_and_grow_with_the_generation():
     assert min(speedups) >= 1
 
 
-# ---- the staircase ---------------------------------------------------------------------------
+# ---- the cost curve --------------------------------------------------------------------------
 
 
 @given(times, st.integers(1, 60))
 def test_padding_is_to_no_fewer_rows_and_costs_no_more(ms, width):
-    stairs = Staircase(ms)
-    assert stairs.padded(width) >= width
-    assert stairs.cost(width) <= stairs.raw(width) * 1.1 + 1e-9
-    assert stairs.padded(1) == 1
+    curve = CostCurve(ms)
+    assert curve.padded(width) >= width
+    assert curve.cost(width) <= curve.raw(width) * 1.1 + 1e-9
+    assert curve.padded(1) == 1
 
 
 def test_rows_are_padded_where_more_of_them_cost_less():
-    stairs = Staircase(EDGE)
-    assert [stairs.padded(width) for width in (8, 12, 13, 24, 25)] == [16, 16, 16, 32, 32]
-    linear = Staircase(LINEAR)
+    curve = CostCurve(EDGE)
+    assert [curve.padded(width) for width in (8, 12, 13, 24, 25)] == [16, 16, 16, 32, 32]
+    linear = CostCurve(LINEAR)
     assert [linear.padded(width) for width in range(2, 15)] == list(range(2, 15))
 
 
 def test_a_width_that_was_never_timed_lies_on_the_line_between_its_neighbours():
-    stairs = Staircase({1: 10.0, 3: 20.0, 5: 30.0})
-    assert [stairs.raw(width) for width in (1, 2, 4, 5, 7)] == [10, 15, 25, 30, 40]
+    curve = CostCurve({1: 10.0, 3: 20.0, 5: 30.0})
+    assert [curve.raw(width) for width in (1, 2, 4, 5, 7)] == [10, 15, 25, 30, 40]
 
 
 def test_where_one_row_alone_was_timed_two_are_worth_a_try():
-    stairs = Staircase({1: 10.0})
-    assert stairs.raw(2) < 15
-    assert stairs.raw(8) == 80
+    curve = CostCurve({1: 10.0})
+    assert curve.raw(2) < 15
+    assert curve.raw(8) == 80
 
 
 def test_a_lasting_change_is_followed_and_one_odd_round_is_not():
-    stairs = Staircase({1: 10.0, 4: 20.0})
+    curve = CostCurve({1: 10.0, 4: 20.0})
     for _ in range(9):
-        stairs.observe(4, 20.0)
-    stairs.observe(4, 500.0)
-    assert stairs.ms[4] == pytest.approx(20.0)
+        curve.observe(4, 20.0)
+    curve.observe(4, 500.0)
+    assert curve.ms[4] == pytest.approx(20.0)
     for _ in range(40):
-        stairs.observe(4, 30.0)
-    assert stairs.ms[4] == pytest.approx(30.0, rel=0.02)
+        curve.observe(4, 30.0)
+    assert curve.ms[4] == pytest.approx(30.0, rel=0.02)
 
 
 def test_a_computer_that_falls_asleep_in_its_first_rounds_changes_little():
-    stairs = Staircase({1: 10.0, 4: 20.0})
+    curve = CostCurve({1: 10.0, 4: 20.0})
     for width in (1, 3, 4):
-        stairs.observe(width, 3_600_000.0)
-    assert all(stairs.ms[width] < 4 * 20.0 for width in (1, 3, 4))
+        curve.observe(width, 3_600_000.0)
+    assert all(curve.ms[width] < 4 * 20.0 for width in (1, 3, 4))
     for _ in range(200):
         for width, ms in ((1, 10.0), (4, 20.0)):
-            stairs.observe(width, ms)
-    assert stairs.ms[3] < 2 * stairs.ms[4]
+            curve.observe(width, ms)
+    assert curve.ms[3] < 2 * curve.ms[4]
 
 
 def test_a_width_that_real_rounds_have_is_known_from_then_on():
-    stairs = Staircase({1: 10.0, 8: 80.0})
-    stairs.observe(4, 40.0)
-    assert list(stairs.ms) == [1, 4, 8]
+    curve = CostCurve({1: 10.0, 8: 80.0})
+    curve.observe(4, 40.0)
+    assert list(curve.ms) == [1, 4, 8]
 
 
 @pytest.mark.parametrize("bad", [{}, {2: 1.0}, {1: 0.0}, {1: 1.0, 2: -1.0}])
-def test_a_staircase_needs_the_time_of_one_row(bad):
+def test_a_cost_curve_needs_the_time_of_one_row(bad):
     with pytest.raises(ValueError, match="of one row"):
-        Staircase(bad)
+        CostCurve(bad)
 
 
 def test_what_was_measured_is_kept_by_context():
     costs = CostBook()
-    costs.add(100, Staircase({1: 10.0, 2: 15.0}))
-    costs.add(5000, Staircase({1: 20.0}))
+    costs.add(100, CostCurve({1: 10.0, 2: 15.0}))
+    costs.add(5000, CostCurve({1: 20.0}))
     again = CostBook()
     again.read(costs.as_dict())
     assert again.at(1000).ms == {1: 10.0, 2: 15.0}
@@ -189,7 +189,7 @@ def test_what_was_measured_is_kept_by_context():
 
 def test_what_was_measured_at_leisure_takes_the_place_of_what_was_known():
     budget = begun({1: 10.0, 2: 90.0, 3: 30.0})
-    budget.know(0, {1: 20.0, 2: 21.0})
+    budget.record(0, CostCurve({1: 20.0, 2: 21.0}))
     assert budget.costs.at(0).ms == {1: 20.0, 2: 21.0, 3: 30.0}
 
 
@@ -273,7 +273,7 @@ def play(budget, cost, hit, *, claimed=None, step=0.0, host=0.0, rounds=1200, li
         host: Milliseconds of any draft on the host.
     """
     rng = random.Random(1)
-    stairs, ms, tokens = Staircase(cost), 0.0, 0
+    curve, ms, tokens = CostCurve(cost), 0.0, 0
     budget.begin("d", 0.0, 0, None)
     for _ in range(rounds):
         asked = budget.ask(limit)
@@ -285,7 +285,7 @@ def play(budget, cost, hit, *, claimed=None, step=0.0, host=0.0, rounds=1200, li
         right = num_right(rng, hit)
         rows = budget.rows(n + 1)
         draft_ms = host if asked else 0.0
-        target_ms = stairs.raw(rows) + step * n
+        target_ms = curve.raw(rows) + step * n
         budget.learn(outcome(right, n), Spent(asked, rows, draft_ms, target_ms))
         ms += draft_ms + target_ms
         tokens += min(right, n) + 1
@@ -344,7 +344,7 @@ def test_a_program_that_was_stopped_in_a_round_drafts_as_before(world):
 def test_a_cost_that_was_measured_too_high_is_found_out():
     busy = {width: ms * (8 if width > 1 else 1) for width, ms in EDGE.items()}
     budget = budget_of(busy)
-    true = Staircase(EDGE)
+    true = CostCurve(EDGE)
     rng = random.Random(2)
     budget.begin("d", 0.0, 0, None)
     widths = []

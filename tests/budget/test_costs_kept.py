@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlxspec.budget import Staircase
+from mlxspec.budget import CostCurve
 from mlxspec.drafting import measured
 from mlxspec.drafting.costs import budget_for
 from mlxspec.kv.cache import Cache
@@ -24,7 +24,7 @@ def budget(weights="float32", cache=None, **shape):
 
 
 def end_with(made, ms):
-    made.costs.add(0, Staircase(ms))
+    made.costs.add(0, CostCurve(ms))
     made.end()
 
 
@@ -69,4 +69,4 @@ def test_figures_that_no_machine_has_are_passed_over(folder, costs):
     end_with(budget(), {1: 50.0})
     path = folder / "measured.json"
     path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), costs)))
-    assert budget().costs.stairs == {}
+    assert budget().costs.curves == {}

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from mlxspec.budget import MeasuredBudget
-from mlxspec.budget.staircase import CostBook
+from mlxspec.budget.curve import CostBook, CostCurve
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.memory import TableMemory
@@ -166,11 +166,11 @@ class CostsTarget:
         costs.read(kept[0] or {})
         budget = MeasuredBudget(costs)
         for context in (0, 3000, 10**6):
-            budget.begin("pool", 0.0, context, lambda: {1: 50.0})
+            budget.begin("pool", 0.0, context, lambda: CostCurve({1: 50.0}))
             assert 0 <= budget.ask(12) <= 12
             assert all(n <= budget.rows(n) <= 4096 for n in range(1, 33))
-            stairs = costs.at(context)
-            assert stairs is None or all(math.isfinite(stairs.cost(n)) for n in range(1, 33))
+            curve = costs.at(context)
+            assert curve is None or all(math.isfinite(curve.cost(n)) for n in range(1, 33))
         keep("one", costs.as_dict())
         assert recall("one") == costs.as_dict()
         if None in kept:

@@ -6,7 +6,7 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.measure import compare
 from mlxspec.measure.compare import difference_at, first_difference
-from mlxspec.trace.difference import Difference, num_same
+from mlxspec.trace.difference import Difference, common_length
 from tests.support.reference import reference_logits
 from tests.support.tiny import make_engine, tiny_model
 
@@ -26,7 +26,7 @@ def engine(model):
     [([], [], 0), ([1, 2], [1, 2], 2), ([1, 2], [1, 3], 1), ([1], [1, 2], 1), ([4, 1], [3, 1], 0)],
 )
 def test_two_replies_are_the_same_up_to_their_first_difference(one, other, expected):
-    assert num_same(one, other) == num_same(other, one) == expected
+    assert common_length(one, other) == common_length(other, one) == expected
 
 
 def test_the_gap_is_what_the_target_says_there(model, engine):

@@ -12,7 +12,7 @@ import pytest
 
 from mlxspec.api import make_site
 from mlxspec.bench.prompts import read_questions
-from mlxspec.budget import FixedBudget
+from mlxspec.budget import CostCurve, FixedBudget
 from mlxspec.device import backend
 from mlxspec.loading import load_model
 from mlxspec.options import Options
@@ -51,7 +51,7 @@ def loaded(tmp_path, monkeypatch):
         monkeypatch.setattr(part, "read_questions", lambda: questions)
     for name, value in (("_MAX_TOKENS", 8), ("_NUM_DRAWS", 40)):
         monkeypatch.setattr(lossless, name, value)
-    even = dict.fromkeys((1, 2, 4, 8, 16, 32), 1.0)  # every draft pays
+    even = CostCurve(dict.fromkeys((1, 2, 4, 8, 16, 32), 1.0))  # every draft pays
     monkeypatch.setattr("mlxspec.engine.engine.quick_costs", lambda *arguments: even)
     monkeypatch.setattr(replies, "_TASK", replace(replies._TASK, max_tokens=8))
     return load_model(folder)
@@ -70,7 +70,7 @@ def seconds_per_row(monkeypatch):
     def timed(forward, turns, *, seconds):
         forward(1)
         widths.append((list(turns), seconds))
-        return {rows: 100.0 * rows for rows in sorted(set(turns))}
+        return CostCurve({rows: 100.0 * rows for rows in set(turns)})
 
     for part in (forwards, products, attention):
         monkeypatch.setattr(part, "fastest_times", timed)
@@ -273,7 +273,7 @@ def test_every_drafter_has_its_figures_beside_plain_decoding(loaded):
     figures = found(replies)
     assert list(figures) == ["plain", "pool"]
     assert figures["plain"]["replies"] == figures["pool"]["replies"] == 3
-    assert figures["plain"]["tokens_a_forward"] == 1.0
+    assert figures["plain"]["tokens_per_forward"] == 1.0
     assert figures["pool"]["the_same"] == 3
     assert figures["pool"]["tokens_per_s"] > 0
     assert figures["pool"]["peak_memory_gb"] > 0

@@ -1,13 +1,13 @@
 """What the budget would choose on Apple's chips; `python -m tests.support.chip_table` prints it.
 
-Between the widths that were published the staircase interpolates as it does on any machine; beyond
+Between the widths that were published the cost curve interpolates as it does on any machine; beyond
 them none is chosen.
 """
 
 from itertools import accumulate, repeat
 from operator import mul
 
-from mlxspec.budget import CostBook, MeasuredBudget, Staircase, best_count
+from mlxspec.budget import CostBook, CostCurve, MeasuredBudget, best_count
 from mlxspec.drafters.search.growth import grow
 from mlxspec.report.chips import CURVES
 
@@ -38,23 +38,23 @@ TEXTS = {
 }
 
 
-def chosen(curve, cursor):
+def chosen(ms_by_rows, cursor):
     """Rows that the budget verifies of a draft that costs nothing, and the speed-up expected."""
     costs = CostBook()
-    costs.add(0, Staircase(curve))
+    curve = CostCurve(ms_by_rows)
+    costs.add(0, curve)
     budget = MeasuredBudget(costs)
     budget.begin("fan", 0.0, 0, None)
-    draft = budget.cut(grow(0, cursor, max(curve) - 1))
+    draft = budget.cut(grow(0, cursor, max(ms_by_rows) - 1))
     nodes = draft.tree.n_nodes - 1
-    return nodes + 1, (1 + sum(draft.path_probs[:nodes])) / Staircase(curve).cost(nodes + 1)
+    return nodes + 1, (1 + sum(draft.path_probs[:nodes])) / curve.cost(nodes + 1)
 
 
-def chosen_chain(curve, prob):
+def chosen_chain(ms_by_rows, prob):
     """The same for a draft model whose every token costs time and is right with a probability."""
-    stairs = Staircase(curve)
-    most = max(curve) - 1
+    curve, most = CostCurve(ms_by_rows), max(ms_by_rows) - 1
     gains = [0.0, *accumulate(accumulate(repeat(prob, most), mul))]
-    ms = [STEP * n + stairs.cost(1 + n) for n in range(most + 1)]
+    ms = [STEP * n + curve.cost(1 + n) for n in range(most + 1)]
     n = best_count(gains, ms)
     return n + 1, (1 + gains[n]) / ms[n]
 

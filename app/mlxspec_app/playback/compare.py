@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
-from mlxspec.trace.difference import num_same
+from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import (
     DraftVerified,
     EmittedToken,
@@ -148,7 +148,7 @@ def _compare_tokens(ours: list[RecordedReply], theirs: list[RecordedReply]) -> V
     total = max(sum(len(r.tokens) for r in replies) for replies in (ours, theirs))
     for one, other in zip(ours, theirs, strict=True):
         ours_ids, theirs_ids = ([token.token for token in r.tokens] for r in (one, other))
-        index = num_same(ours_ids, theirs_ids)
+        index = common_length(ours_ids, theirs_ids)
         same += index
         if index < min(len(ours_ids), len(theirs_ids)):
             return _difference(same, one.tokens[index], other.tokens[index])

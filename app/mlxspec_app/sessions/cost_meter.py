@@ -19,15 +19,13 @@ _GROWTH = 2  # contexts that differ by less than this factor share a measurement
 
 
 class CostCurveLike(Protocol):
-    """The part of `mlxspec.budget.cost.CostCurve` that is used here."""
+    """The part of `mlxspec.budget.CostCurve` that is used here.
 
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Numbers of rows, ascending from 1."""
+    Attributes:
+        ms: Milliseconds by number of rows, ascending from 1.
+    """
 
-    @property
-    def ms(self) -> tuple[float, ...]:
-        """Median milliseconds of each."""
+    ms: dict[int, float]
 
 
 class CostMeter:
@@ -62,7 +60,7 @@ class CostMeter:
         self._measured_at = self._context
         ts, ended = self._ended
         now = ts + self._clock() - ended
-        return CostMeasured(now, self._context, tuple(curve.widths), tuple(curve.ms))
+        return CostMeasured(now, self._context, tuple(curve.ms), tuple(curve.ms.values()))
 
     def give_up(self) -> None:
         """Measure nothing before the context is another one."""

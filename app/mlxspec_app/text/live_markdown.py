@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import NamedTuple
 
-from mlxspec.trace.difference import num_same
+from mlxspec.trace.difference import common_length
 from mlxspec_app.text.code_blocks import fence_after
 from mlxspec_app.text.wrap import Line
 
@@ -239,6 +239,6 @@ def _covered(found: list[list[Piece]], start: int, end: int, look: Look) -> list
 def _first_difference(old: LineLook, new: LineLook) -> int | None:
     if (old.is_code, old.is_quote) != (new.is_code, new.is_quote):
         return 0
-    same = num_same(old.pieces, new.pieces)
+    same = common_length(old.pieces, new.pieces)
     rest = [*old.pieces[same : same + 1], *new.pieces[same : same + 1]]
     return min(piece.start for piece in rest) if rest else None

@@ -82,7 +82,7 @@ def _compare(args: Namespace, plan: Plan, site: Site, arms: list[Arm], notes: li
     cost = forward_cost(site)
     if args.k is None:  # what another hour's forwards took is of no use in this comparison
         site.engine.budget = MeasuredBudget()
-        site.engine.budget.know(0, dict(zip(cost.widths, cost.ms, strict=True)))
+        site.engine.budget.record(0, cost)
     is_partial = False
     gc.freeze()  # what is loaded stays: to look for garbage in it again and again takes long
     try:

@@ -22,7 +22,7 @@ from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE
-from mlxspec.prompt import common_length
+from mlxspec.trace.difference import common_length
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
 _MAX_FAN = 128  # a match that so much followed says nothing

@@ -24,7 +24,7 @@ from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.law import Law
 from mlxspec.options import FREE
-from mlxspec.prompt import common_length
+from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _KEPT = 0.7

@@ -30,7 +30,7 @@ def measure(time: Allowance) -> Iterator[Finding]:
             return
         share = time.share(len(CONTEXTS) - number)
         decoder.observe([0] * (context - len(decoder)))
-        ms = fastest_times(verify_forward(decoder), ROWS * _TURNS, seconds=share.seconds_left)
-        yield context_name(context), curve_dict(ms)
+        curve = fastest_times(verify_forward(decoder), ROWS * _TURNS, seconds=share.seconds_left)
+        yield context_name(context), curve_dict(curve)
     yield "active_memory_gb", mx.get_active_memory() / backend.GB
     yield "peak_memory_gb", backend.peak_memory_gb()

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mlxspec.budget.cost import CostCurve
+from mlxspec.budget import CostCurve
 from mlxspec.trace.events import (
     CostMeasured,
     EmittedToken,
@@ -18,7 +18,7 @@ from mlxspec_app.sessions.cost_meter import CostMeter
 from tests.support.app_driver import Clock
 from tests.support.app_live import PATIENCE_S, FakeConversation, Live
 
-CURVE = CostCurve((1, 8), (20.0, 30.0))
+CURVE = CostCurve({1: 20.0, 8: 30.0})
 
 
 def reply(context, ts=3.0):

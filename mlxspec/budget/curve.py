@@ -1,6 +1,6 @@
-"""What a forward costs by its number of rows: measured, then followed while rounds go by.
+"""The cost curve: what a forward costs by its rows, measured, then followed while rounds go by.
 
-Kernels handle rows in blocks, so the cost is a staircase, and beside a block's edge it may fall:
+Kernels handle rows in blocks, so the cost rises in steps, and beside a block's edge it may fall:
 twelve rows can take longer than sixteen. Between two widths that were timed nothing is known but
 that the wider one's cost can be had by padding. So a width that was never timed is taken to lie on
 the line between its neighbours, and is padded to a timed one unless it seems clearly cheaper.
@@ -26,7 +26,7 @@ _MAX_MS = 1e9  # of a forward: eleven days
 _MAX_WIDTH = 4096  # more rows than were ever timed; a forward is padded to a width that is cheap
 
 
-class Staircase:
+class CostCurve:
     """Milliseconds of a forward by number of rows, for contexts of about one length.
 
     Attributes:
@@ -47,6 +47,11 @@ class Staircase:
         self._recent: dict[int, deque[float]] = {}
         self._num_observed = 0
         self._last_observed: dict[int, int] = {}
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Cost of each timed width in forwards of one row."""
+        return tuple(ms / self.ms[1] for ms in self.ms.values())
 
     def raw(self, width: int) -> float:
         """Return the milliseconds of exactly so many rows, estimated where they were not timed."""
@@ -107,14 +112,14 @@ class Staircase:
 
 
 class CostBook:
-    """A staircase for every power of two of context: attention grows with it.
+    """A cost curve for every power of two of context: attention grows with it.
 
     Attributes:
-        stairs: By number of the bucket, 0 for contexts below 1024 tokens.
+        curves: By number of the bucket, 0 for contexts below 1024 tokens.
     """
 
     def __init__(self) -> None:
-        self.stairs: dict[int, Staircase] = {}
+        self.curves: dict[int, CostCurve] = {}
 
     @staticmethod
     def bucket(context: int) -> int:
@@ -123,25 +128,25 @@ class CostBook:
 
     def knows(self, context: int) -> bool:
         """Return whether something is known of contexts of about this length."""
-        return self.bucket(context) in self.stairs
+        return self.bucket(context) in self.curves
 
-    def add(self, context: int, stairs: Staircase) -> None:
-        """Take a staircase for contexts of about this length."""
-        self.stairs[self.bucket(context)] = stairs
+    def add(self, context: int, curve: CostCurve) -> None:
+        """Take a cost curve for contexts of about this length."""
+        self.curves[self.bucket(context)] = curve
 
-    def at(self, context: int) -> Staircase | None:
-        """Return the staircase of a context; that of the nearest bucket begins a new one."""
+    def at(self, context: int) -> CostCurve | None:
+        """Return the cost curve of a context; that of the nearest bucket begins a new one."""
         bucket = self.bucket(context)
-        if bucket not in self.stairs and self.stairs:
-            nearest = min(self.stairs, key=lambda other: abs(other - bucket))
-            self.stairs[bucket] = Staircase(self.stairs[nearest].ms)
-        return self.stairs.get(bucket)
+        if bucket not in self.curves and self.curves:
+            nearest = min(self.curves, key=lambda other: abs(other - bucket))
+            self.curves[bucket] = CostCurve(self.curves[nearest].ms)
+        return self.curves.get(bucket)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the milliseconds ready for JSON."""
         return {
-            str(bucket): {str(width): round(ms, 4) for width, ms in stairs.ms.items()}
-            for bucket, stairs in self.stairs.items()
+            str(bucket): {str(width): round(ms, 4) for width, ms in curve.ms.items()}
+            for bucket, curve in self.curves.items()
         }
 
     def read(self, kept: Mapping[str, Any]) -> None:
@@ -149,11 +154,11 @@ class CostBook:
         for bucket, times in kept.items():
             try:
                 ms = {int(width): float(time) for width, time in times.items()}
-                stairs = Staircase(ms)
+                curve = CostCurve(ms)
             except (AttributeError, TypeError, ValueError, OverflowError):
                 continue
             if max(ms) <= _MAX_WIDTH and max(ms.values()) < _MAX_MS and bucket.isdecimal():
-                self.stairs[int(bucket)] = stairs
+                self.curves[int(bucket)] = curve
 
 
 def _is_usual(ms: float, recent: deque[float]) -> bool:
