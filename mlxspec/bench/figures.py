@@ -3,8 +3,8 @@
 Definitions. The speed of a conversation is tokens per second after the first tokens have come,
 so that the prompt does not count on either side; the ratio of two arms is taken within one
 conversation. A category stands for itself by the median of its ratios, and the mean is that over
-categories. MAT is tokens per target forward, plain decoding being 1. Acceptance at a depth is
-counted per round, and given that the depth before was reached.
+categories. Plain decoding has 1 token per target forward. Acceptance at a depth is counted per
+round, and given that the depth before was reached.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class ArmFigures:
         tokens: Tokens in all.
         tokens_per_s: After the first tokens.
         ttft_s: Median seconds to the first tokens.
-        mat: Tokens per target forward.
+        tokens_per_forward: Tokens per target forward.
         rows_per_token: Rows verified per token, or None where it is not told.
         own_memory_gb: Most that a reply took.
         peak_memory_gb: Most that was held in all.
@@ -63,7 +63,7 @@ class ArmFigures:
     tokens: int
     tokens_per_s: float | None
     ttft_s: float
-    mat: float
+    tokens_per_forward: float
     rows_per_token: float | None
     own_memory_gb: float
     peak_memory_gb: float
@@ -92,7 +92,7 @@ def arm_figures(rows: Sequence[Row], arm: str, baseline: str) -> ArmFigures:
         tokens=tokens,
         tokens_per_s=_speed(replies),
         ttft_s=median(reply.ttft_s for reply in replies),
-        mat=tokens / sum(reply.forwards for reply in replies),
+        tokens_per_forward=tokens / sum(reply.forwards for reply in replies),
         rows_per_token=sum(num_rows) / tokens if len(num_rows) == len(replies) else None,
         own_memory_gb=max(reply.own_memory_gb for reply in replies),
         peak_memory_gb=max(reply.peak_memory_gb for reply in replies),

@@ -1,4 +1,4 @@
-"""Measure a drafter by real decoding: mean acceptance length and acceptance by depth.
+"""Measure a drafter by real decoding: tokens per target forward and acceptance by depth.
 
 The engine answers prompts of held-out conversations with each drafter, number of nodes, shape
 and temperature in turn. Every forward counts, those without a draft too, so a drafter gains
@@ -59,7 +59,7 @@ class Acceptance:
     draft_s: float = 0.0
 
     @property
-    def mean_acceptance_length(self) -> float:
+    def tokens_per_forward(self) -> float:
         """1 + accepted / forwards: the bonus token included."""
         return 1.0 + (sum(self.accepted_at_depth) / self.forwards if self.forwards else 0.0)
 
@@ -73,7 +73,7 @@ class Acceptance:
         return {
             **vars(self),
             "accepted_at_depth": list(self.accepted_at_depth),
-            "mean_acceptance_length": self.mean_acceptance_length,
+            "tokens_per_forward": self.tokens_per_forward,
             "acceptance_by_depth": self.acceptance_by_depth,
         }
 
@@ -159,7 +159,7 @@ def evaluate(
 def as_table(results: Sequence[Acceptance]) -> str:
     """Return the results as lines of text."""
     depths = [f"d{depth}" for depth in range(1, _DEPTHS_SHOWN + 1)]
-    head = ["drafter", "shape", "T", "nodes", "length", *depths, "forwards", "draft ms"]
+    head = ["drafter", "shape", "T", "nodes", "tokens/forward", *depths, "forwards", "draft ms"]
     lines = [head] + [_cells(result) for result in results]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -251,7 +251,7 @@ def _cells(result: Acceptance) -> list[str]:
         result.shape,
         f"{result.temperature:g}",
         str(result.num_draft_tokens),
-        f"{result.mean_acceptance_length:.3f}",
+        f"{result.tokens_per_forward:.3f}",
         *rates,
         *["-"] * (_DEPTHS_SHOWN - len(rates)),
         str(result.forwards),

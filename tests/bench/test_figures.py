@@ -80,7 +80,7 @@ def test_a_reply_that_came_all_at_once_has_no_speed():
 def test_rounds_are_counted_by_depth_and_given_the_depth_before():
     row = row_of(case_of(), "fast", reply_of(range(11), stats=STATS, forwards=5, rows=17))
     figures = figures_of([row])
-    assert figures.mat == pytest.approx(11 / 5)
+    assert figures.tokens_per_forward == pytest.approx(11 / 5)
     assert figures.rows_per_token == pytest.approx(17 / 11)
     rounds = figures.rounds
     assert rounds["acceptance_by_depth"] == [0.75, 0.5, 0.25]

@@ -39,7 +39,7 @@ def test_arms_and_peers_are_compared_in_one_document(bench):
     arms = [figures["arm"] for figures in last["results"]["0.0"]]
     assert arms == ["plain", "suffix", "mlx-lm"]
     assert len(last["rows"]) == 3 * 3 * 2
-    assert last["results"]["0.0"][0]["mat"] == 1.0
+    assert last["results"]["0.0"][0]["tokens_per_forward"] == 1.0
     assert not last["is_partial"]
     assert "prompt" in err  # the progress
 

@@ -42,14 +42,14 @@ def measured(make_drafter, prompts=(PROMPT,), **settings):
 
 def test_a_drafter_that_is_always_right_has_all_its_nodes_accepted():
     (found,) = measured(lambda: AlwaysRight(FULL), num_draft_tokens=(4,), max_tokens=20, **TREE)
-    assert found.mean_acceptance_length == 5
+    assert found.tokens_per_forward == 5
     assert found.acceptance_by_depth == [1, 1, 1, 1]
     assert (found.num_tokens, found.forwards, found.drafted) == (20, 4, 16)
 
 
 def test_a_drafter_that_is_always_wrong_leaves_one_token_per_forward():
     (found,) = measured(lambda: AlwaysWrong(FULL), num_draft_tokens=(4,), max_tokens=20, **TREE)
-    assert found.mean_acceptance_length == 1
+    assert found.tokens_per_forward == 1
     assert found.acceptance_by_depth == []
     assert (found.num_tokens, found.forwards, found.drafted) == (20, 20, 80)
 
@@ -72,14 +72,14 @@ class EverySecondTime(AlwaysRight):
 def test_forwards_without_a_draft_count():
     # A turn of three forwards emits 3 + 1 + 1 tokens.
     (found,) = measured(lambda: EverySecondTime(FULL), num_draft_tokens=(2,), max_tokens=20, **TREE)
-    assert found.mean_acceptance_length == pytest.approx(5 / 3)
+    assert found.tokens_per_forward == pytest.approx(5 / 3)
     assert found.acceptance_by_depth == pytest.approx([1 / 3, 1 / 3])
     assert found.forwards == 12
 
 
 def test_no_draft_is_cut_short_by_the_end_of_the_measurement():
     (found,) = measured(lambda: AlwaysRight(FULL), num_draft_tokens=(4,), max_tokens=11, **TREE)
-    assert (found.mean_acceptance_length, found.num_tokens) == (5, 15)
+    assert (found.tokens_per_forward, found.num_tokens) == (5, 15)
 
 
 def test_measures_every_combination_on_every_prompt():
@@ -169,7 +169,7 @@ def test_prompts_stand_before_the_greedy_answers_of_heldout_conversations():
 def test_figures_are_ready_for_json_and_for_people():
     found = Acceptance("table", "tree", 0.0, 8, 2, 30, 10, 80, (10, 5, 5), draft_s=0.02)
     figures = json.loads(json.dumps(found.as_dict()))
-    assert figures["mean_acceptance_length"] == 3.0
+    assert figures["tokens_per_forward"] == 3.0
     assert figures["acceptance_by_depth"] == [1.0, 0.5, 0.5]
     head, line = as_table([found]).splitlines()
     assert line.split() == [
@@ -234,8 +234,8 @@ def test_a_walk_tells_trained_drafters_the_states_that_real_decoding_would(build
 def test_a_walk_with_a_drafter_that_is_always_right_or_wrong():
     right = fast_walk(lambda: AlwaysRight(FULL[:28]), [ANSWER], 4)
     wrong = fast_walk(lambda: AlwaysWrong(FULL[:28]), [ANSWER], 4)
-    assert (right.mean_acceptance_length, right.forwards, right.num_tokens) == (5, 4, 20)
-    assert (wrong.mean_acceptance_length, wrong.forwards, wrong.num_tokens) == (1, 20, 20)
+    assert (right.tokens_per_forward, right.forwards, right.num_tokens) == (5, 4, 20)
+    assert (wrong.tokens_per_forward, wrong.forwards, wrong.num_tokens) == (1, 20, 20)
 
 
 def test_a_walk_ends_where_a_whole_draft_is_accepted_up_to_the_end_of_an_answer():

@@ -97,7 +97,7 @@ def _figures(replies: Sequence[Reply]) -> dict[str, Any]:
     return {
         "replies": len(replies),
         "tokens_per_s": median(speeds) if speeds else None,
-        "tokens_a_forward": sum(len(reply.tokens) for reply in replies) / max(forwards, 1),
+        "tokens_per_forward": sum(len(reply.tokens) for reply in replies) / max(forwards, 1),
         "first_tokens_s": median(reply.ttft_s for reply in replies),
         "peak_memory_gb": max(reply.peak_memory_gb for reply in replies),
         "own_memory_gb": max(reply.own_memory_gb for reply in replies),
