@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from mlxspec.budget.curve import CostCurve
-from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.target.decoder import Decoder
 
@@ -143,7 +142,6 @@ def verify_forward(decoder: Decoder) -> Callable[[int], None]:
 
     def forward(width: int) -> None:
         tree = DraftTree.from_lists([0] * width, range(-1, width - 1))
-        backend.sync(decoder.logits(decoder.forward_tree(tree)))
-        decoder.commit([])
+        decoder.tree_logits(tree)
 
     return forward

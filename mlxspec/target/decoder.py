@@ -65,11 +65,6 @@ class Decoder:
         return self.model.config.eos_token_ids
 
     @property
-    def supports_tree(self) -> bool:
-        """Whether `forward_tree` takes branches; both model families here do."""
-        return True
-
-    @property
     def history(self) -> tuple[int, ...]:
         """The committed tokens, as a copy."""
         return tuple(self._history)

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.store.reader import open_reader
 from tests.support.paths import TESTS
 from tests.support.pty_terminal import Terminal
+from tests.support.store_files import open_reader
 from tests.traces import make_fake
 
 SLOW_CHAT = str(TESTS / "support/slow_chat.py")

@@ -8,7 +8,7 @@ import pytest
 
 from mlxspec.device import backend
 from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
-from mlxspec.drafters.medusa.rank_tree import DynamicTree, StaticTree
+from mlxspec.drafters.medusa.rank_tree import RankTree
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
@@ -36,10 +36,8 @@ PROMPT, LENGTH = [3, 7, 1, 3, 7, 1, 4, 3], 20
 STATE = mx.random.normal((1, 64), key=mx.random.key(8))
 ACCURACIES = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.1], [0.3, 0.1, 0.2]]  # ranks need not fall
 KNOWN_TREES = {
-    "dynamic": lambda: DynamicTree(),
-    "dynamic, measured": lambda: DynamicTree(ACCURACIES),
-    "accuracies": lambda: StaticTree(accuracies=ACCURACIES),
-    "choices": lambda: StaticTree(choices=[[0], [0, 0], [1], [0, 1], [0, 0, 0], [2]]),
+    "dynamic": lambda: RankTree(),
+    "dynamic, measured": lambda: RankTree(ACCURACIES),
 }
 
 
@@ -206,8 +204,7 @@ def test_never_drafts_a_token_beyond_the_vocabulary():
     ("tree", "family", "kind"),
     [
         *itertools.product(["dynamic"], FAMILIES, CACHES),
-        ("accuracies", "llama", "full"),
-        ("choices", "llama", "full"),
+        ("dynamic, measured", "llama", "full"),
     ],
 )
 def test_head_i_stands_i_plus_1_below_the_root(tree, family, kind):
@@ -277,15 +274,9 @@ def test_a_pool_gets_a_depth_s_guesses_below_every_path():
 # ---- which nodes are chosen --------------------------------------------------------------------
 
 
-def test_heads_that_were_never_right_draft_nothing():
-    tree = StaticTree(accuracies=[[0.0, 0.0]])
-    drafter = reading(medusa_drafter(Decoder(MODEL), tree=tree))
-    assert drafter.propose(9, 4).tree.tokens.tolist() == [9]
-
-
-def test_refuses_a_static_tree_deeper_than_the_heads():
+def test_refuses_a_tree_deeper_than_the_heads():
     with pytest.raises(ValueError, match="4 deep, but there are 3 heads"):
-        medusa_drafter(Decoder(MODEL), tree=StaticTree(choices=[[0] * n for n in range(1, 5)]))
+        medusa_drafter(Decoder(MODEL), tree=RankTree([[0.5, 0.2]] * 4))
 
 
 def test_measured_accuracies_choose_the_tree_too():
@@ -293,7 +284,7 @@ def test_measured_accuracies_choose_the_tree_too():
     heads = MedusaHeads.from_checkpoint(config, medusa_tensors(MODEL))
     weighed, plain = MedusaDrafter(heads, Decoder(MODEL)).tree, medusa_drafter(Decoder(MODEL)).tree
     logits = mx.array(np.random.default_rng(0).normal(size=(3, 24)), mx.float32)
-    expected = DynamicTree(ACCURACIES).nodes(logits, None, 8).probs.tolist()
+    expected = RankTree(ACCURACIES).nodes(logits, None, 8).probs.tolist()
     assert weighed.nodes(logits, None, 8).probs.tolist() == expected
     assert plain.nodes(logits, None, 8).probs.tolist() != expected
 

@@ -9,7 +9,6 @@ import pytest
 import mlxspec.reply.reply as reply_module
 from mlxspec.api import prepare
 from mlxspec.drafters.base import fresh_drafter, limit
-from mlxspec.drafters.medusa.rank_tree import StaticTree
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafts.shape import Branching
@@ -25,7 +24,6 @@ from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.model_folders import save_folder
 from tests.support.question_file import save_questions
 from tests.support.tiny import emitted, make_engine
-from tests.support.tiny_heads_medusa import medusa_drafter
 
 DRAFTERS = (
     "suffix",
@@ -122,18 +120,6 @@ def test_a_beam_is_as_wide_as_its_budget_where_few_children_are_allowed():
     shape = BeamShape.for_budget(16, DraftLimits(branching=2))
     assert (shape.width, shape.children, shape.depth) == (6, 2, 5)
     assert BeamShape.for_budget(3, DraftLimits(9, 9)) == BeamShape(2, 3, 3)
-
-
-def test_a_static_tree_leaves_out_the_paths_that_are_not_allowed():
-    engine = make_engine(MODELS["llama"], NoDrafter())
-    tree = StaticTree([(0,), (1,), (0, 0), (2,), (0, 1), (0, 0, 0)])
-    engine.drafter = medusa_drafter(engine.target, tree=tree)
-    limit(engine.drafter, DraftLimits(branching=2, depth=2))
-    events = list(engine.generate(PROMPT, PARAMS))
-    assert emitted(events) == REPLY
-    drafts = [event for event in events if isinstance(event, DraftProposed)]
-    assert max(len(event.nodes) for event in drafts) == 4
-    assert shapes_of(events) == (2, 2)
 
 
 def test_a_drafter_of_a_batch_has_the_limits_of_the_one_it_is_like():

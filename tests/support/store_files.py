@@ -9,7 +9,8 @@ from mlxspec.trace.events import (
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec_app.store.opening import open_for_writing
+from mlxspec_app.store.opening import open_for_reading, open_for_writing
+from mlxspec_app.store.reader import Reader
 from mlxspec_app.store.writer import Writer
 
 
@@ -26,6 +27,11 @@ def open_writer(path, clock=None):
     connection.execute("PRAGMA synchronous = OFF")  # no test pulls the plug; only faster
     assert not notices
     return Writer(connection, clock or steps())
+
+
+def open_reader(path):
+    """A reader of a store; use it as a context manager."""
+    return Reader(open_for_reading(path))
 
 
 def say(writer, chat, *texts):

@@ -106,7 +106,6 @@ def test_reset_forgets_the_text_and_what_was_staged(family, kind):
 
 def test_knows_its_model(decoder):
     assert (decoder.vocab_size, decoder.num_hidden_layers, decoder.eos_token_ids) == (24, 2, ())
-    assert decoder.supports_tree
     assert Decoder(tiny_model(eos_token_id=[3, 5])).eos_token_ids == (3, 5)
 
 

@@ -5,13 +5,11 @@ A reader may have a connection of its own, and then sees what the writer has com
 
 import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from mlxspec_app.store.columns import json_object, seed_of, time_of
 from mlxspec_app.store.errors import GoneError, explain
-from mlxspec_app.store.opening import open_for_reading
 from mlxspec_app.store.records import (
     Chat,
     ChatSummary,
@@ -190,15 +188,6 @@ class Reader:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise explain(error) from error
-
-
-def open_reader(path: Path) -> Reader:
-    """Return a reader with a connection of its own; use it as a context manager, in one thread.
-
-    Raises:
-        StoreError: There is no store yet, or not one of this version.
-    """
-    return Reader(open_for_reading(path))
 
 
 def _message(row: Sequence[Any]) -> StoredMessage:

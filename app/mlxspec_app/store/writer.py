@@ -92,10 +92,6 @@ class Writer:
         """Give a chat another system prompt."""
         self._set(chat, "system", None if system is None else storable(system))
 
-    def set_settings(self, chat: int, settings: Mapping[str, Any]) -> None:
-        """Give a chat other settings, in place of all it had."""
-        self._set(chat, "settings", to_json(settings))
-
     def fork(self, message: int) -> int:
         """Return a new chat that begins as a copy of the conversation up to a message."""
         with self.transaction():

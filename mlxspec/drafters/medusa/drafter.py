@@ -19,7 +19,7 @@ import mlx.core as mx
 from mlxspec.device import backend
 from mlxspec.device.exponential import exp
 from mlxspec.drafters.medusa.network import MedusaHeads
-from mlxspec.drafters.medusa.rank_tree import DynamicTree, RankTree, best_guesses
+from mlxspec.drafters.medusa.rank_tree import RankTree, best_guesses
 from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
@@ -59,7 +59,7 @@ class MedusaDrafter:
         Args:
             heads: Trained for `target`; converted to its dtype, in place.
             target: Whose text is drafted.
-            tree: By default a dynamic one, by the accuracies in the heads' config too where they
+            tree: Left out, one that goes by the accuracies in the heads' config too where they
                 were measured.
 
         Raises:
@@ -68,11 +68,11 @@ class MedusaDrafter:
             ValueError: The tree is deeper than there are heads.
         """
         _check_fit(heads, target)
-        tree = DynamicTree(heads.config.get("accuracies")) if tree is None else tree
+        tree = RankTree(heads.config.get("accuracies")) if tree is None else tree
         if tree.depth > len(heads.heads):
             raise ValueError(
                 f"the tree is {tree.depth} deep, but there are {len(heads.heads)} heads: "
-                "take choices or accuracies that were made for these"
+                "take accuracies that were measured for these"
             )
         self.heads, self.tree = heads, tree
         self.num_read = 0

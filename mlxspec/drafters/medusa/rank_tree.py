@@ -1,34 +1,30 @@
-"""Draft trees of heads that guess several tokens ahead at once, made on the device.
+"""The draft tree of heads that guess several tokens ahead at once, made on the device.
 
-A static tree takes the same ranks in every round, those that were right most often. A dynamic one
-takes the most probable paths of the round; the paths that can be among them are few and known
-beforehand (`rank_paths`), so this choice too is a sum, a sort and a gather without a look at any
-number (Cai et al. 2024, https://arxiv.org/abs/2401.10774; with the best-first tree of OPT-Tree,
-Wang et al. 2024, https://arxiv.org/abs/2406.17276).
+Such heads say the same below every node of a depth. A path is then a tuple of ranks, (0, 2) for
+the first head's best guess followed by the second head's third, and what it is worth is a product
+of one number per head (Medusa, Cai et al. 2024, https://arxiv.org/abs/2401.10774). The tree takes
+the most probable paths of the round (OPT-Tree, Wang et al. 2024,
+https://arxiv.org/abs/2406.17276); the paths that can be among them are few and known beforehand,
+so the choice is a sum, a sort and a gather without a look at any number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import log
-from typing import Protocol
 
 import mlx.core as mx
 
 from mlxspec.device.exponential import exp
-from mlxspec.drafters.medusa.rank_paths import (
-    RankPath,
-    most_accurate_paths,
-    parents_first,
-    possible_paths,
-)
 from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.options import FREE, DraftLimits
-from mlxspec.verify.distribution import top_tokens
 
 _WIDTH = 10  # guesses of a head that are looked at
 _LEAST_LOGPROB = -60.0  # its exponential is still above 0 in float32
+
+
+RankPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -46,34 +42,7 @@ class RankNodes:
     probs: mx.array | None
 
 
-class RankTree(Protocol):
-    """Chooses which guesses of the heads make the tree.
-
-    Attributes:
-        depth: Heads that it needs at least.
-    """
-
-    @property
-    def depth(self) -> int: ...
-
-    def nodes(
-        self,
-        logits: mx.array,
-        target_ids: mx.array | None,
-        budget: int,
-        limits: DraftLimits = FREE,
-    ) -> RankNodes:
-        """Return at most `budget` nodes, parents before children, no two siblings alike.
-
-        Args:
-            logits: (H, V) what the heads say, the one for depth 1 first.
-            target_ids: (V,) int32 target token of each output; None where they agree.
-            budget: Most nodes, at least 1.
-            limits: How wide and how deep the tree may be.
-        """
-
-
-class DynamicTree:
+class RankTree:
     """The most probable paths, chosen anew in every round.
 
     Nodes stand in order of falling path probability: the first n are the best tree of n nodes.
@@ -91,11 +60,13 @@ class DynamicTree:
         Raises:
             ValueError: An accuracy is not from 0 to 1.
         """
-        _check_shares(accuracies or ())
+        if not all(0 <= share <= 1 for row in accuracies or () for share in row):
+            raise ValueError(f"accuracies are shares from 0 to 1; got {accuracies}")
         self._log_shares = [_falling_logs(row) for row in accuracies or ()]
 
     @property
     def depth(self) -> int:
+        """Heads that it needs at least."""
         return len(self._log_shares)
 
     def nodes(
@@ -105,6 +76,14 @@ class DynamicTree:
         budget: int,
         limits: DraftLimits = FREE,
     ) -> RankNodes:
+        """Return at most `budget` nodes, parents before children, no two siblings alike.
+
+        Args:
+            logits: (H, V) what the heads say, the one for depth 1 first.
+            target_ids: (V,) int32 target token of each output; None where they agree.
+            budget: Most nodes, at least 1.
+            limits: How wide and how deep the tree may be.
+        """
         most = min(budget, limits.branching or budget)
         guesses = self._weighed(best_guesses(logits, target_ids, most)).first(limits.depth)
         n_heads, width = guesses.tokens.shape
@@ -128,59 +107,33 @@ class DynamicTree:
         return NextTokens(guesses.tokens[:depth, :width], log_probs)
 
 
-class StaticTree:
-    """The same paths in every round; needs no probabilities of the heads and so no softmax.
+@lru_cache(maxsize=64)
+def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, ...]:
+    """Return the paths that can be among the `budget` most probable, whatever the probabilities.
 
-    A smaller budget gets the beginning of the same order of paths.
+    A path is no better than any path of its length or shorter whose ranks are nowhere larger;
+    where these, itself included, are more than `budget`, it is out.
+
+    Args:
+        num_heads: Length of the longest path.
+        width: Guesses per head.
+        budget: Number of paths to choose later.
+
+    Returns:
+        Paths in lexical order: each behind its beginnings and behind all that no probabilities
+        can make worse.
     """
 
-    def __init__(
-        self,
-        choices: Sequence[Sequence[int]] | None = None,
-        accuracies: Sequence[Sequence[float]] | None = None,
-    ) -> None:
-        """Begin with either paths or accuracies.
+    def below(path: RankPath, alike: int, better: int) -> Iterator[RankPath]:
+        for rank in range(width):
+            as_long = alike * (rank + 1)  # paths of this length with ranks nowhere larger
+            if better + as_long > budget:
+                return
+            yield (*path, rank)
+            if len(path) + 1 < num_heads:
+                yield from below((*path, rank), as_long, better + as_long)
 
-        Args:
-            choices: Paths of ranks, the most useful first, such as published `medusa_choices`;
-                the beginnings of every path must be among them.
-            accuracies: Per head, how often its guess of each rank was right; the paths with the
-                largest products are taken, best first.
-
-        Raises:
-            ValueError: Both are given or none, a path hangs in the air, is there twice or holds
-                a negative rank, or an accuracy is not from 0 to 1.
-        """
-        if bool(choices) == bool(accuracies):
-            raise ValueError("a static tree is made of choices or of accuracies: give one of them")
-        self._choices = parents_first([tuple(path) for path in choices or ()])
-        self._accuracies = tuple(tuple(map(float, row)) for row in accuracies or ())
-        _check_shares(self._accuracies)
-
-    @property
-    def depth(self) -> int:
-        return max(len(self._accuracies), *map(len, ((), *self._choices)))
-
-    def paths(self, budget: int) -> tuple[RankPath, ...]:
-        """Return the paths of a tree of at most `budget` nodes."""
-        return self._choices[:budget] or most_accurate_paths(self._accuracies, budget)
-
-    def nodes(
-        self,
-        logits: mx.array,
-        target_ids: mx.array | None,
-        budget: int,
-        limits: DraftLimits = FREE,
-    ) -> RankNodes:
-        depth, width = limits.depth or len(logits), limits.branching or logits.shape[1]
-        width = min(width, logits.shape[1])
-        paths = tuple(p for p in self.paths(budget) if max(p) < width and len(p) <= depth)
-        layout = _layout(paths, len(logits))
-        guesses, _ = top_tokens(logits, 1 + max(map(max, paths), default=0))
-        tokens = guesses if target_ids is None else target_ids[guesses]
-        shares = [self._accuracies[len(path) - 1][path[-1]] for path in paths if self._accuracies]
-        probs = mx.array(shares) if self._accuracies else None
-        return RankNodes(tokens[layout.heads, layout.last_ranks], layout.parents + 1, probs)
+    return tuple(below((), 1, 0))
 
 
 def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> NextTokens:
@@ -195,11 +148,6 @@ def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> Ne
     is_usual = guesses.log_probs > _LEAST_LOGPROB  # False for a NaN too
     log_probs = mx.where(is_usual, mx.minimum(guesses.log_probs, 0.0), _LEAST_LOGPROB)
     return NextTokens(guesses.tokens, log_probs)
-
-
-def _check_shares(accuracies: Sequence[Sequence[float]]) -> None:
-    if not all(0 <= share <= 1 for row in accuracies for share in row):
-        raise ValueError(f"accuracies are shares from 0 to 1; got {accuracies}")
 
 
 def _falling_logs(shares: Sequence[float]) -> list[float]:

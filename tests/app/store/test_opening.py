@@ -8,10 +8,9 @@ import pytest
 
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_reading, open_for_writing
-from mlxspec_app.store.reader import open_reader
 from mlxspec_app.store.schema import migrate, scripts
 from mlxspec_app.store.words import spaced
-from tests.support.store_files import open_writer, say, texts_of
+from tests.support.store_files import open_reader, open_writer, say, texts_of
 
 PAGE = 4096
 

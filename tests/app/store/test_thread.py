@@ -8,10 +8,9 @@ import pytest
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_writing
-from mlxspec_app.store.reader import open_reader
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.thread import StoreThread
-from tests.support.store_files import exchange, open_writer, texts_of
+from tests.support.store_files import exchange, open_reader, open_writer, texts_of
 
 WAIT_S = 20.0
 

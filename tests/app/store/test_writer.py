@@ -33,9 +33,8 @@ def test_a_chat_keeps_its_system_prompt_and_settings(writer):
     kept = writer.reader.chat(chat)
     assert (kept.title, kept.system, kept.settings) == ("Plans", "Be brief", {"temperature": 0.5})
     writer.set_system(chat, None)
-    writer.set_settings(chat, {})
     kept = writer.reader.chat(chat)
-    assert (kept.system, kept.settings) == (None, {})
+    assert (kept.system, kept.settings) == (None, {"temperature": 0.5})
 
 
 def test_an_untitled_chat_is_called_by_its_first_message(writer):
