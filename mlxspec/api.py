@@ -19,7 +19,7 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting.auto import Choice, choose_drafter
-from mlxspec.drafting.costs import budget_for
+from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.registry import (
     HOST_DRAFTERS,
     Site,

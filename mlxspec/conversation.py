@@ -186,7 +186,7 @@ class Conversation:
         should_stop: Callable[[], bool] = lambda: False,
         on_progress: Progress = lambda done, total: None,
     ) -> Proof:
-        """Decode the last reply once more without drafts and compare; see `proving.prove`.
+        """Decode the last reply once more without drafts and compare; see `measure/prove.py`.
 
         Raises:
             ValueError: There is no reply, or it was sampled.

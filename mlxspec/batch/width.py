@@ -8,8 +8,8 @@ cost here.
 from collections.abc import Sequence
 
 from mlxspec.budget.acceptance import PathRates
-from mlxspec.budget.best import best_count
 from mlxspec.budget.curve import CostCurve
+from mlxspec.budget.measured import best_count
 from mlxspec.drafts.draft import Draft, RoundOutcome
 
 

@@ -20,6 +20,12 @@ WINDOW = 4096
 """Rows of the rotating cache for contexts that are longer than the model's."""
 
 
+CONTEXT_HEADER = (
+    f"{'arm':<22}{'context':>8}  {'cache':<24}{'first token, s':>15}{'ms/token':>10}"
+    f"{'tokens/forward':>15}{'cache, GB':>11}{'in all, GB':>11}"
+)
+
+
 @dataclass(frozen=True)
 class ContextFigures:
     """A reply after so much text.
@@ -101,3 +107,12 @@ def _text(loaded: LoadedModel) -> list[int]:
     turns = [turn for question in read_questions() for turn in question.turns]
     tokens = loaded.tokenizer.encode("\n\n".join(turns))
     return tokens or [0]
+
+
+def context_row(found: ContextFigures) -> str:
+    """Return the row of the table below `CONTEXT_HEADER`."""
+    ms = "-" if found.ms_per_token is None else f"{found.ms_per_token:.1f}"
+    return (
+        f"{found.arm:<22}{found.context:>8}  {found.cache:<24}{found.prompt_s:>15.1f}{ms:>10}"
+        f"{found.tokens_per_forward:>15.2f}{found.cache_gb:>11.3f}{found.own_memory_gb:>11.3f}"
+    )

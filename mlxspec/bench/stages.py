@@ -104,6 +104,9 @@ def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
                 setattr(owner, name, before)
 
 
+_FIRST, _CELL = 24, 10
+
+
 @dataclass(frozen=True)
 class RoundProfile:
     """Where the time of rounds went.
@@ -193,3 +196,31 @@ def profile_forward(decoder: Decoder, width: int, *, repeats: int = 3) -> Forwar
         watch.stop()
     ms = {stage: 1e3 * seconds / repeats for stage, seconds in watch.seconds.items()}
     return ForwardProfile(width, whole_ms, ms)
+
+
+def round_table(profile: RoundProfile) -> str:
+    """Return where the time of rounds went, the longest stage first."""
+    total = sum(profile.ms.values())
+    lines = [
+        f"{profile.drafter}: {profile.tokens} tokens in {profile.forwards} target forwards, "
+        f"{total:.1f} ms each"
+    ]
+    for stage, ms in sorted(profile.ms.items(), key=lambda item: -item[1]):
+        lines.append(f"{'  ' + stage:<{_FIRST}}{ms:>{_CELL}.2f} ms{ms / total:>8.1%}")
+    return "\n".join(lines)
+
+
+def forward_table(profiles: Sequence[ForwardProfile]) -> str:
+    """Return where the time of forwards goes, a column for each width."""
+    parts = list(dict.fromkeys(part for profile in profiles for part in profile.ms))
+    rows = {
+        "rows": [f"{profile.width}" for profile in profiles],
+        "at once, ms": [f"{profile.whole_ms:.1f}" for profile in profiles],
+        "part by part, ms": [f"{sum(profile.ms.values()):.1f}" for profile in profiles],
+    }
+    for part in parts:
+        rows[f"  {part}"] = [f"{profile.ms.get(part, 0.0):.1f}" for profile in profiles]
+    return "\n".join(
+        f"{name:<{_FIRST}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
+        for name, cells in rows.items()
+    )

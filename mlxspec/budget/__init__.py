@@ -11,9 +11,8 @@ without drawing, never on a sample that is still to be verified.
 """
 
 from mlxspec.budget.base import Budget, FixedBudget, Spent
-from mlxspec.budget.best import best_count
 from mlxspec.budget.curve import CostBook, CostCurve
-from mlxspec.budget.measured import MeasuredBudget
+from mlxspec.budget.measured import MeasuredBudget, best_count
 
 __all__ = [
     "Budget",

@@ -22,6 +22,7 @@ _MAX_DEVIATIONS = 3 * 1.4826  # median absolute deviations: three standard devia
 _LEAST_DEVIATION = 0.02
 _UNTIMED = 1.05  # what an untimed width may cost more than it seems
 _SMALLEST_CONTEXT = 1024
+_DECAY = 0.95  # of what earlier drafts cost
 _MAX_MS = 1e9  # of a forward: eleven days
 _MAX_WIDTH = 4096  # more rows than were ever timed; a forward is padded to a width that is cheap
 
@@ -109,6 +110,45 @@ class CostCurve:
             self.ms = dict(sorted({**self.ms, width: known}.items()))
         for other in self.ms:
             self.ms[other] *= change if other == width else change**_SHARED
+
+
+class DraftCost:
+    """Milliseconds of a draft by the nodes asked for, where the device drafts: a fitted line.
+
+    A lazy draft is computed together with its verification, so only their sum can be timed. What
+    is above the known cost of the verification is the draft's: something for each round, something
+    for each node. Old rounds fade.
+    """
+
+    def __init__(self) -> None:
+        # One imagined round without nodes or cost: it tells the slope while only one n is known.
+        self._sums = (1.0, 0.0, 0.0, 0.0, 0.0)  # of 1, n, ms, n * n and n * ms
+        self._num_rounds = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any round was looked at."""
+        return self._num_rounds > 1
+
+    def observe(self, asked: int, ms: float) -> None:
+        """Take note of a round; the first is passed over, for it compiles and loads."""
+        self._num_rounds += 1
+        if not self.is_known:
+            return
+        ms = max(ms, 0.0)
+        news = (1.0, asked, ms, asked * asked, asked * ms)
+        weight, *sums = (old * _DECAY + new for old, new in zip(self._sums, news, strict=True))
+        self._sums = (weight, sums[0], sums[1], sums[2], sums[3])
+
+    def at(self, asked: int) -> float:
+        """Return the milliseconds of drafting so many nodes; 0 for none."""
+        if not asked:
+            return 0.0
+        weight, x, y, xx, xy = self._sums
+        spread = weight * xx - x * x
+        slope = max((weight * xy - x * y) / spread, 0.0) if spread > 0 else 0.0
+        start = max((y - slope * x) / weight, 0.0)
+        return start + slope * asked
 
 
 class CostBook:

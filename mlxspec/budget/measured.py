@@ -3,22 +3,20 @@
 Where the drafter knows its probabilities on the host, it grows its tree first and the best
 beginning of it is verified. Where the device drafts, the number is chosen before, from what was
 accepted so far: nothing waits for the device, and no sample is looked at. Where nothing pays, the
-drafter is left alone. Probes, of such a drafter and of numbers of rows that were not used for long,
-may lose a hundredth of the time.
+drafter is left alone. Exploration, of such a drafter and of numbers of rows that were not used for
+long, may lose a hundredth of the time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mlxspec.budget.acceptance import PathRates, PlaceRates
 from mlxspec.budget.base import Measure, Spent
-from mlxspec.budget.best import best_count, loss_of
-from mlxspec.budget.curve import CostBook, CostCurve
-from mlxspec.budget.drafting import DraftCost
+from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
 from mlxspec.drafts.draft import Draft, RoundOutcome
 
-_PROBED = 0.01  # of the time may be lost with probes
-_MAX_SAVED_UP = 8.0  # plain rounds that the allowance for probes may grow to
+_EXPLORED = 0.01  # of the time may be lost with exploration
+_MAX_SAVED_UP = 8.0  # plain rounds that the allowance for exploration may grow to
 _RATE = 0.1
 _STOPPED = 50.0  # times what a forward costs
 _FIRST_ASKED = 4  # nodes, until it is known what they cost
@@ -132,7 +130,7 @@ class MeasuredBudget:
             return
         if self._is_believed(spent, curve):
             self._take_in(grown, outcome, spent, curve)
-        earned = _PROBED * (spent.draft_ms + spent.target_ms)
+        earned = _EXPLORED * (spent.draft_ms + spent.target_ms)
         self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * curve.cost(1))
         self._context += len(outcome.path)
         self._curve = self.costs.at(self._context)
@@ -144,7 +142,7 @@ class MeasuredBudget:
         return MeasuredBudget(self.costs, self._keep)
 
     def _affords(self, loss_ms: float) -> bool:
-        """Pay for a loss out of what probes are allowed; a gain costs nothing."""
+        """Pay for a loss out of what exploration is allowed; a gain costs nothing."""
         if loss_ms > self._allowance_ms:
             return False
         self._allowance_ms -= max(loss_ms, 0.0)
@@ -184,3 +182,22 @@ class MeasuredBudget:
             curve.observe(spent.rows, ms)
         now.draft_cost.observe(spent.asked, ms - forward_ms)
         now.places.learn(spent.asked, outcome.path)
+
+
+def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:
+    """Return the n that maximises (1 + gains[n]) / ms[n], the smallest of equal ones.
+
+    Args:
+        gains: Draft tokens expected to be accepted when the first n nodes are verified; the first
+            one, of no nodes, is 0.
+        ms: Milliseconds of such a round, each more than 0; as many.
+    """
+    return max(range(len(gains)), key=lambda n: (1.0 + gains[n]) / ms[n])
+
+
+def loss_of(count: int, gains: Sequence[float], ms: Sequence[float], best: int) -> float:
+    """Return the milliseconds that a round of `count` nodes is expected to lose.
+
+    Against emitting as many tokens at the pace of the best number; see `best_count`.
+    """
+    return ms[count] - (1.0 + gains[count]) * ms[best] / (1.0 + gains[best])

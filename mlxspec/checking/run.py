@@ -22,7 +22,7 @@ from mlxspec.measure.drift import Drift, Text, measure_drift
 from mlxspec.options import Options
 
 _NUM_TEXTS = 2
-"""Replies whose rows are probed for their drift."""
+"""Replies whose rows are measured for their drift."""
 
 _PLACES, _MOST_PLACES = (0, 8), 16
 """Tokens of a plain reply after which others may be drawn, and how many such places are tried."""

@@ -1,19 +1,24 @@
 """What was measured on this machine, kept so that it is measured once.
 
-One small JSON file in the cache folder. It is only a saving: where it cannot be read or written,
-things are measured again.
+One small JSON file in the cache folder: what forwards of a target cost, and how fast its drafters
+are. It is only a saving: where it cannot be read or written, things are measured again.
 """
 
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mlxspec.budget import CostBook, MeasuredBudget
 from mlxspec.device import backend, core_split
+from mlxspec.kv.cache import Cache
+from mlxspec.loading import LoadedModel
 from mlxspec.loading.fetch.default_model import cache_folder
 
 _FILE = "measured.json"
+_WORTH_KEEPING_MS = 5.0  # of one row: what is faster is measured again in no time
 
 
 def machine_key() -> str:
@@ -44,6 +49,35 @@ def forget() -> None:
     """Drop all that was kept."""
     with suppress(OSError):
         _path().unlink(missing_ok=True)
+
+
+def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
+    """Return a budget that knows what was measured before for such a target.
+
+    Args:
+        loaded: The target.
+        cache: Of the kind that it runs with.
+    """
+    key = _cost_key(loaded, cache)
+    costs = CostBook()
+    costs.read(recall(key) or {})
+    return MeasuredBudget(costs, partial(_keep_costs, key))
+
+
+def _keep_costs(key: str, costs: CostBook) -> None:
+    if any(curve.ms[1] >= _WORTH_KEEPING_MS for curve in costs.curves.values()):
+        keep(key, costs.as_dict())
+
+
+def _cost_key(loaded: LoadedModel, cache: Cache) -> str:
+    """Return what the cost of a forward depends on: the shapes, not the numbers."""
+    config = loaded.config
+    shape = (
+        f"{config.num_hidden_layers} layers of {config.hidden_size} and "
+        f"{config.intermediate_size}, {config.num_attention_heads} and "
+        f"{config.num_key_value_heads} heads of {config.head_dim}, vocabulary {config.vocab_size}"
+    )
+    return " | ".join([machine_key(), shape, loaded.weights, cache.describe(), "ms by rows"])
 
 
 def _path() -> Path:

@@ -8,7 +8,7 @@ times and more what it is in float32. Where nothing drifts, nothing is excused.
 
 NEAR_TIE_DRIFTS = 4
 """Logits are nearly tied up to so many drifts: two move against each other by up to two, and a
-text that was not probed may drift twice as far."""
+text that was not measured may drift twice as far."""
 
 
 def near_tie_of(drift: float) -> float:

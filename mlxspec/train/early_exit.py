@@ -20,9 +20,9 @@ from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, E
 from mlxspec.models import Model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.corpus import GREEDY
-from mlxspec.train.dense import dense_head, dense_rows
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
+from mlxspec.train.weights import dense_head, dense_rows
 
 _RIDGE = 1e-3  # of the mean square of the inputs: a thousand tokens give a lens that is of use
 

@@ -1,6 +1,6 @@
 """From feature shards to one file that `--drafter` takes: any kind of trained drafter."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
@@ -17,13 +17,11 @@ from mlxspec.loading import LoadedModel
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.heads.file import read_safetensors, save_head
 from mlxspec.loading.shipped import read_drafter_file
-from mlxspec.train.arrays import flat
 from mlxspec.train.features import shard_arrays, shards_of_run
 from mlxspec.train.kinds import KINDS, Material
-from mlxspec.train.packing import pack, unpack
 from mlxspec.train.recipe import Recipe, checked_options
 from mlxspec.train.trainer import Objective, Progress, Report, train
-from mlxspec.train.vocabulary import count_tokens, most_frequent
+from mlxspec.train.weights import flat, pack, unpack
 
 _BYTES_PER_TRAINED = 4 * 4  # float32: weight, gradient, and two moments of AdamW
 _WORK_GB = 1.5  # logits of a conversation over a reduced head, and what backpropagation keeps
@@ -89,11 +87,36 @@ def _material(
             f"{shards[0]} holds states of {width} numbers, those of {loaded.name} have "
             f"{loaded.config.hidden_size}: make features with this target"
         )
-    counts = count_tokens(shards, loaded.config.vocab_size)
+    counts = _count_tokens(shards, loaded.config.vocab_size)
     if not counts.any():
         raise MlxspecError(f"{shards[0].parent} holds no answers to learn from: make more features")
-    ids = start.target_ids if start else most_frequent(counts, recipe.draft_vocab_size)
+    ids = start.target_ids if start else _most_frequent(counts, recipe.draft_vocab_size)
     return Material(loaded, shards, counts, ids)
+
+
+def _count_tokens(shards: Iterable[Path], vocab_size: int) -> NDArray[np.int64]:
+    """Return (V,) how often the assistant wrote each token in some feature shards.
+
+    Raises:
+        MlxspecError: A shard is damaged, or holds tokens that the vocabulary does not have.
+    """
+    counts = np.zeros(vocab_size, np.int64)
+    for path in shards:
+        arrays = shard_arrays(path)
+        tokens, mask = (np.array(arrays[name]) for name in ("tokens", "assistant_mask"))
+        found = np.bincount(tokens[mask > 0], minlength=vocab_size)
+        if len(found) > vocab_size:
+            raise MlxspecError(
+                f"{path} holds the token {len(found) - 1}; the target's vocabulary ends at "
+                f"{vocab_size - 1}: make features with this target"
+            )
+        counts += found
+    return counts
+
+
+def _most_frequent(counts: NDArray[np.int64], size: int) -> NDArray[np.int32]:
+    """Return the (size,) int32 most frequent tokens, in ascending order."""
+    return np.sort(np.argsort(-counts, kind="stable")[:size]).astype(np.int32)
 
 
 def _read_start(recipe: Recipe, loaded: LoadedModel) -> _Start:

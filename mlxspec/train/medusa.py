@@ -19,9 +19,9 @@ from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.corpus import GREEDY
-from mlxspec.train.dense import dense_head, dense_rows
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
+from mlxspec.train.weights import dense_head, dense_rows
 from mlxspec.verify.distribution import top_tokens
 
 NUM_RANKS = 10  # of a head's guesses that accuracies are measured for

@@ -16,7 +16,7 @@ from mlxspec.loading import Tokenizer
 from mlxspec.prompt import are_texts
 from mlxspec.trace.difference import common_length
 
-_PROBES = ("x", "y")
+_MARKS = ("x", "y")
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
             or nothing follows it.
     """
     first, second = (
-        tokenizer.render_chat([*messages, {"role": "user", "content": probe}]) for probe in _PROBES
+        tokenizer.render_chat([*messages, {"role": "user", "content": mark}]) for mark in _MARKS
     )
     place = common_length(first, second)
     frame = UserFrame(first[:place], first[place + 1 :])
-    if frame.header + _PROBES[1] + frame.footer != second or not frame.footer.split():
+    if frame.header + _MARKS[1] + frame.footer != second or not frame.footer.split():
         raise UnsupportedOperationError(
             "the chat template does not show where a user's text begins and ends, so the model "
             "cannot be asked for prompts: give a file of prompts"

@@ -16,7 +16,7 @@ from mlxspec.budget import (
     best_count,
 )
 from mlxspec.budget.acceptance import PathRates, PlaceRates
-from mlxspec.budget.drafting import DraftCost
+from mlxspec.budget.curve import DraftCost
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from tests.support.chip_table import table
 

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.budget import CostCurve
 from mlxspec.drafting import measured
-from mlxspec.drafting.costs import budget_for
+from mlxspec.drafting.measured import budget_for
 from mlxspec.kv.cache import Cache
 from tests.support.tiny import tiny_model
 

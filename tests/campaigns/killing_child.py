@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from mlxspec.drafters.table import memory
-from mlxspec.drafting import costs
+from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.app import open_desk
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
@@ -191,7 +191,7 @@ class Chat:
 
 def main() -> None:
     memory._SECONDS_BETWEEN = 0.0
-    costs._WORTH_KEEPING_MS = 0.0
+    measured._WORTH_KEEPING_MS = 0.0
     folder, model, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     running = Chat(folder, model, seed)
     weights = WEIGHTS | {sys.argv[4]: 8}

@@ -1,5 +1,6 @@
 """Stores to test with: a writer on a file, a clock that steps, and replies told as events."""
 
+from contextlib import closing
 from itertools import count
 
 from mlxspec.trace.events import (
@@ -31,7 +32,7 @@ def open_writer(path, clock=None):
 
 def open_reader(path):
     """A reader of a store; use it as a context manager."""
-    return Reader(open_for_reading(path))
+    return closing(Reader(open_for_reading(path)))
 
 
 def say(writer, chat, *texts):

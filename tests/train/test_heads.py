@@ -15,10 +15,10 @@ from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
-from mlxspec.train.arrays import flat
 from mlxspec.train.features import write_shards
 from mlxspec.train.heads import build_objective, memory_gb, train_head
 from mlxspec.train.kinds import KINDS, capture_layers
+from mlxspec.train.weights import flat
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import CHATML, byte_tokenizer
 from tests.support.training import conversation, write_features

@@ -5,8 +5,7 @@ A reader may have a connection of its own, and then sees what the writer has com
 
 import sqlite3
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from mlxspec_app.store.columns import json_object, seed_of, time_of
 from mlxspec_app.store.errors import GoneError, explain
@@ -74,17 +73,6 @@ class Reader:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def recent(self, limit: int = 50, offset: int = 0) -> list[ChatSummary]:
         """Return the chats, those first that were last changed, deleted ones left out."""

@@ -19,15 +19,20 @@ from tqdm import tqdm
 from mlxspec.api import make_site
 from mlxspec.bench import report
 from mlxspec.bench.arms import check_arms, make_drafter, own_arms
-from mlxspec.bench.context import ContextFigures, context_lengths, measure_context
+from mlxspec.bench.context import (
+    CONTEXT_HEADER,
+    ContextFigures,
+    context_lengths,
+    context_row,
+    measure_context,
+)
 from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.machine import Setup, forward_cost, setup_lines, setup_of
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
-from mlxspec.bench.stages import profile_forward, profile_rounds
-from mlxspec.bench.tables import CONTEXT_HEADER, context_row, forward_table, round_table
+from mlxspec.bench.stages import forward_table, profile_forward, profile_rounds, round_table
 from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import Site
 from mlxspec.errors import ContextLengthError

@@ -1,12 +1,19 @@
-"""Making trained weights small: matrices quantised, everything else in bfloat16.
+"""Weights as training needs them: in float32 however they are packed, and packed when it ends.
 
-Scales are float16: with bfloat16 ones, 8 bits are no better than 7.
+Packed are matrices, quantised; everything else is in bfloat16. Scales are float16: with bfloat16
+ones, 8 bits are no better than 7.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten
+from numpy.typing import NDArray
+
+from mlxspec.drafters.search.reduced_head import head_rows
+from mlxspec.models import Model
 
 GROUP_SIZE = 64
 
@@ -55,3 +62,28 @@ def unpack(tensors: Mapping[str, mx.array], quantization: Mapping[str, Any]) -> 
         elif kind == "bias":
             unpacked[name] = array.astype(mx.float32)
     return unpacked
+
+
+def dense(linear: Any) -> mx.array:
+    """Return the float32 weight of a layer, whether it is quantised or not."""
+    weight: mx.array = linear.weight
+    if "scales" in linear:
+        biases = linear.get("biases")
+        weight = mx.dequantize(weight, linear.scales, biases, linear.group_size, linear.bits)
+    return weight.astype(mx.float32)
+
+
+def dense_head(model: Model, target_ids: mx.array) -> mx.array:
+    """Return the (n, D) float32 rows of a target's output head for (n,) int32 tokens."""
+    return dense(head_rows(model, target_ids))
+
+
+def dense_rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
+    """Return the (n, D) float32 states at n places of (L, D)."""
+    rows: mx.array = states[mx.array(places.astype(np.int32))].astype(mx.float32)
+    return rows
+
+
+def flat(tree: Any) -> dict[str, mx.array]:
+    """Return the arrays of a tree by their dotted paths."""
+    return dict(cast(list[tuple[str, mx.array]], tree_flatten(tree)))

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.train.packing import pack, unpack
+from mlxspec.train.weights import pack, unpack
 
 
 def normal(*shape):
