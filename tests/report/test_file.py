@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mlxspec.budget import CostCurve
 from mlxspec.report import collect as collecting
 from mlxspec.report.allowance import Allowance, curve_dict
 from mlxspec.report.collect import collect, command_of, run_part
@@ -225,7 +226,7 @@ def test_the_first_item_comes_in_any_case_and_others_while_time_is_left():
 
 
 def test_a_curve_is_by_rows_and_of_one_of_those_that_were_timed_together():
-    assert curve_dict({4: 8.0, 1: 2.0}, per=2) == {"rows": [1, 4], "ms": [1.0, 4.0]}
+    assert curve_dict(CostCurve({4: 8.0, 1: 2.0}), per=2) == {"rows": [1, 4], "ms": [1.0, 4.0]}
 
 
 # ---- the file ----------------------------------------------------------------------------------
