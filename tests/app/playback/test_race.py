@@ -245,7 +245,7 @@ def test_the_command_fails_where_the_texts_differ_or_cannot_be_compared(tmp_path
 
 def test_a_trace_without_a_reply_is_refused(tmp_path):
     path = write(tmp_path / "empty.jsonl", [GenerationStarted("t", "d")])
-    with pytest.raises(TraceError, match="holds no token of a reply"):
+    with pytest.raises(TraceError, match="has no token of a reply"):
         open_race([TRACES / "tree.jsonl", path], Clock())
 
 
