@@ -1,7 +1,7 @@
-"""What the model picker is told of models and drafters: plain records, made by who knows them.
+"""The interface from which the model picker gets models and drafters, as plain records.
 
-Whoever runs the chat with models gives the desk a `Catalogue`; this side neither looks at disks
-nor knows what makes a drafter fit.
+The command that starts the chat implements `Catalogue`: the picker itself reads no disks and does
+not decide which drafter fits a target.
 """
 
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Fit = Literal["fits", "tight", "too large"]
-"""How a model fits the memory: with room for others, hardly, or not at all."""
+"""How a model fits the memory: with memory to spare, hardly, or not at all."""
 
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """A model that can be chosen.
+    """A model that the user can choose.
 
     Attributes:
         source: What to load, "" for the default model.
-        name: What to call it.
-        size_gb: Room it takes on the disk; of one that is not here, the size of its download.
-        is_here: Whether it is on this disk.
-        packing: How its weights are stored, in words; "" where it is not known.
-        architecture: Its family, or "".
-        context_length: Tokens it was made for, or 0.
-        memory_gb: Memory it takes with the keys and values of `memory_tokens`, or 0.
-        memory_tokens: Tokens that counts.
-        fit: How that fits the memory of this machine.
-        problem: Why it cannot be chosen, or "".
+        name: Name in the list.
+        size_gb: Size on the disk in GB; of a model that is not here, the size of its download.
+        is_here: Whether the model is on this disk.
+        packing: How the weights are stored, in words; "" if it is not known.
+        architecture: Family of the model, or "".
+        context_length: Context length of the model in tokens, or 0.
+        memory_gb: Memory in GB for the weights and a cache of `memory_tokens` tokens, or 0.
+        memory_tokens: Number of cached tokens that `memory_gb` includes.
+        fit: How `memory_gb` fits the memory of this machine.
+        problem: Why the model cannot be chosen, or "".
     """
 
     source: str
@@ -48,12 +48,12 @@ class DrafterRecord:
     """A drafter for one target.
 
     Attributes:
-        drafter: What to load it by.
-        name: What to call it.
-        meaning: What it does, in a few words.
+        drafter: The word that loads it.
+        name: Name in the list.
+        meaning: Description in a few words.
         problem: Why it cannot draft for the target, or "".
-        tokens_per_s: Speed of the pair where it was measured here, else None.
-        is_fastest: Whether that is the most of all that were measured.
+        tokens_per_s: Measured tokens/s of target and drafter on this machine, or None.
+        is_fastest: Whether this is the largest of all measured speeds.
     """
 
     drafter: str
@@ -65,11 +65,11 @@ class DrafterRecord:
 
 
 class Catalogue(Protocol):
-    """Knows the models and drafters of this machine; both methods read disks and take a while."""
+    """Lists the models and drafters of this machine; both methods read disks and take a while."""
 
     @property
     def memory_gb(self) -> float:
-        """Memory of the machine."""
+        """Memory of the machine in GB."""
 
     def models(self) -> Sequence[ModelRecord]:
         """Return the models that can be chosen, the default model first."""

@@ -1,4 +1,4 @@
-"""What a newcomer is told about the machine and the model, as plain facts that the caller finds."""
+"""Text of the first run about the machine and the model, from facts that the caller provides."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ class Introduction:
     Attributes:
         device: Name of the processor.
         cores: CPU cores that can be used.
-        memory_gb: Memory of the machine.
+        memory_gb: Memory of the machine in GB.
         computes_on: "CPU", "Metal" or "CUDA".
-        blas: Library of the matrix products on a CPU, or "".
-        is_slow: Whether that library makes drafts useless.
+        blas: BLAS library on a CPU, or "".
+        is_slow: Whether drafts cannot pay with that library.
         model: Name of the model.
-        model_gb: Size of its weights, or None while that is not known.
-        has_model: Whether it is on this disk.
+        model_gb: Size of the weights in GB, or None if it is not known.
+        has_model: Whether the model is on this disk.
     """
 
     device: str
@@ -34,13 +34,13 @@ class Introduction:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the model fits in memory; None where its size is not known."""
+        """Whether the model fits in memory; None if its size is not known."""
         if self.model_gb is None:
             return None
         return self.model_gb <= self.memory_gb * _SHARE_FOR_WEIGHTS
 
     def machine_lines(self) -> Iterator[str]:
-        """Yield what is to be said of the machine."""
+        """Yield the lines about the machine."""
         yield f"{self.device}, {self.cores} cores, {self.memory_gb:.0f} GB of memory"
         where = f"with {self.blas}" if self.blas else ""
         yield f"MLX computes on {self.computes_on} {where}".strip() + "."
@@ -53,7 +53,7 @@ class Introduction:
             yield "Checking several guesses at once costs hardly more than one: drafting can pay."
 
     def model_lines(self) -> Iterator[str]:
-        """Yield what is to be said of the model."""
+        """Yield the lines about the model."""
         size = "" if self.model_gb is None else f", {_gigabytes(self.model_gb)}"
         yield f"{self.model}{size}"
         if self.fits is False:

@@ -1,7 +1,7 @@
-"""Files in a message: `@notes.txt` brings the text of the file along, in a block below it.
+"""Files in a message: `@notes.txt` adds the text of the file in a block below the message.
 
-What follows an @ at the beginning of a word is a file if there is one, and has to be one if it
-looks like a path; `@anna` stays what it is.
+A name after an @ at the beginning of a word is a file if such a file exists. If it looks like a
+path, the file must exist; `@anna` stays as it is.
 """
 
 import os
@@ -16,18 +16,18 @@ _MOST_MATCHES = 6
 
 
 class MentionError(ValueError):
-    """A file that a message names cannot be brought along."""
+    """A file that a message names cannot be added to it."""
 
 
 def with_files(text: str, folder: Path) -> str:
-    """Return the message with the text of the files it names.
+    """Return the message with the text of the files that it names.
 
     Args:
         text: The message.
-        folder: Where names begin.
+        folder: Folder of relative names.
 
     Raises:
-        MentionError: A file is not there, cannot be read, is too large or is no text.
+        MentionError: A file does not exist, cannot be read, is too large or is not text.
     """
     names = list(dict.fromkeys(_MENTION.findall(text)))
     blocks = [block for name in names if (block := _block(name, folder))]
@@ -35,13 +35,13 @@ def with_files(text: str, folder: Path) -> str:
 
 
 def begun_mention(line: str) -> str | None:
-    """Return the name that is being typed after an @ at the end of a line, or None."""
+    """Return the unfinished name after an @ at the end of a line, or None."""
     found = re.search(r"(?<!\S)@(\S*)\Z", line)
     return found[1] if found else None
 
 
 def matching_files(start: str, folder: Path) -> list[str]:
-    """Return names of files and folders that begin so, folders with a slash at the end."""
+    """Return the names of files and folders with this beginning; folders end in a slash."""
     head, slash, tail = start.rpartition("/")
     try:
         entries = sorted(os.scandir(_path(head + slash or ".", folder)), key=lambda e: e.name)
