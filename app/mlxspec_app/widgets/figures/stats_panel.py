@@ -1,4 +1,4 @@
-"""The figures of a reply beside the chat: acceptance, lengths, and where the time went."""
+"""The panel with the figures of a reply: acceptance, accepted lengths, and shares of the time."""
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -23,7 +23,7 @@ class StatsPanel(VerticalScroll, can_focus=False):
     """
 
     def __init__(self) -> None:
-        """Make a panel of nothing."""
+        """Make an empty panel."""
         super().__init__()
         self._num_rows = 0
 
