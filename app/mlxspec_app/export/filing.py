@@ -91,7 +91,7 @@ def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
 
 
 def _create(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+    with path.open("xb") as file:  # fails even if the file has appeared since the check
         try:
             file.write(data)
             file.flush()

@@ -87,7 +87,7 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Verdict:
         return Verdict("incomparable", f"not compared: {obstacle}")
     metas = [reply.started for reply in ours if reply.started is not None]
     if any(meta.lossless != _GREEDY for meta in metas):
-        return Verdict("sampled", "both keep the target's law (sampled): texts may differ")
+        return Verdict("sampled", "both keep the target's distribution (sampled): texts may differ")
     verdict = _compare_tokens(ours, theirs)
     if any(reply.turns for reply in ours):
         return verdict
@@ -130,7 +130,7 @@ def _different_settings(one: RecordedReply, other: RecordedReply) -> str:
 def _settings(started: GenerationStarted) -> dict[str, Any]:
     settings = dict(started.sampling)
     if started.lossless == _GREEDY:
-        settings.pop("temperature", None)
+        settings.pop("temperature", None)  # greedy text does not depend on its value
     return settings
 
 

@@ -126,6 +126,7 @@ class ReplaySession:
         if self.position >= len(self.timeline):
             self.position = 0
             self._news.append(SessionNotice("the recording is over and starts again"))
+        # The message just sent replaces the recorded turn.
         while self.position < len(self.timeline) - 1 and self._is(
             self.position, TurnStarted | CostMeasured
         ):
@@ -204,7 +205,7 @@ class ReplaySession:
         """
         if position < self.position:
             self._rewound = self._checkpoints.state_at(position)
-            self._news.clear()
+            self._news.clear()  # these events belong to the state that is left
             self.position = position
         self._advance(position)
         self.playhead.jump(self.timeline.time_of(position))
@@ -232,6 +233,7 @@ class ReplaySession:
         end = start
         while end < len(self.timeline) - 1 and self.timeline.moments[end].phase != "end":
             end += 1
+        # A cost curve measured after the reply belongs to it.
         while end < len(self.timeline) - 1 and self._is(end + 1, CostMeasured):
             end += 1
         self.position, self._end = start, end + 1

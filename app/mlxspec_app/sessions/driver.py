@@ -113,7 +113,7 @@ class Interpreter:
         self._answer(text, partial(ask, params, should_stop=should_stop))
 
     def edit(self, turn: int, text: str, params: Any, should_stop: ShouldStop) -> None:
-        self._conversation.cut(sum(self._heard[:turn]))
+        self._conversation.cut(sum(self._heard[:turn]))  # the screen also counts refused turns
         del self._heard[turn:]
         self._refused = ""
         self._publish(ChatCut(turn))

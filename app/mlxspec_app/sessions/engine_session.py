@@ -165,6 +165,7 @@ class EngineSession:
 
     def _give(self, act: Callable[[ShouldStop], None]) -> None:
         order = _Order(act)
+        # First, so that `busy` is true at once, and because the thread removes it at its end.
         with self._lock:
             self._open_orders.append(order)
         self._orders.put(order)

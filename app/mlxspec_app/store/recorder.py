@@ -137,6 +137,7 @@ class Recorder:
         self.system = text
 
     def _add_turn(self, event: TurnStarted) -> None:
+        # After a discarded reply the session may send the same turn again: it is stored already.
         if not (self._repeats_turn and self._leaf_role() == "user"):
             with self.writer.transaction():
                 chat = self._chat_to_write()

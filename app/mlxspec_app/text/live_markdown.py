@@ -149,6 +149,7 @@ class _LineScan:
             self.opening, self.length, self.found = opening, 0, []
         start = max(opening.end, self.length - _REACH)
         self.length = len(text)
+        # New text can change a construct that reaches into the scanned part: scan it whole again.
         while self.found and self.found[-1][-1].end > start:
             start = max(opening.end, min(start, self.found.pop()[0].start))
         self.found += _constructs(text, start, len(text), opening.look)

@@ -52,6 +52,7 @@ def matching_files(start: str, folder: Path) -> list[str]:
         for entry in entries
         if entry.name.startswith(tail) and (tail or not entry.name.startswith("."))
     ]
+    # A space ends a mention, so a name with one cannot be completed.
     return [name for name in names if not re.search(r"\s", name)][:_MOST_MATCHES]
 
 
@@ -74,7 +75,7 @@ def _block(name: str, folder: Path) -> str:
 def _read(path: Path, name: str) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+            data = file.read(_MOST_BYTES + 1)  # one more byte shows that the file is too large
     except OSError as error:
         raise MentionError(f"the file {name} cannot be read: {error.strerror}") from error
     if len(data) > _MOST_BYTES:
@@ -83,6 +84,6 @@ def _read(path: Path, name: str) -> str:
         content = data.decode()
     except UnicodeDecodeError:
         content = "\0"
-    if "\0" in content:
+    if "\0" in content:  # a binary file can be valid UTF-8
         raise MentionError(f"the file {name} is not UTF-8 text")
     return content

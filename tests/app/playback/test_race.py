@@ -88,7 +88,7 @@ def test_a_run_that_ends_by_itself_where_the_other_goes_on_differs(num_tokens):
 
 def test_sampled_runs_may_differ():
     ours, theirs = with_meta(TREE, **SAMPLED), with_meta(PLAIN, **SAMPLED, seed=99)
-    expected = "both keep the target's law (sampled): texts may differ"
+    expected = "both keep the target's distribution (sampled): texts may differ"
     assert said(ours, theirs) == ("sampled", expected)
     assert said(ours, with_token(theirs, 3, -1, "x")) == ("sampled", expected)
 

@@ -29,7 +29,7 @@ def test_the_columns_around_the_chosen_k_are_shown_where_there_is_little_room():
 
 
 def test_a_k_that_was_never_judged_is_said_to_be():
-    assert lines(k=3)[-1] == "A, k = 3: this trace judged no chain of more than 2"
+    assert lines(k=3)[-1] == "A, k = 3: this trace verified no chain of more than 2"
 
 
 def test_without_costs_there_are_tokens_alone():

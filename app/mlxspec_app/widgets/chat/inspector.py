@@ -53,7 +53,7 @@ def _who(facts: TokenFacts) -> Content:
         (f"{SIGNS[kind]}{token_label(facts.text)}", style),
         (f"  {kind}", style.split(" ")[0]),
         (f": {MEANINGS[kind]}{source}", MUTED),
-        (f"   round {facts.round}, place {facts.depth}, id {facts.token.token}", MUTED),
+        (f"   round {facts.round}, depth {facts.depth}, id {facts.token.token}", MUTED),
     )
 
 

@@ -267,6 +267,7 @@ class Transcript(Stream, can_focus=False):
         self._tokens = self._settled_tokens + sum(len(message.spans) for message in rest)
 
     def _forget_oldest(self) -> None:
+        # Not with a cursor: its message could lose its widget.
         if len(self._messages) - self._first > MOST_SHOWN + _MORE and self._cursor is None:
             self._lay_out(len(self._messages) - MOST_SHOWN)
 

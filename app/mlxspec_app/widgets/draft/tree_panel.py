@@ -68,7 +68,7 @@ class TreePanel(RoundView):
             self.refresh(layout=self.view == "mask")
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return 1 + (self._most_nodes + 2) // 2
+        return 1 + (self._most_nodes + 2) // 2  # the title; two nodes a row, the root included
 
     def render(self) -> Content:
         if self._round is None:

@@ -74,13 +74,14 @@ def branches(round_: Round) -> list[Branch]:
     def grow(parent: int, weight: float, depth: int) -> list[Branch]:
         grown = []
         for node in below.get(parent, []) if depth < _MOST_DEPTH else []:
-            q = 0.5 if node.prob is None else node.prob
+            q = 0.5 if node.prob is None else node.prob  # None: the drafter gives no probability
             label, p = token_label(node.text), probs.get(node.index)
             token = Judged(label, marks[node.index], p, node.prob)
             grown.append(Branch(token, weight * q, grow(node.index, weight * q, depth + 1)))
         if parent == (path[-1] if path else 0):
             own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
             grown = [Branch(token) for token in own] + grown
+        # A stable sort: the accepted child first, the others in the order of the draft.
         return sorted(grown, key=lambda branch: branch.token.mark in ("rejected", "skipped"))
 
     return grow(0, 1.0, 0)

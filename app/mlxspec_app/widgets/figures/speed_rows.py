@@ -51,6 +51,7 @@ def cost_rows(reply: Reply, width: int) -> list[Content]:
     cost, rows_used = reply.cost, reply.pace.rows_in_use
     if cost is None:
         return [heading("cost by rows", _NOT_YET, width)]
+    # Only some widths were measured: mark the next wider one.
     in_use = next((w for w in cost.widths if w >= (rows_used or 0)), cost.widths[-1])
     used = f" \u00b7 {rows_used} in use" if rows_used else ""
     rows = [heading("cost by rows", f"\u00f7 1 row{used}", width)]

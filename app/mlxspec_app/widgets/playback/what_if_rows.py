@@ -43,7 +43,7 @@ def _head(one: int, k: int) -> tuple[str, str]:
 
 def _run_rows(name: str, outlook: Outlook, shown: range, k: int) -> list[Content]:
     if not outlook.expected:
-        line = f"{name} drafted nothing: nothing is to be expected"
+        line = f"{name} has no drafts: there is no estimate"
         return [Content.styled(line, _MUTED)]
     fastest = best(outlook.expected)
     by_k = {one.k: one for one in outlook.expected}
@@ -80,7 +80,7 @@ def _sentence(name: str, outlook: Outlook, k: int) -> Content:
     one = next((found for found in outlook.expected if found.k == k), None)
     if one is None:
         most = len(outlook.expected)
-        text = f"{name}, k = {k}: this trace judged no chain of more than {most}"
+        text = f"{name}, k = {k}: this trace verified no chain of more than {most}"
         return Content.styled(text, _MUTED)
     if one.tps is None:
         line = f"{one.tokens:.2f} tokens a round; no width around this one was measured"
