@@ -39,7 +39,7 @@ def test_without_costs_there_are_tokens_alone():
 
 
 def test_a_run_without_drafts_leads_to_expect_nothing():
-    assert lines(Outlook((), 9.0))[-1].startswith("A drafted nothing")
+    assert lines(Outlook((), 9.0))[-1].startswith("A has no drafts")
 
 
 def test_the_chosen_and_the_best_column_are_styled():
