@@ -161,6 +161,7 @@ class Writer:
         """Add an empty reply, `partial` until `finish_reply`, and make it the leaf."""
         with self.transaction():
             message = self.add_message(chat, parent, "assistant", "", "partial")
+            # As text: a seed may exceed the 64 bits of SQLite's integers.
             seed = None if generation.seed is None else str(generation.seed)
             self._connection.execute(
                 "INSERT INTO generation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
