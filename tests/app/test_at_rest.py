@@ -27,7 +27,7 @@ async def test_what_the_store_says_then_is_shown(tmp_path, monkeypatch):
             assert "the disk is full" not in driver.shown
             is_at_rest.set()
             deadline = time.monotonic() + PATIENCE_S
-            while "! the disk is full; this chat is not kept" not in driver.shown:
+            while "! the disk is full; this chat is not saved" not in driver.shown:
                 assert time.monotonic() < deadline, driver.shown
                 await driver.pilot.pause(0.02)
     finally:

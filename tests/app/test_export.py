@@ -95,7 +95,7 @@ def test_a_file_in_the_home_folder_can_be_named(folder, monkeypatch):
 
 
 def test_a_chat_without_a_reply_makes_no_file(folder):
-    with pytest.raises(TraceError, match="holds no reply"):
+    with pytest.raises(TraceError, match="has no reply"):
         file_away(read_order("html"), [TurnStarted("user", "hello")])
     assert list(folder.iterdir()) == []
 

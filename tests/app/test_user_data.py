@@ -25,10 +25,10 @@ def test_what_goes_wrong_while_the_session_lasts_is_a_notice(tmp_path, session, 
     (tmp_path / "in the way").write_text("")
     desk = find_desk(tmp_path / "in the way")
     desk.keep_chats_of(session)
-    with pytest.raises(StoreError, match="chats cannot be kept"):
+    with pytest.raises(StoreError, match="chats cannot be saved"):
         desk.store.ask(lambda recorder: None).result(20)
     (notice,) = told(session)
-    assert "this chat is not kept" in notice
+    assert "this chat is not saved" in notice
     desk.close()
     assert capsys.readouterr().err == ""
 
@@ -51,7 +51,7 @@ def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
     monkeypatch.setattr(Writer, "note_lost_endings", refuse)
     desk.close()
     error = capsys.readouterr().err
-    assert "mlxspec: what was said last could not be written to the store of chats" in error
+    assert "mlxspec: the last messages could not be written to the store of chats" in error
     assert "mlxspec: the disk is full" in error
     assert told(session) == []
 

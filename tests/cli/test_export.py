@@ -57,7 +57,7 @@ def test_two_formats_cannot_share_a_file(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "cannot read the trace"), ("{broken\n", "not JSON"), ("", "holds no reply")],
+    [(None, "cannot read the trace"), ("{broken\n", "not JSON"), ("", "has no reply")],
 )
 def test_a_bad_trace_is_one_line_and_writes_nothing(tmp_path, capsys, content, said):
     trace, out = tmp_path / "trace.jsonl", tmp_path / "out.html"

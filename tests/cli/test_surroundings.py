@@ -162,7 +162,7 @@ def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
     (tmp_path / "settings.toml").write_text("frame_rate = 30\n")
     limited = ("-c", LIMITED, "0", SLOW_CHAT, str(tmp_path), "inf")
     with chat_at_terminal(*limited) as terminal:
-        noticed = b"this chat is not kept"  # for seconds, which may be over by now
+        noticed = b"this chat is not saved"  # for seconds, which may be over by now
         terminal.wait_until(lambda: noticed in terminal.written, "it does not say so")
         terminal.press("hello\r")
         terminal.wait_for("tok/s")

@@ -1,1 +1,1 @@
-"""Measures what the app costs while a reply streams in: `python -m mlxspec_app.bench`."""
+"""Measures the cost of the app while a reply streams in: `python -m mlxspec_app.bench`."""

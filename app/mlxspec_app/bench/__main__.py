@@ -1,7 +1,7 @@
-"""`python -m mlxspec_app.bench`: what an update of the screen costs, from the first token on.
+"""`python -m mlxspec_app.bench`: the CPU time of an update of the screen, over a whole reply.
 
-Prints a table, and as the last line all of it as one JSON document. The exit code is 1 where the
-last quarter of a reply costs `FLATTEST` times the first one or more.
+It prints a table, and all figures as one JSON document in the last line. The exit code is 1 if the
+updates in the last quarter of a reply cost at least `FLATTEST` times those in the first.
 """
 
 import argparse
@@ -37,7 +37,7 @@ LATENESS = (
 def main(arguments: list[str] | None = None) -> int:
     """Measure everything and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m mlxspec_app.bench", description=__doc__)
-    parser.add_argument("--headless", action="store_true", help="draw to no terminal at all")
+    parser.add_argument("--headless", action="store_true", help="draw to no terminal")
     headless = parser.parse_args(arguments).headless or not HAS_PTY
     found = []
     print(COST_HEADER)

@@ -1,6 +1,6 @@
-"""Made-up replies of any length, and a session that hands them out piece by piece.
+"""Synthetic replies of any length, and a session that returns them round by round.
 
-Every round drafts five tokens, keeps three and adds one: four tokens of a few letters each.
+Every round drafts five tokens, accepts three and adds one: four tokens of a few letters each.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ _WORDS_PER_PARAGRAPH = 60
 _ABOVE_TOKENS = 120
 
 TextKind = Literal["prose", "fence"]
-"""`prose` comes in paragraphs; `fence` is one block of code that is never closed."""
+"""`prose` has paragraphs; `fence` is one block of code that is never closed."""
 
 
 def tokens_of(kind: TextKind) -> Iterator[str]:
@@ -58,7 +58,7 @@ def rounds_of(kind: TextKind) -> Iterator[list[Event]]:
 
 
 def conversation(num_messages: int) -> list[Event]:
-    """Return the events of a conversation that is over: questions and replies in turn."""
+    """Return the events of a finished conversation: questions and replies in turn."""
     events: list[Event] = []
     for number in range(num_messages // 2):
         events.append(TurnStarted("user", f"Question {number}: how does it work?"))
@@ -70,10 +70,10 @@ def conversation(num_messages: int) -> list[Event]:
 
 
 class FedSession(ReplaySession):
-    """A session that tells what it is fed with, from any thread."""
+    """A session that returns the events that `feed` got, from any thread."""
 
     def __init__(self) -> None:
-        """Begin with a session that is ready."""
+        """Start as a session that is ready."""
         super().__init__(())
         self._fed: deque[Event | SessionEvent] = deque([SessionReady()])
 
@@ -98,11 +98,11 @@ def _round(r: int, texts: list[str]) -> list[Event]:
         DraftNode(index + 1, index, index, text, 0.8, "suffix")
         for index, text in enumerate([*texts[:-1], " or", " else"][:_DRAFTED])
     ]
-    kept = len(texts) - 1
+    accepted = len(texts) - 1
     emit = [EmittedToken(index, text, "accepted", 0.9, 0.8) for index, text in enumerate(texts)]
-    emit[-1] = EmittedToken(kept, texts[-1], "corrected", 0.7)
-    path = tuple(range(1, kept + 1))
+    emit[-1] = EmittedToken(accepted, texts[-1], "corrected", 0.7)
+    path = tuple(range(1, accepted + 1))
     return [
         DraftProposed(r, 0.02 * r, 0, tuple(nodes), 2.0),
-        DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, _DRAFTED - kept, 4 * r),
+        DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, _DRAFTED - accepted, 4 * r),
     ]

@@ -1,8 +1,8 @@
-"""One measurement: the real chat screen, fed update by update, and the CPU time of each.
+"""One measurement: the CPU time of each update of the real chat screen.
 
-An update is what a frame does: take in some rounds, append their tokens, lay out, repaint. The
-time is that of the whole process, Textual's writer thread included. Panels are renewed with every
-sixth update, as often as the chat renews them at 30 frames a second.
+An update is the work of a frame: apply some rounds, append their tokens, lay out, repaint. The
+time is that of the whole process, Textual's writer thread included. Every sixth update also
+renews the panels, as often as the chat does at 30 frames a second.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ class Case:
     """What to measure.
 
     Attributes:
-        text: What the reply is.
-        tokens: Length of the reply.
-        per_update: Tokens that come with an update.
-        above: Messages above the reply.
-        panels: Whether the panels beside and below the transcript are renewed too.
-        measures: The CPU time of updates, or how late frames are beside two busy threads.
+        text: Kind of text of the reply.
+        tokens: Length of the reply in tokens.
+        per_update: Number of tokens of an update.
+        above: Number of messages above the reply.
+        panels: Whether updates renew the panels beside and below the transcript too.
+        measures: The CPU time of updates, or the delay of frames beside two busy threads.
     """
 
     text: TextKind = "prose"
@@ -52,10 +52,10 @@ class Case:
 
 
 class BenchScreen(ChatScreen):
-    """A chat whose frames and panels are driven by the measurement."""
+    """A chat screen with frames and panels under control of the measurement."""
 
     def __init__(self, case: Case, samples: list[float]) -> None:
-        """Prepare a measurement that fills `samples` and then leaves the app."""
+        """Set up a measurement that fills `samples` and then leaves the app."""
         self._session = FedSession()
         super().__init__(self._session)
         self._case, self._samples = case, samples
@@ -67,10 +67,10 @@ class BenchScreen(ChatScreen):
             self.run_worker(self._measure())
 
     def tick(self) -> None:
-        """Leave frames to the measurement."""
+        """Do nothing: the measurement calls the frames."""
 
     def update_panels(self) -> None:
-        """Leave the panels to the measurement."""
+        """Do nothing: the measurement calls the update of the panels."""
 
     async def _measure(self) -> None:
         self._session.feed(conversation(self._case.above))
@@ -80,7 +80,7 @@ class BenchScreen(ChatScreen):
         super().tick()
         super().update_panels()
         await self._painted()
-        gc.collect()  # as the app does behind a chat that was opened
+        gc.collect()  # as the app does after it has opened a chat
         if self._case.measures == "cost":
             await self._measure_cost()
         else:
@@ -110,9 +110,8 @@ class BenchScreen(ChatScreen):
             thread.start()
         due = time.monotonic()
         for number in range(self._case.updates):
-            due = max(
-                due + 1 / FRAMES_PER_S, time.monotonic()
-            )  # a frame that was missed is left out
+            # A missed frame is skipped, not caught up: its delay must not count for the next ones.
+            due = max(due + 1 / FRAMES_PER_S, time.monotonic())
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             self._samples.append(1e3 * max(0.0, time.monotonic() - due))
             super().tick()
@@ -123,7 +122,7 @@ class BenchScreen(ChatScreen):
             thread.join()
 
     def _produce(self, over: threading.Event) -> None:
-        """Hand out rounds as an engine does whose own Python takes `_PYTHON_S` of each."""
+        """Feed rounds like an engine that holds the interpreter for `_PYTHON_S` in each."""
         pause = self._case.per_update / TOKENS_PER_ROUND / FRAMES_PER_S - _PYTHON_S
         for round_ in rounds_of(self._case.text):
             until = time.monotonic() + _PYTHON_S
@@ -140,7 +139,7 @@ class BenchScreen(ChatScreen):
 
 
 def run_case(case: Case, *, headless: bool) -> list[float]:
-    """Run the app through one measurement and return milliseconds, a figure per update."""
+    """Run one measurement in the app and return milliseconds, a figure per update."""
     samples: list[float] = []
     collect_rarely()
     app = MlxspecApp(lambda: BenchScreen(case, samples))
@@ -149,6 +148,6 @@ def run_case(case: Case, *, headless: bool) -> list[float]:
 
 
 def _compute(over: threading.Event) -> None:
-    """Keep a core busy without the interpreter's lock, as a model does."""
+    """Keep a core busy without the global interpreter lock, as a model does."""
     while not over.is_set():
         hashlib.sha256(_HASHED).digest()

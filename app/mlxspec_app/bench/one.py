@@ -1,7 +1,7 @@
-"""One measurement in a process of its own: `python -m mlxspec_app.bench.one CASE FILE`.
+"""One measurement in its own process: `python -m mlxspec_app.bench.one CASE FILE [--headless]`.
 
-The case is JSON; the figures go to the file, since the terminal belongs to the app. `--headless`
-leaves that away.
+The case is JSON. The figures go to the file, because the terminal belongs to the app; with
+`--headless` the app draws to no terminal.
 """
 
 import json

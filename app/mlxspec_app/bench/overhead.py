@@ -1,10 +1,10 @@
-"""What the app costs the engine: `python -m mlxspec_app.bench.overhead [arguments of chat]`.
+"""The cost of the app for the engine: `python -m mlxspec_app.bench.overhead [arguments of chat]`.
 
-The app, on a terminal of its own, and the chat of bare lines stand side by side in two processes
-and answer the same prompts by turns: one writes while the other rests, and who goes first changes
-every time, so that a machine that slows down meanwhile slows both alike. Both record traces, and
-the figures are the engine's: how many tokens a second it wrote, prompts left out. The app's log
-says how late its frames came. The last line is one JSON document.
+The app, on its own terminal, and `chat --plain` run in two processes and answer the same prompts
+in turn: one writes while the other is idle. The first one changes with every prompt, so that a
+machine that gets slower affects both equally. Both record traces, and the figures are the engine's
+tokens/s, without the prefill. The app's log has the delay of its frames. The last line is one JSON
+document.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ PROMPTS = (
     "How does a bicycle stay upright?",
     "Give me an idea for a birthday present.",
 )
-"""None twice: what was said before can be copied from, and comes faster."""
+"""No prompt occurs twice: drafters copy from earlier replies, which would be faster."""
 COLUMNS, ROWS = 140, 45
 TIMEOUT_S = 600.0
 _LOOK_EVERY_S = 0.3
@@ -60,23 +60,23 @@ class Arm(Protocol):
     """A running chat.
 
     Attributes:
-        trace: What it records.
+        trace: File of its trace.
     """
 
     trace: Path
 
     def say(self, prompt: str) -> None:
-        """Ask it something."""
+        """Send a prompt."""
 
     def close(self) -> None:
-        """End it, and wait for that."""
+        """End the chat, and wait until it has ended."""
 
 
 class Lines:
-    """The chat of bare lines."""
+    """The chat without screens, `chat --plain`."""
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
-        """Start it; what it writes is thrown away."""
+        """Start the chat and discard its output."""
         self.trace = folder / "lines.jsonl"
         data = ["--data-dir", str(folder / "lines")]  # not the settings of the user
         self._process = subprocess.Popen(
@@ -98,13 +98,13 @@ class Lines:
 
 
 class App:
-    """The app, on a terminal whose other end swallows what is painted."""
+    """The app on a pseudo-terminal; a thread reads and discards its output."""
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
-        """Start it."""
+        """Start the app."""
         self.trace, self._data = folder / "app.jsonl", folder / "app"
         self._data.mkdir()
-        (self._data / "chats.sqlite3").touch()  # nobody new, who would be introduced first
+        (self._data / "chats.sqlite3").touch()  # else the app would show its first run
         settings = ["--data-dir", str(self._data), "--trace", str(self.trace)]
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
@@ -121,7 +121,7 @@ class App:
         os.waitpid(self._pid, 0)
 
     def frames(self) -> str:
-        """Return the line on late frames of the log of an app that was closed."""
+        """Return the line on late frames from the log, after `close`."""
         log = (self._data / "logs" / "app.log").read_text(encoding="utf-8")
         return log.splitlines()[-1].partition("INFO ")[2]
 
@@ -129,7 +129,7 @@ class App:
         while select.select([self._terminal], [], [])[0]:
             try:
                 os.read(self._terminal, 1 << 16)
-            except OSError:  # the app has gone, and its side of the terminal with it
+            except OSError:  # the app has ended, which closes its side of the terminal
                 return
 
 
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _prepare(lines: Lines, app: App) -> None:
-    """Let both load and say something, and the app measure what it measures once."""
+    """Let both load and write one reply, and the app measure its cost curve."""
     _wait(app.trace.exists)
     _answer(lines, "Good morning!")
     _answer(app, "Good morning!")
@@ -156,7 +156,7 @@ def _prepare(lines: Lines, app: App) -> None:
 
 
 def _answer(arm: Arm, prompt: str) -> None:
-    """Let an arm answer, while the other rests."""
+    """Let an arm answer while the other is idle."""
     before = _count(arm.trace)
     arm.say(prompt)
     _wait(lambda: _count(arm.trace) > before)
@@ -178,10 +178,10 @@ def _report(models: str, frames: str, speeds: dict[str, list[float]]) -> None:
 
 
 def _wait(is_done: Callable[[], bool]) -> None:
-    """Look whether something is so, seldom, as looking costs the engine time too.
+    """Wait for a condition; check it seldom, because a check costs the engine time too.
 
     Raises:
-        TimeoutError: It did not become so.
+        TimeoutError: The condition was not true within `TIMEOUT_S`.
     """
     deadline = time.monotonic() + TIMEOUT_S
     while not is_done():

@@ -1,4 +1,4 @@
-"""What was measured, as rows of a table and as plain data."""
+"""The report of the measurements: rows of a table, and plain data."""
 
 import platform
 import sys
@@ -10,7 +10,7 @@ from statistics import fmean, quantiles
 from mlxspec_app.bench.measure import Case
 
 FLATTEST = 1.3
-_WINDOW = 25  # updates on either side of a place in the reply
+_WINDOW = 25  # updates on either side of a token of the reply
 
 COST_HEADER = (
     f"{'text':<6}{'tokens':>7}{'a time':>7}{'above':>6}  {'panels':<7}"
@@ -20,14 +20,14 @@ LATENESS_HEADER = f"{'frames beside two busy threads':<34}{'late ms, p50':>14}{'
 
 
 def summary(case: Case, figures: Sequence[float]) -> dict[str, object]:
-    """Return the figures of a case in a few numbers."""
+    """Return a summary of the figures of a case."""
     percentiles = quantiles(figures, n=100)
     found: dict[str, object] = {**asdict(case), "p50": percentiles[49], "p99": percentiles[98]}
     if case.measures == "cost":
         quarters = _quarters(figures)
         found["quarters"] = quarters
         found["last_to_first"] = quarters[-1] / quarters[0]
-        found |= {f"at_{place}": _around(case, figures, place) for place in (500, 4000)}
+        found |= {f"at_{token}": _around(case, figures, token) for token in (500, 4000)}
     return found
 
 
@@ -39,7 +39,7 @@ def cost_row(case: Case, figures: Sequence[float]) -> str:
         f"  {'yes' if case.panels else 'no':<7}"
         + "".join(f"{quarter:>8.2f}" for quarter in quarters)
         + f"{quarters[-1] / quarters[0]:>10.2f}"
-        + "".join(f"{_around(case, figures, place):>8.2f}" for place in (500, 4000))
+        + "".join(f"{_around(case, figures, token):>8.2f}" for token in (500, 4000))
         + f"{quantiles(figures, n=100)[98]:>7.1f}"
     )
 
@@ -52,7 +52,7 @@ def lateness_row(case: Case, figures: Sequence[float]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on besides the code."""
+    """Return the system, processor and versions on which the figures depend."""
     return {
         "system": platform.platform(),
         "processor": platform.processor() or platform.machine(),

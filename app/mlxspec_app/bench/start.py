@@ -1,4 +1,4 @@
-"""Starts measurements, each in a fresh process, on a pseudo-terminal where there is one."""
+"""Starts measurements, each in a new process, on a pseudo-terminal if the platform has them."""
 
 import json
 import os
@@ -23,11 +23,11 @@ else:
     HAS_PTY = True
 
 _ROWS, _COLUMNS = 50, 140
-_FASTEST_FPS = "500"  # Textual waits between frames, which would only take time here
+_FASTEST_FPS = "500"  # Textual waits between frames, which would only make the run longer
 
 
 def measure(case: Case, *, headless: bool) -> list[float]:
-    """Run a case in a process of its own and return its figures.
+    """Run a case in its own process and return its figures.
 
     Raises:
         RuntimeError: The process failed.
@@ -70,7 +70,7 @@ def _run_on_pty(command: list[str], environment: dict[str, str]) -> int:
 
 
 def _throw_away(file: int) -> None:
-    """Read what the app draws until it ends, as a terminal would."""
-    with suppress(OSError):  # how Linux says that the other side is closed
+    """Read and discard the output of the app until it ends, as a terminal would."""
+    with suppress(OSError):  # Linux raises this when the other side is closed
         while os.read(file, 1 << 16):
             pass

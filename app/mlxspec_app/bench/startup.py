@@ -1,10 +1,10 @@
-"""How long a command takes to its first painted frame: `python -m mlxspec_app.bench.startup`.
+"""The time of a command to its first painted frame: `python -m mlxspec_app.bench.startup`.
 
-Each run is a new process on a terminal of its own, as a user would start it. The clock stops at
-the first bytes that paint the app's name after the command has taken the screen, and the process
-is killed then: nothing that comes later, such as loading a model, is waited for. The processor
-time beside it says how much of that a busy machine added. Arguments are those of mlxspec; left
-out, a chat whose store is a folder that is thrown away. The last line is one JSON document.
+Each run is a new process on its own terminal, as a user would start it. The clock stops at the
+first bytes that paint the app's name after the command has switched to the alternate screen. Then
+the process is killed: the time excludes all that comes later, such as the load of a model. The
+processor time beside it shows how much a busy machine added. The arguments are those of mlxspec;
+the default is a chat with its store in a temporary folder. The last line is one JSON document.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ class Start:
 
     Attributes:
         first_frame_s: Seconds from the start of the process to its first painted frame.
-        processor_s: Processor seconds it had used by then.
+        processor_s: Processor seconds used until then.
     """
 
     first_frame_s: float
@@ -43,10 +43,10 @@ class Start:
 
 
 def start(arguments: Sequence[str]) -> Start:
-    """Start mlxspec with some arguments, and end it once a frame is there.
+    """Start mlxspec with some arguments, and kill it after its first frame.
 
     Raises:
-        RuntimeError: The process ended, or painted nothing in time; with what it wrote.
+        RuntimeError: The process ended, or painted no frame in time; the message has its output.
     """
     began = time.monotonic()
     pid, terminal = pty.fork()
@@ -68,7 +68,7 @@ def _wait_for_frame(terminal: int, began: float) -> float:
     while select.select([terminal], [], [], max(0.0, began + TIMEOUT_S - time.monotonic()))[0]:
         try:
             written += os.read(terminal, 65536)
-        except OSError:  # the process has gone, and its side of the terminal with it
+        except OSError:  # the process has ended, which closes its side of the terminal
             break
         if _NAME in written.partition(_SCREEN_TAKEN)[2]:
             return time.monotonic() - began
@@ -76,7 +76,7 @@ def _wait_for_frame(terminal: int, began: float) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the median, the best and the worst of several runs; a first one only warms files up."""
+    """Print median, best and worst of several runs; a first run loads files into the page cache."""
     start(arguments)
     starts = [start(arguments) for _ in range(RUNS)]
     times = sorted(one.first_frame_s for one in starts)

@@ -1,1 +1,1 @@
-"""What a recorded chat can be turned into: a page, a picture, a film, a text, a table."""
+"""Exports of a recorded chat: a page, a picture, a film, a text, a table."""

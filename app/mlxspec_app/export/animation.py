@@ -1,12 +1,12 @@
-"""The picture in motion: the coloured conversation writes itself, as fast as it was recorded.
+"""An animated SVG: the coloured conversation appears at the recorded speed.
 
-A round's tokens appear together, when the target has verified them. While the target computes,
-one branch of the draft stands there in grey; drafted tokens that are rejected fall in red and fade.
-A long conversation scrolls, as on a terminal. The figures below it are those of the moment.
+The tokens of a round appear together, when the target has verified them. Until then one branch of
+the draft is there in grey; rejected draft tokens appear below in red and fade. A long conversation
+scrolls, as on a terminal. The figures below it are those of the moment.
 
-All motion is CSS keyframes of one length, the recording and a pause, so that everything begins
-again at once. There is no script: it plays where a page shows it as an image. Without keyframes
-the file is the last moment, which is what a reader sees who asked for stillness.
+All motion is CSS keyframes of one length, the recording and a pause, so that everything restarts
+together. There is no script: it also plays as an image in a page. Without keyframes the file shows
+the last moment, for readers who prefer reduced motion.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,18 +40,18 @@ from mlxspec_app.export.recording import Recording, growth
 from mlxspec_app.text.safe_text import safe_line
 
 HEIGHT = 20  # rows of the window
-PAUSE_S = 4.0  # at the end, before it begins again
+PAUSE_S = 4.0  # at the end, before it restarts
 _FALL_S = 0.5  # until a rejected token has faded
-_FIGURES_S = 0.2  # between two lines of figures: the eye reads no faster
+_FIGURES_S = 0.2  # between two lines of figures: nobody reads faster
 _COLUMN = 15  # cells of a figure, so that none moves when another gets longer
-_LEAST_TELLING = 3  # rank of the figures from which on they are left out
-_FALLEN_ROWS = 2  # that rejected tokens can lie in, below the row that is written
+_LEAST_TELLING = 3  # figures of a larger rank are left out
+_FALLEN_ROWS = 2  # rows for rejected tokens below the row of the round
 _AT_REST = (".ghost{visibility:hidden}", ".fallen{opacity:0;text-decoration:line-through}")
 _HIDDEN, _SEEN = "visibility:hidden", "visibility:visible"
 
 
 class _Spot(NamedTuple):
-    """A cell of the conversation."""
+    """Coordinates of a cell of the conversation."""
 
     row: int
     column: int
@@ -59,16 +59,16 @@ class _Spot(NamedTuple):
 
 @dataclass
 class _Animation:
-    """Shapes and their keyframes, as they are collected.
+    """Collects shapes and their keyframes.
 
     Attributes:
         width: Cells of a row.
-        length: Seconds until the animation begins again.
-        text: What is written and stays.
-        drafts: What is seen until its verdict, and lies below the text.
-        fallen: What fades, and lies below both.
-        scrolled: When how many rows have left the window.
-        figures: When which figures hold.
+        length: Seconds until the animation restarts.
+        text: Shapes that appear and stay.
+        drafts: Shapes that are visible until the verdict; drawn below `text`.
+        fallen: Shapes that fade; drawn below both.
+        scrolled: (seconds, number of rows that have left the window by then).
+        figures: (seconds, line of figures from then on).
         rules: The keyframes.
     """
 
@@ -82,31 +82,31 @@ class _Animation:
     rules: list[str] = field(default_factory=list)
 
     def write(self, at: float, rows: dict[int, Row]) -> None:
-        """Let the pieces of some rows appear, and scroll to the last of them."""
+        """Make the pieces of some rows appear at a time, and scroll to the last row."""
         self.text.append(self._shown(_draw(rows), at))
         gone = max(rows) + 1 + _FALLEN_ROWS - HEIGHT
         if gone > self.scrolled[-1][1]:
             self.scrolled.append((at, gone))
 
     def flash(self, start: float, end: float, row: int, draft: Piece) -> None:
-        """Let a draft be seen between two times."""
+        """Make a draft visible between two times."""
         self.drafts.append(self._shown(_draw({row: [draft]}), start, end))
 
     def fade(self, at: float, rows: dict[int, Row]) -> None:
-        """Let pieces be seen at a time and fade."""
+        """Make pieces appear at a time and fade."""
         begin = "opacity:1;animation-timing-function:linear"
         name = self._keyframes(((0.0, "opacity:0"), (at, begin), (at + _FALL_S, "opacity:0")))
         self.fallen.append(f'<g class="fallen" style="animation-name:{name}">{_draw(rows)}</g>')
 
     def note(self, at: float, figures: Sequence[Part]) -> None:
-        """Let figures hold from a time on."""
-        told = [part for part in figures if part.rank <= _LEAST_TELLING]
-        parts = [Part(f"{part.text:<{_COLUMN}}", part.rank) for part in told]
+        """Show figures from a time on."""
+        ranked = [part for part in figures if part.rank <= _LEAST_TELLING]
+        parts = [Part(f"{part.text:<{_COLUMN}}", part.rank) for part in ranked]
         line = "".join(part.text for part in fitting(parts, self.width, gap=0))
         self.figures.append((at, set_cell_size(line, self.width)))
 
     def conversation(self) -> str:
-        """Return what scrolls."""
+        """Return the group that scrolls."""
         moves = [(at, f"transform:translateY({-rows * ROW}px)") for at, rows in self.scrolled]
         return (
             f'<g transform="translate(0 {-self.scrolled[-1][1] * ROW})" '
@@ -116,13 +116,13 @@ class _Animation:
         )
 
     def figure_lines(self, top: int) -> Iterator[str]:
-        """Yield the lines of figures, of which one is seen at a time."""
+        """Yield the lines of figures; one is visible at a time."""
         ends = [at for at, _ in self.figures[1:]]
         for (at, line), end in zip(self.figures, [*ends, None], strict=True):
             yield self._shown("".join(shapes([Piece(0, line, "muted")], top)), at, end)
 
     def motion(self) -> str:
-        """Return the rules that let everything move."""
+        """Return the keyframes and the rule that plays them."""
         playing = f"g{{animation:{self.length:.3f}s step-end infinite}}"
         return f"{''.join(self.rules)}\n@media (prefers-reduced-motion:no-preference){{{playing}}}"
 
@@ -173,7 +173,7 @@ def _page(shown: _Animation, title: str, num_rows: int) -> str:
     legend = legend_rows(shown.width)
     lines = bottom + MARGIN + ASCENT
     body = [
-        # a window of its own cuts off what has scrolled out of it
+        # a nested <svg> clips the rows that have scrolled out
         f'<svg y="{top}" width="{wide}" height="{num_rows * ROW}">\n{shown.conversation()}\n</svg>',
         f'<path class="edge" d="M{MARGIN} {bottom + 10}H{wide - MARGIN}"/>',
         *shown.figure_lines(lines),
@@ -189,7 +189,7 @@ def _paint(tint: dict[str, str]) -> list[str]:
 
 
 def _play(shown: _Animation, reply: Reply, times: Sequence[float], rows: dict[int, Row]) -> None:
-    """Write a reply round by round."""
+    """Add a reply round by round."""
     by_round = _by_round(rows)
     for number, at in enumerate(times, 1):
         if (written := by_round.get(number)) is None:  # no text of its own
@@ -210,7 +210,7 @@ def _by_round(rows: dict[int, Row]) -> dict[int, dict[int, Row]]:
 
 
 def _draft(shown: _Animation, round_: Round, at: float, written: dict[int, Row]) -> None:
-    """Show what was drafted where the round wrote, and what of it was rejected below."""
+    """Add the draft of a round at the position of its text, and its rejected tokens below."""
     words = [(row, word) for row, pieces in written.items() for word in _words(pieces)]
     if round_.draft is None or not words:
         return
@@ -229,7 +229,7 @@ def _words(row: Row) -> Iterator[Piece]:
 
 
 def _branch(round_: Round) -> str:
-    """Return the text of the branch that was kept, and of its most probable end."""
+    """Return the text of the accepted path and of its most probable continuation."""
     children = children_by_parent(round_.nodes)
     path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
     text, nodes = "", children.get(0, [])
@@ -240,7 +240,7 @@ def _branch(round_: Round) -> str:
 
 
 def _fallen(round_: Round, spots: dict[int, _Spot], width: int) -> dict[int, Row]:
-    """Return the rejected tokens, below the tokens that took their places."""
+    """Return the rejected tokens, each below the token that was emitted instead."""
     found: dict[int, Row] = {}
     for number, place in enumerate(places(round_)):
         losers = [token.label for token in place.tokens if token.mark == "rejected"]
@@ -255,7 +255,7 @@ def _fallen(round_: Round, spots: dict[int, _Spot], width: int) -> dict[int, Row
 
 
 def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[float, list[Part]]]:
-    """Yield the figures as they were after some rounds, no faster than can be read."""
+    """Yield (seconds, figures) after some of the rounds, at most one per `_FIGURES_S`."""
     so_far = Reply(started=reply.started, cost=reply.cost)
     if reply.prefill is not None:
         so_far.stats.add(reply.prefill)

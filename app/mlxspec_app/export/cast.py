@@ -1,8 +1,8 @@
 """A film of the chat for a terminal: asciicast v2, lines of JSON at the recorded times.
 
-It is computed from the trace, not recorded from a screen, so the same trace gives the same film.
-Text wraps as in the app: when a word grows past the edge, its row is written again. Every token
-carries its own background, so the colours stay readable on a light terminal too.
+It is computed from the trace and not recorded from a screen, so the same trace gives the same film.
+Text wraps as in the app: when a word grows past the edge, its row is written again. Each token
+has its own background, so the colours are readable on a light terminal too.
 Format: https://docs.asciinema.org/manual/asciicast/v2/
 """
 
@@ -29,7 +29,7 @@ _SAID = "\u276f "
 
 
 class Frame(NamedTuple):
-    """What is written to the terminal, and when, in seconds."""
+    """Output to the terminal and its time in seconds."""
 
     at: float
     text: str
@@ -97,7 +97,7 @@ class _Page:
         self._looks: list[str] = []
 
     def add(self, written: list[Written], band: int) -> str:
-        """Return what tokens write: the last row again, and those below it."""
+        """Return the output of new tokens: the last row again, and the rows below it."""
         first = len(self._wrapped.rows) - 1
         for _, span in written:
             self._looks.append(_sgr(span, band))
@@ -106,7 +106,7 @@ class _Page:
 
     def _row(self, row: Row) -> str:
         text = self._wrapped.lines[row.line].text
-        # spaces may hang over the edge, where a terminal would begin a new row
+        # Spaces may stand past the edge, where a terminal would begin a new row: cut them off.
         end = row.end - max(0, cell_len(self._wrapped.row_text(row)) - self._wrapped.width)
         pieces = [
             self._looks[run.tag] + text[run.start : min(run.end, end)]

@@ -1,10 +1,10 @@
-"""One row for every target forward, for spreadsheets and data frames.
+"""A table of one row per round, plain rounds included, for spreadsheets and data frames.
 
-The text is left out: what a model wrote does not belong into cells that a spreadsheet computes.
-Names of drafters come from the recording, which may be anybody's. A cell of text that a spreadsheet
-would take for a formula begins with an apostrophe, which makes it text there; a program has to take
-it off. Numbers stay numbers, negative ones too.
-Which beginnings are formulas: https://owasp.org/www-community/attacks/CSV_Injection
+The text of the model is left out: a spreadsheet may evaluate its cells. The names of drafters come
+from the recording, which can have any author. A cell that a spreadsheet would evaluate as a formula
+begins with an apostrophe, which makes it text; a program must remove it. Numbers stay numbers,
+negative ones too.
+Beginnings of formulas: https://owasp.org/www-community/attacks/CSV_Injection
 """
 
 import csv
@@ -16,7 +16,7 @@ from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_line
 
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # the wide signs count too
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # full-width signs too
 COLUMNS = (
     "reply",
     "round",
@@ -33,11 +33,11 @@ COLUMNS = (
     "sources",
 )
 """`time_s` counts from the start of the reply; `ended_by` is the kind of the last token; `sources`
-are the drafters whose nodes were kept, with their number."""
+are the drafters of the accepted nodes, with the number of nodes."""
 
 
 def render(recording: Recording) -> str:
-    """Return the rounds of all replies as comma-separated values with a row of names."""
+    """Return the rounds of all replies as comma-separated values with a header row."""
     out = StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(COLUMNS)
@@ -48,7 +48,7 @@ def render(recording: Recording) -> str:
 
 def _values(round_: Round) -> list[object]:
     verdict = round_.verdict
-    kept = [source for source in round_.sources if source]
+    sources = [source for source in round_.sources if source]
     return [
         verdict.r,
         f"{verdict.ts:.6f}",
@@ -61,12 +61,12 @@ def _values(round_: Round) -> list[object]:
         f"{verdict.ms:.3f}",
         verdict.rollback if isinstance(verdict, DraftVerified) else 0,
         verdict.context,
-        _text(" ".join(f"{source}:{kept.count(source)}" for source in sorted(set(kept)))),
+        _text(" ".join(f"{name}:{sources.count(name)}" for name in sorted(set(sources)))),
     ]
 
 
 def _text(value: str) -> str:
-    """Return a cell that no spreadsheet computes and no terminal obeys."""
+    """Return a cell that no spreadsheet evaluates and that has no control characters."""
     mark = "'" if _FORMULA.match(value) else ""
-    # where a comma is the sign of decimals, cells are split at semicolons, quoted or not
+    # Where the decimal separator is a comma, spreadsheets split cells at semicolons, quoted or not.
     return mark + safe_line(value).replace(";", ",")

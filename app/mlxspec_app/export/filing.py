@@ -1,7 +1,7 @@
-"""Where an export goes: the file that was named, or a free name in the current folder.
+"""Writes an export to a file: the given one, or a free name in the current folder.
 
-A file that is there stays, unless the order ends in `--force`, as on the command line. Whatever
-goes wrong, what stands under the name is whole: the file before, or the new one.
+An existing file stays, unless the order ends in `--force`, as on the command line. After an error
+the file is complete: either the old one or the new one.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ DEFAULT_STEM = "chat"
 
 @dataclass(frozen=True)
 class FilingOrder:
-    """What to export, and where to.
+    """Format and file of an export.
 
     Attributes:
-        format: How.
+        format: The format.
         path: The file; None for a free name in the current folder.
-        replaces: Whether a file that is there may be replaced.
+        replaces: Whether an existing file may be replaced.
     """
 
     format: Format
@@ -36,17 +36,17 @@ class FilingOrder:
 
 @dataclass(frozen=True)
 class Filed:
-    """A file that was written, and its size in bytes."""
+    """A written file and its size in bytes."""
 
     path: Path
     size: int
 
 
 def read_order(text: str) -> FilingOrder:
-    """Return what `FORMAT [FILE] [--force]` asks for; a file's name may hold spaces.
+    """Parse `FORMAT [FILE] [--force]`; the name of the file may contain spaces.
 
     Raises:
-        ValueError: There is no such format.
+        ValueError: The format is not known.
     """
     name, _, rest = text.strip().partition(" ")
     if name not in FORMATS:
@@ -61,8 +61,8 @@ def file_away(order: FilingOrder, events: Sequence[Event]) -> Filed:
     """Export events to a file.
 
     Raises:
-        TraceError: There is no reply among the events.
-        FileExistsError: The file is there, and may not be replaced.
+        TraceError: The events contain no reply.
+        FileExistsError: The file exists and may not be replaced.
         OSError: The file cannot be written.
     """
     stem = order.path.stem if order.path is not None else DEFAULT_STEM
@@ -73,11 +73,11 @@ def file_away(order: FilingOrder, events: Sequence[Event]) -> Filed:
 
 
 def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
-    """Write a file; where that fails, what stood under the name still does, or nothing.
+    """Write a file completely; after an error the old file remains, or none.
 
     Raises:
-        FileExistsError: The file is there, and may not be replaced.
-        OSError: The file cannot be written; names it.
+        FileExistsError: The file exists and may not be replaced.
+        OSError: The file cannot be written; the error names it.
     """
     try:
         if not replaces or not path.exists():
@@ -85,13 +85,13 @@ def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
         elif path.is_file():
             replace_file(path, data)
         else:
-            path.write_bytes(data)  # a pipe or a device, /dev/stdout for one
+            path.write_bytes(data)  # a pipe or a device, such as /dev/stdout, cannot be replaced
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _create(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+    with path.open("xb") as file:  # fails even if the file has appeared since the check
         try:
             file.write(data)
             file.flush()
@@ -101,12 +101,12 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def free_path(folder: Path, suffix: str) -> Path:
-    """Return a name in the folder that no file has: chat.html, chat-2.html, chat-3.html ..."""
+    """Return a free name in the folder: chat.html, chat-2.html, chat-3.html ..."""
     names = (f"{DEFAULT_STEM}-{n}" if n > 1 else DEFAULT_STEM for n in count(1))
     paths = (folder / f"{name}{suffix}" for name in names)
     return next(path for path in paths if not path.exists())
 
 
 def encoded(text: str) -> bytes:
-    """Return the bytes of an export: a lone surrogate, which a trace can hold, is written out."""
+    """Return the UTF-8 bytes of an export; a lone surrogate from a trace becomes an escape."""
     return text.encode("utf-8", errors="backslashreplace")

@@ -1,6 +1,6 @@
-"""The table of exports: what each is called, how its files end, and which module makes it.
+"""The table of export formats: name, suffix of the files, and module that renders it.
 
-The modules are imported when they are first needed, as the table is read when the app opens.
+The app reads the table when it opens, so a module is imported only when it first renders.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class Format:
     """A way to export a recording.
 
     Attributes:
-        name: The word for it, which is also its option on the command line.
-        suffix: How its files end, with the dot.
-        meaning: What it is good for, in a few words.
+        name: Name of the format, which is also the option on the command line.
+        suffix: Suffix of the files, with the dot.
+        meaning: Description in a few words.
         module: The module of this package that renders it.
     """
 

@@ -1,8 +1,8 @@
-"""The shareable page: one file that shows, explains and plays a recorded chat, with no network.
+"""The shareable page: one file that shows, explains and plays a recorded chat, without a network.
 
-The text, the figures and the tables are written here, so the page can be read without scripts and
-by a screen reader. The trace is embedded too. The scripts beside this file read it back to step
-through the rounds, to draw the draft trees, to inspect a token, and to hand the trace out again.
+The text, the figures and the tables are HTML, so the page works without scripts and for screen
+readers. It also contains the trace. The scripts beside this file read the trace to step through
+the rounds, to draw the draft trees, to inspect a token, and to save the trace as a file.
 """
 
 import json
@@ -47,7 +47,7 @@ def _part(name: str) -> str:
 
 
 def _embedded(event: Event) -> str:
-    """Return a line of the trace that cannot end the element it stands in."""
+    """Return a line of the trace that cannot end the script element around it."""
     record = json.loads(event_to_json(event), parse_float=_short)
     return json.dumps(record, separators=(",", ":")).translate(_MARKUP)
 
@@ -72,7 +72,7 @@ def _rules() -> str:
 
 
 def _ink_rules(ink: Ink) -> Iterator[str]:
-    """Yield the rules that hold while an ink is chosen."""
+    """Yield the rules that apply while an ink is chosen."""
     chosen = f"[data-ink={ink.name}]"  # `:has` would match every token again at every step
     yield f"{chosen} .legend.{ink.name}{{display:block}}"
     if not ink.bands:

@@ -1,8 +1,8 @@
-"""The conversation as markup: a span for each round, and in it a span for each token.
+"""The conversation as HTML: a span for each round, and inside it a span for each token.
 
-A round's span carries its number among all rounds of the recording, a token's its place in the
-round; with these the scripts find both in the embedded trace. All text is made harmless first:
-it comes from a model.
+The span of a round has its number among all rounds of the recording, the span of a token its index
+in the round: with these the scripts find both in the embedded trace. All text is made safe first,
+because it comes from a model.
 """
 
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ def _reply(reply: Reply, number: int, first_round: int) -> str:
     name = safe_line(started.target) if started is not None else "Reply"
     drafter = f"<small> ◂ {escape(safe_line(started.drafter))}</small>" if started else ""
     rounds = "".join(
-        _round(written, first_round + place, is_known=place < len(reply.rounds))
-        for place, written in enumerate(written_by_round(reply))
+        _round(written, first_round + index, is_known=index < len(reply.rounds))
+        for index, written in enumerate(written_by_round(reply))
     )
     return (
         f'<article class="reply" data-reply="{number}"><h2>{escape(name)}{drafter}</h2>\n'
@@ -56,7 +56,7 @@ def _reply(reply: Reply, number: int, first_round: int) -> str:
 
 
 def _round(written: Sequence[Written], number: int, *, is_known: bool) -> str:
-    tokens = "".join(_token(place, span) for place, span in written)
+    tokens = "".join(_token(index, span) for index, span in written)
     mark = f' data-round="{number}"' if is_known else ""
     return f'<span class="round band-{"ab"[number % 2]}"{mark}>{tokens}</span>'
 
@@ -66,7 +66,7 @@ def _token(place: int, span: Span) -> str:
     looks = " ".join(f"{name}-{style}" for name, style in styles if style != "plain")
     text = safe_text(span.text)
     word = text.lstrip(" ") or text
-    gap = text[: len(text) - len(word)]  # a line below a word does not begin before it
+    gap = text[: len(text) - len(word)]  # outside the span: spaces are not underlined
     return (
         f'{gap}<span class="{f"token {looks}".strip()}" data-place="{place}">{escape(word)}</span>'
     )

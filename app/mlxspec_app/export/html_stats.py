@@ -1,7 +1,7 @@
-"""Figures as markup: the headline, bars in tables, and every round in a row.
+"""Figures as HTML: the headline, bars in tables, and a row for every round.
 
-Each figure is defined where it stands, since the field disagrees about most of them. Bars are
-drawn by a share in a table cell, so without style or sight the number is still there.
+The definition stands beside each figure, because the field disagrees about most of them. A bar is
+a share in a table cell, so the number is there without style sheets and for screen readers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ _KINDS = ("accepted", "corrected", "bonus", "plain")
 
 
 def headline(reply: Reply, stats: GenerationStats) -> str:
-    """Return what the recording comes to: a sentence, the settings, and four figures.
+    """Return the summary of the recording: a sentence, the settings, and four figures.
 
     Args:
-        reply: The reply whose settings are named.
+        reply: The reply whose settings are shown.
         stats: The figures of all replies.
     """
     passes = _times(stats.target_forwards, "pass", "passes")
@@ -79,8 +79,8 @@ def _positions(stats: GenerationStats) -> str:
         "Accepted at each position",
         ("position", "of all rounds", "of reached"),
         (
-            (str(place), of_all, (f"{of_all:.0%}", f"{reached:.0%}"), "accepted")
-            for place, (of_all, reached) in enumerate(pairs, 1)
+            (str(depth), of_all, (f"{of_all:.0%}", f"{reached:.0%}"), "accepted")
+            for depth, (of_all, reached) in enumerate(pairs, 1)
         ),
     )
 
@@ -137,7 +137,7 @@ def _split(stats: GenerationStats) -> str:
 
 
 def round_table(reply: Reply) -> str:
-    """Return every round of a reply as a table, folded away."""
+    """Return a table of the rounds of a reply, inside a closed `<details>`."""
     heads = ("round", "at", "drafted", "accepted", "wrote", "p of the last", "draft", "target")
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "".join(f"<tr>{_cells(round_)}</tr>" for round_ in reply.rounds)

@@ -1,7 +1,7 @@
-"""How tokens look outside the app: the theme's colours, each with its weight, slope or line.
+"""The looks of tokens in exports: a colour of the theme, bold, italic or underlined.
 
-The same table dresses the page, the picture and the film. The two sets of colours lie inside the
-xterm-256 cube, so the film shows on any terminal exactly what the page shows.
+The page, the pictures and the film use the same table. All colours of both themes are in the
+xterm-256 table, so the film shows on any terminal the colours of the page.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Look:
 
     Attributes:
         colour: Name of a colour of the theme, without its prefix.
-        bold: Whether it is heavier.
-        italic: Whether it slopes.
-        underline: Whether it has a line below.
+        bold: Whether the token is bold.
+        italic: Whether it is italic.
+        underline: Whether it is underlined.
     """
 
     colour: str
@@ -52,9 +52,9 @@ _LEVELS = (0, 95, 135, 175, 215, 255)
 
 
 def colours(*, dark: bool) -> dict[str, str]:
-    """Return the colours of a theme by name, as #RRGGBB; the dark one is mint, the light one day.
+    """Return the colours of a theme by name, as #RRGGBB; mint is the dark one, day the light one.
 
-    Beside the colours of speculation these are "page", "surface", "panel", "text" and "edge".
+    The names are those of the theme's own colours, and "page", "surface", "panel", "text", "edge".
     """
     theme = MINT if dark else DAY
     named = {
@@ -75,7 +75,7 @@ def colours(*, dark: bool) -> dict[str, str]:
 @cache
 def xterm(colour: str) -> int:
     """Return the entry of the 256-colour table, 16 and above, that is nearest to #RRGGBB."""
-    wanted = tuple(int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    wanted = tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
     cube = {
         16 + 36 * r + 6 * g + b: (_LEVELS[r], _LEVELS[g], _LEVELS[b])
         for r in range(6)

@@ -1,9 +1,9 @@
-"""The conversation exactly as it was said, in Markdown, with a table of figures below each reply.
+"""The exact text of the conversation in Markdown, with a table of figures below each reply.
 
-Nothing of the text is changed, but control characters are shown by signs: whoever prints the file
-in a terminal reads them and does not obey them. A code fence that a cut-off reply left open is
-closed after it, or the table would be shown as code. Names come from the recording too; they stay
-on their line and mean nothing in Markdown or HTML.
+The text stays as it is, apart from control characters: visible signs stand for them, so a terminal
+that prints the file does not execute them. An open code fence of a reply that was cut off is closed
+after it, or the table would be part of the code. Names come from the recording too: they are
+escaped, so that they stay on one line and are no markup in Markdown or HTML.
 """
 
 import re
@@ -58,14 +58,14 @@ def _table(reply: Reply) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text in which control characters are signs; tabs and line breaks stay.
+    """Return the text with control characters as signs; tabs and line breaks stay.
 
-    A lone surrogate is written out, as in every export.
+    A lone surrogate becomes an escape, as in every export.
     """
     text = encoded(text).decode()
     return "\t".join(safe_text(part) for part in text.split("\t"))
 
 
 def _name(text: str) -> str:
-    """Return a name that is nothing but text in Markdown, on one line."""
+    """Return a name on one line with every sign of Markdown escaped."""
     return _MARKUP.sub(r"\\\1", safe_line(text))

@@ -1,4 +1,4 @@
-// The stepper: which rounds have happened, and everything on the page that follows from it.
+// The stepper: the number of rounds shown, and all parts of the page that depend on it.
 
 const $ = (id) => document.getElementById(id);
 const lines = $("trace").textContent.split("\n").filter((line) => line.trim());
@@ -11,8 +11,8 @@ for (const span of document.querySelectorAll("[data-round]")) {
 const tokens = [...document.querySelectorAll("[data-round] .token")];
 const most = Math.max(1, ...rounds.map((round) => round.path.length));
 const isRejection = (round) => round.nodes.some((node) => node.parent === lastKept(round));
-let shown = rounds.length; // rounds that have happened; all of them when the page opens
-let timer = 0; // not 0 while it plays
+let shown = rounds.length; // number of rounds shown; all of them when the page opens
+let timer = 0; // not 0 while the page plays
 let begun = { at: 0, clock: 0 };
 
 function rootText(number) {
@@ -39,7 +39,7 @@ function showCard() {
   drawTree($("tree"), round, text === "start" ? "(start of the reply)" : text);
 }
 
-/** Let `count` rounds have happened. */
+/** Show the first `count` rounds. */
 function show(count, follow = true) {
   const before = shown;
   shown = Math.min(rounds.length, Math.max(0, count));
@@ -62,7 +62,7 @@ function show(count, follow = true) {
 
 const replyOf = (number) => (rounds[number] || rounds[0]).reply;
 
-/** Scroll only when something lies under the bars, and then to the upper third of what is seen. */
+/** Scroll only if the element is behind the bars, and then to the upper third of the view. */
 function keepInView(element) {
   const box = element.getBoundingClientRect(), card = $("card");
   const covered = getComputedStyle(card).position === "fixed" ? card.offsetHeight : 0;
@@ -70,7 +70,7 @@ function keepInView(element) {
   if (box.top < 70 || box.bottom > floor) window.scrollBy(0, box.top - Math.max(80, floor / 3));
 }
 
-/** Go a round on or back, or to the next one that is wanted; stay where none is. */
+/** Go one round forwards or back, or to the next one that matches; stay if none does. */
 function seek(step, wanted = null) {
   pause();
   let count = shown + step;
@@ -87,7 +87,7 @@ function play() {
   tick();
 }
 
-/** Let recorded time go on from here; a slow machine then skips rounds rather than fall behind. */
+/** Play recorded time from here on; a slow machine skips rounds instead of getting late. */
 function keepTime() {
   begun = { at: shown ? rounds[shown - 1].at : 0, clock: performance.now() };
 }
@@ -186,11 +186,11 @@ function saveTrace() {
   URL.revokeObjectURL(link.href);
 }
 
-/** Inks and themes are rules of style; a word on the root element says which of them hold. */
+/** Inks and themes are CSS rules; an attribute of the root element selects them. */
 function listenToChoices() {
   const choose = (input) => { document.documentElement.dataset[input.name] = input.value; };
   for (const input of document.querySelectorAll(".pick input")) {
-    if (input.checked) choose(input); // a browser may remember the last visit
+    if (input.checked) choose(input); // a browser may restore the choice of the last visit
     input.addEventListener("change", () => choose(input));
   }
 }

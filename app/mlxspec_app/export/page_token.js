@@ -1,4 +1,4 @@
-// The inspector: what is known about one token, beside it.
+// The inspector: the facts about one token, beside the token.
 
 const WROTE = {
   accepted: (node) => `drafted by ${node.source || "the drafter"}, and the model agreed`,
@@ -7,7 +7,7 @@ const WROTE = {
   plain: () => "the model's own; nothing was drafted",
 };
 
-/** What a token element stands for: its round, its token, the kept node and the losers beside it. */
+/** The facts of a token element: its round, its token, the accepted node and rejected siblings. */
 function factsOf(element, rounds) {
   const holder = element.closest("[data-round]");
   const round = holder && rounds[Number(holder.dataset.round)];
@@ -44,7 +44,7 @@ function losersOf(facts) {
     make("ul", "", ...items, ...(more > 0 ? [make("li", "", `and ${more} more`)] : [])));
 }
 
-/** Fill the inspector with the facts about a token and put it next to the token. */
+/** Fill the inspector with the facts of a token and show it next to the token. */
 function inspect(inspector, element, facts) {
   const { token, round, node, place } = facts;
   const depth = token.kind === "plain" ? "" : ` · depth ${place + 1}`;

@@ -1,10 +1,10 @@
-// Reads the embedded trace back into rounds, and draws the tree of one of them.
+// Reads the rounds from the embedded trace, and draws the tree of one of them.
 
 const SIGNS = { accepted: "✓", rejected: "✗", skipped: "·", corrected: "→", bonus: "+", plain: "" };
 const MOST_NODES = 512;
 const LANE = 15, ROW = 26, BEND = 7;
 
-/** An element with a class and children; strings become text, never markup. */
+/** Return an element with a class and children; strings become text, never markup. */
 function make(tag, name = "", ...children) {
   const element = document.createElement(tag);
   if (name) element.className = name;
@@ -18,7 +18,7 @@ function drawn(tag, attributes) {
   return shape;
 }
 
-/** A token on one line, with everything visible that could hide or turn text. */
+/** Return a token on one line, with visible signs for characters that hide or reverse text. */
 function label(text) {
   if (!text) return "…";
   if (!/[^ \n\t]/.test(text))
@@ -36,7 +36,7 @@ const asNode = ([index, parent, token, text, q, source]) =>
   ({ index, parent, token, text, q, source });
 const asToken = ([token, text, kind, p, q]) => ({ token, text, kind, p, q });
 
-/** All rounds of the recording in order, each with its time since the recording began. */
+/** Return all rounds of the recording in order, each with its time since the recording began. */
 function readRounds(lines) {
   const rounds = [];
   let reply = 0, draft = null, start = 0, now = 0;
@@ -64,7 +64,7 @@ function readRounds(lines) {
   return rounds;
 }
 
-/** Index of the last node that was kept; 0, the root, where none was. */
+/** Return the index of the last accepted node, or 0, the root, if none was accepted. */
 const lastKept = (round) => (round.path.length ? round.path[round.path.length - 1] : 0);
 
 function childrenOf(round) {
@@ -77,7 +77,7 @@ function childrenOf(round) {
   return children;
 }
 
-/** The rows of a tree: rejected siblings branch off, then the kept token goes on in its lane. */
+/** Return the rows of a tree: rejected siblings branch off, the accepted path goes straight on. */
 function treeRows(round, rootText) {
   const children = childrenOf(round);
   const last = lastKept(round);

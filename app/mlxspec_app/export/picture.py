@@ -1,8 +1,8 @@
-"""What the still and the moving picture share: rows of cells, their shapes, and the rules of both.
+"""The common part of the still and the animated picture: rows of cells, their shapes and CSS rules.
 
-Every run of characters is placed at its own cell, so the fonts of another machine cannot shift a
-line. A picture loads nothing and runs nothing. It follows the reader's light or dark scheme; its
-rules are written out for both because not every renderer knows variables.
+Every run of characters has the coordinates of its own cell, so the fonts of another machine cannot
+shift a line. A picture loads no files and runs no scripts. It has rules for the reader's light and
+dark scheme, both written out, because not every renderer supports CSS variables.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,21 +27,21 @@ ASCENT = 15  # pixels from the top of a row to its baseline
 _SIZE = 14
 _FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
 _SAID = "\u276f "
-_NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # no escape exists for these
+_NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML allows them neither raw nor escaped
 _KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
 _SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Characters of a row that look the same.
+    """Characters of a row with the same look.
 
     Attributes:
-        column: Cell that they begin in.
+        column: Cell of the first character.
         text: The characters.
-        look: Name of a rule.
-        round: Number of the round that wrote them, from 1; 0 where none did.
-        place: Which of the tokens of that round they are, from 0.
+        look: Name of a CSS rule.
+        round: Number of the round that emitted them, from 1; 0 for other text.
+        place: Index of their token in that round, from 0.
     """
 
     column: int
@@ -52,12 +52,12 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """The cell after them."""
+        """The cell after the last character."""
         return self.column + cell_len(self.text)
 
     @property
     def word(self) -> "Piece | None":
-        """The piece without the spaces around it; None where there is nothing else."""
+        """The piece without the spaces around it; None if it has spaces only."""
         left = self.text.lstrip(" ")
         indent = len(self.text) - len(left)
         word = left.rstrip(" ")
@@ -70,7 +70,7 @@ Row = list[Piece]
 
 
 def document(title: str, size: tuple[int, int], style: Sequence[str], body: Sequence[str]) -> str:
-    """Return the SVG file of so many pixels: the page, its title, and what is drawn on it."""
+    """Return an SVG file of `size` (width, height) pixels: the page, its title and the shapes."""
     wide, high = size
     name = escaped(safe_line(title))
     rules = "\n".join([*_rules(), *style])
@@ -87,12 +87,12 @@ def document(title: str, size: tuple[int, int], style: Sequence[str], body: Sequ
 
 
 def page_width(width: int) -> int:
-    """Return the pixels of a page whose rows have so many cells."""
+    """Return the width in pixels of a page with rows of `width` cells."""
     return round(2 * MARGIN + width * CELL)
 
 
 def escaped(text: str) -> str:
-    """Return the text as markup holds it."""
+    """Return the text escaped for XML."""
     return escape(text.translate(_NOT_XML))
 
 
@@ -112,7 +112,7 @@ def _rules() -> list[str]:
 
 
 def schemes(paint: Callable[[dict[str, str]], list[str]]) -> list[str]:
-    """Return rules in the dark theme's colours, and after them those of a reader's light scheme."""
+    """Return the rules in the colours of the dark theme, then those for a light scheme."""
     light = "".join(paint(colours(dark=False)))
     return [*paint(colours(dark=True)), f"@media (prefers-color-scheme:light){{{light}}}"]
 
@@ -130,7 +130,7 @@ def _paint(tint: dict[str, str]) -> list[str]:
 
 
 def said_rows(message: Message, width: int) -> list[Row]:
-    """Return what the user or a system prompt said."""
+    """Return the rows of a message of the user or of a system prompt."""
     rows = line_rows(message.text, width - len(_SAID), "said")
     signs = [_SAID] + [" " * len(_SAID)] * (len(rows) - 1)
     return [
@@ -140,12 +140,12 @@ def said_rows(message: Message, width: int) -> list[Row]:
 
 
 def reply_rows(reply: Reply, width: int) -> list[Row]:
-    """Return what the model said, each token in the look of who wrote it."""
+    """Return the rows of a reply, each token in the look of its kind."""
     wrapped = WrappedText(width)
     tokens: list[tuple[str, int, int]] = []
     for number, written in enumerate(written_by_round(reply), 1):
-        for place, span in written:
-            tokens.append((INKS[0].style_of(span), number, place))
+        for index, span in written:
+            tokens.append((INKS[0].style_of(span), number, index))
             wrapped.append(safe_text(span.text), len(tokens) - 1)
     rows: list[Row] = []
     for row in wrapped.rows:
@@ -158,14 +158,14 @@ def reply_rows(reply: Reply, width: int) -> list[Row]:
 
 
 def line_rows(text: str, width: int, look: str) -> list[Row]:
-    """Return text of one look, wrapped."""
+    """Return the wrapped rows of a text with one look."""
     wrapped = WrappedText(width)
     wrapped.append(safe_text(text))
     return [[Piece(0, wrapped.row_text(row), look)] for row in wrapped.rows]
 
 
 def legend_rows(width: int) -> list[Row]:
-    """Return the signs of who wrote a token, in as many rows as the width needs."""
+    """Return the signs of the kinds of tokens, in as many rows as the width needs."""
     rows, column = [Row()], 0
     for kind in _KINDS:
         text = f"{_SIGNS[kind]} {kind}"

@@ -1,7 +1,7 @@
-"""A trace as the exporters read it: every event, the conversation they fold to, and its figures.
+"""A trace for the exporters: its events, the conversation to which they fold, and the figures.
 
-A trace may hold a whole chat. Every export shows all of it, in order, and every figure comes from
-`mlxspec.trace.stats`, so that no two exports can disagree.
+A trace may contain a whole chat. Every export shows all of it in order, and every figure comes from
+`mlxspec.trace.stats`, so that two exports cannot disagree.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
 @dataclass(frozen=True)
 class Recording:
-    """What an export is made from.
+    """The input of an export.
 
     Attributes:
-        title: What to call it.
-        events: Everything that was recorded.
+        title: Title of the export.
+        events: The recorded events.
         messages: The conversation, oldest first.
     """
 
@@ -40,43 +40,43 @@ class Recording:
         """Fold events to a recording.
 
         Raises:
-            TraceError: There is no reply among them.
+            TraceError: The events contain no reply.
         """
-        kept = tuple(events)
-        messages = tuple(fold(kept).messages)
+        recorded = tuple(events)
+        messages = tuple(fold(recorded).messages)
         if not any(isinstance(message, Reply) for message in messages):
-            raise TraceError(f"{title} holds no reply to export; record one with --trace FILE")
-        return cls(title, kept, messages)
+            raise TraceError(f"{title} has no reply to export; record one with --trace FILE")
+        return cls(title, recorded, messages)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Recording":
-        """Read a trace file; it is titled by its name.
+        """Read a trace file; the title is the name of the file.
 
         Raises:
-            TraceError: The file cannot be read, is no trace, or holds no reply.
+            TraceError: The file cannot be read, is not a trace, or contains no reply.
         """
         return cls.of(Path(path).stem, read_trace(path))
 
     @property
     def replies(self) -> list[Reply]:
-        """What the model said."""
+        """The replies of the model."""
         return [message for message in self.messages if isinstance(message, Reply)]
 
 
 class Written(NamedTuple):
-    """A span and the place of its token among the tokens that its round emitted."""
+    """A span and the index of its token among the tokens of its round, from 0."""
 
     place: int
     span: Span
 
 
 def written_by_round(reply: Reply) -> list[list[Written]]:
-    """Return the spans of each round; text held back to the end counts for the last token."""
+    """Return the spans of each round; text that came with the end belongs to the last token."""
     spans = iter(reply.spans)
     found = [
         [
-            Written(place, next(spans))
-            for place, token in enumerate(round_.verdict.emit)
+            Written(index, next(spans))
+            for index, token in enumerate(round_.verdict.emit)
             if token.text
         ]
         for round_ in reply.rounds
@@ -95,9 +95,9 @@ class Grown(NamedTuple):
 
     Attributes:
         message: The message.
-        times: For each item of `written_by_round`, when that round was over; empty for what the
-            user said, which is there at once.
-        end: When all of it was there.
+        times: End of the round for each item of `written_by_round`; empty for a message of the
+            user, which appears at once.
+        end: When the message was complete.
     """
 
     message: Message
@@ -120,7 +120,7 @@ def growth(recording: Recording) -> Iterator[Grown]:
 
 
 def total(replies: Sequence[Reply]) -> GenerationStats:
-    """Return the figures of several replies as if they were one; times are added up."""
+    """Return the figures of several replies as if they were one; times are summed."""
     whole = GenerationStats()
     for reply in replies:
         for field in fields(whole):

@@ -1,4 +1,4 @@
-"""A picture of the coloured conversation: SVG that follows its reader's light or dark scheme."""
+"""A picture of the coloured conversation: SVG in the light or dark scheme of the reader."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from mlxspec_app.export.recording import Recording
 
 
 def render(recording: Recording, width: int = WIDTH) -> str:
-    """Return the conversation as SVG, `width` cells wide, coloured by who wrote each token."""
+    """Return the conversation as SVG, `width` cells wide, coloured by the kind of each token."""
     rows = [row for message in recording.messages for row in _message(message, width)]
     rows += legend_rows(width)
     high = 2 * MARGIN + HEAD + (len(rows) - 1) * ROW

@@ -1,1 +1,1 @@
-"""What the model picker shows of models, drafters and the machine."""
+"""Contents of the model picker: models, drafters and the machine."""

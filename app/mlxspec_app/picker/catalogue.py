@@ -1,7 +1,7 @@
-"""Whom the model picker asks what is here.
+"""The interface from which the model picker gets models and drafters, as plain records.
 
-Whoever runs the chat with models gives the desk a `Catalogue`; this side neither looks at disks
-nor knows what makes a drafter fit.
+The command that starts the chat implements `Catalogue`: the picker itself reads no disks and does
+not decide which drafter fits a target.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
 
 class Catalogue(Protocol):
-    """Knows the models and drafters of this machine; both methods read disks and take a while.
+    """Lists the models and drafters of this machine; both methods read disks and take a while.
 
     The source of the default model is "" here.
     """

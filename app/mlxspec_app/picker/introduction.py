@@ -1,4 +1,4 @@
-"""What a newcomer is told about the machine and the model, as plain facts that the caller finds."""
+"""Text of the first run about the machine and the model, from facts that the caller provides."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ class Introduction:
     Attributes:
         device: Name of the processor.
         cores: CPU cores that can be used.
-        memory_gb: Memory of the machine.
+        memory_gb: Memory of the machine in GB.
         computes_on: "CPU", "Metal" or "CUDA".
-        blas: Library of the matrix products on a CPU, or "".
-        is_slow: Whether that library makes drafts useless.
+        blas: BLAS library on a CPU, or "".
+        is_slow: Whether drafts cannot pay with that library.
         model: Name of the model.
-        model_gb: Room it takes on the disk, or None while that is not known.
-        fit: How it fits the memory, or None likewise.
-        has_model: Whether it is on this disk.
+        model_gb: Size on the disk in GB, or None if it is not known.
+        fit: How the model fits the memory, or None if that is not known.
+        has_model: Whether the model is on this disk.
     """
 
     device: str
@@ -35,7 +35,7 @@ class Introduction:
     has_model: bool
 
     def machine_lines(self) -> Iterator[str]:
-        """Yield what is to be said of the machine."""
+        """Yield the lines about the machine."""
         yield f"{self.device}, {self.cores} cores, {self.memory_gb:.0f} GB of memory"
         where = f"with {self.blas}" if self.blas else ""
         yield f"MLX computes on {self.computes_on} {where}".strip() + "."
@@ -48,7 +48,7 @@ class Introduction:
             yield "Checking several guesses at once costs hardly more than one: drafting can pay."
 
     def model_lines(self) -> Iterator[str]:
-        """Yield what is to be said of the model."""
+        """Yield the lines about the model."""
         size = "" if self.model_gb is None else f", {_gigabytes(self.model_gb)}"
         yield f"{self.model}{size}"
         if self.fit == "fits":

@@ -1,4 +1,4 @@
-"""Models and drafters as the rows of the picker word them: a record in, styled text out."""
+"""Rows of the picker: styled text from the records of models and drafters."""
 
 from textual.content import Content
 
@@ -30,12 +30,12 @@ def gigabytes(size_gb: float) -> str:
 
 
 def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Content:
-    """Return a model in two rows.
+    """Return the two rows of a model.
 
     Args:
         model: The model.
-        memory_gb: Memory of the machine.
-        is_current: Whether it is loaded.
+        memory_gb: Memory of the machine in GB.
+        is_current: Whether the model is loaded.
     """
     mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
     if model.problem:
@@ -57,7 +57,7 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
 
 
 def model_facts(model: ModelEntry, memory_gb: float) -> Content:
-    """Return all that is known of a model, for the foot of the picker."""
+    """Return the details of a model, for the foot of the picker."""
     if model.problem:
         return trouble("cannot be chosen", model.problem)
     if not model.is_here:
@@ -77,7 +77,7 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
 
 
 def drafter_row(drafter: DrafterEntry, *, is_current: bool) -> Content:
-    """Return a drafter in two rows."""
+    """Return the two rows of a drafter."""
     mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
     if drafter.problem:
         reason = Content.assemble(("  ✗ ", _BAD), (safe_line(drafter.problem), _MUTED))
@@ -91,7 +91,7 @@ def drafter_row(drafter: DrafterEntry, *, is_current: bool) -> Content:
 
 
 def drafter_facts(drafter: DrafterEntry) -> Content:
-    """Return all that is known of a drafter, for the foot of the picker."""
+    """Return the details of a drafter, for the foot of the picker."""
     if drafter.problem:
         return trouble(f"{safe_line(drafter.name)} cannot draft here", drafter.problem)
     speed = "measured on this machine" if drafter.tokens_per_s is not None else "not measured yet"
@@ -99,14 +99,14 @@ def drafter_facts(drafter: DrafterEntry) -> Content:
 
 
 def load_news(state: ChatState) -> Content:
-    """Return how far a model is that is being loaded, or why one could not be."""
+    """Return the progress of a load, or why one failed."""
     if state.phase == "loading":
         return Content.styled(loading_words(state.target, state.loading), f"{_PLAIN} bold")
     return load_trouble(state) or Content("")
 
 
 def load_trouble(state: ChatState) -> Content | None:
-    """Return why models could not be loaded, None where nothing is wrong."""
+    """Return why models could not be loaded, or None without an error."""
     if state.load_failure is not None:
         name = safe_line(state.load_failure.choice.model) or "the default model"
         return trouble(f"{name} could not be loaded", state.load_failure.message)
@@ -114,7 +114,7 @@ def load_trouble(state: ChatState) -> Content | None:
 
 
 def trouble(what: str, why: str, key: str = "") -> Content:
-    """Return what went wrong, why, and a key that helps."""
+    """Return a row with an error, its reason, and a key that helps."""
     row = Content.assemble(("✗ ", f"{_BAD} bold"), (f"{what}: ", _BAD), (safe_line(why), _PLAIN))
     return row + Content.styled(f"  {key}", f"{_MUTED} bold") if key else row
 

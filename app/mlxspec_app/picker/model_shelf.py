@@ -1,4 +1,4 @@
-"""What the model picker knows so far: models, their drafters, and what is loaded now."""
+"""The state of the model picker: models, their drafters, and what is loaded now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ AUTO = "auto"
 
 @dataclass
 class Shelf:
-    """Records as they come in from the catalogue.
+    """Records from the catalogue, as they arrive.
 
     Attributes:
-        current: What is loaded now, or was to be.
-        is_loaded: Whether it is.
-        memory_gb: Memory of the machine.
-        models: The models, as shown.
-        drafters: Per model, what can draft for it, as shown; only those looked at.
+        current: The models that are loaded, or that should have been.
+        is_loaded: Whether `current` is loaded.
+        memory_gb: Memory of the machine in GB.
+        models: The models, in the order of the list.
+        drafters: Drafters of each model that the user has looked at, in the order of the list.
     """
 
     current: ModelChoice
@@ -38,17 +38,17 @@ class Shelf:
         ]
 
     def model_place(self) -> int | None:
-        """Return the place to begin at: the model that is loaded, else the first one."""
+        """Return the index to begin at: the loaded model, else the first one."""
         sources = [model.source for model in self.models]
         return _place(self.current.model, sources)
 
     def drafter_rows(self, source: str) -> list[Content]:
         now = self.current.drafter if self._is_current(source) else ""
-        found = self.drafters.get(source, ())
-        return [drafter_row(each, is_current=each.drafter == now) for each in found]
+        drafters = self.drafters.get(source, ())
+        return [drafter_row(each, is_current=each.drafter == now) for each in drafters]
 
     def drafter_place(self, source: str) -> int | None:
-        """Return the place to begin at: what drafts now, else the choice by speed."""
+        """Return the index to begin at: the present drafter, else `auto`."""
         names = [each.drafter for each in self.drafters.get(source, ())]
         return _place(self.current.drafter if source == self.current.model else AUTO, names)
 
@@ -56,11 +56,11 @@ class Shelf:
         return self.models[place] if place is not None and place < len(self.models) else None
 
     def drafter_at(self, source: str, place: int | None) -> DrafterEntry | None:
-        found = self.drafters.get(source, ())
-        return found[place] if place is not None and place < len(found) else None
+        drafters = self.drafters.get(source, ())
+        return drafters[place] if place is not None and place < len(drafters) else None
 
     def obstacle(self, model: ModelEntry) -> Content | None:
-        """Return why a model is not loaded at once; one that is too large is warned of once."""
+        """Return why a model is not loaded at once; the warning of a too large one comes once."""
         if model.problem:
             return trouble("cannot be chosen", model.problem)
         if model.fit_in(self.memory_gb) != "too large" or self._warned_of == model.source:
@@ -70,11 +70,11 @@ class Shelf:
         return trouble("it does not fit the memory", why, "Enter again loads it all the same")
 
     def forget_warning(self) -> None:
-        """Warn again of a model that is too large: another one was looked at meanwhile."""
+        """Warn again of a too large model, because the user has looked at another one."""
         self._warned_of = None
 
     def pair(self, source: str, drafter: DrafterEntry | None = None) -> ModelChoice:
-        """Return what to load; the cache stays as it is."""
+        """Return the models to load, with the present cache setting."""
         name = drafter.drafter if drafter is not None else AUTO
         return ModelChoice(source, name, self.current.max_kv_size)
 

@@ -1,1 +1,1 @@
-"""Recordings: laid out in time, replayed, raced and compared."""
+"""Recordings: timeline, replay, race, comparison and what-if."""

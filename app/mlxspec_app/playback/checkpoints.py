@@ -1,8 +1,8 @@
-"""Any earlier state of a recording, at the cost of a few events: checkpoints of the fold.
+"""Checkpoints of the fold: any earlier state of a recording at the cost of a few events.
 
-A state cannot be unfolded, so going back means to fold again. From the start that takes longer
-the further the recording is; from the last of many checkpoints it always takes about as long.
-A checkpoint shares with the others every message that can no longer change.
+A fold cannot be undone, so a move back folds again. From the start, that takes longer the longer
+the recording is; from the nearest checkpoint it always takes about the same time. Checkpoints
+share every message that can no longer change.
 """
 
 from bisect import bisect_right
@@ -19,28 +19,28 @@ from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.conversation.state import ChatState, fold
 from mlxspec_app.playback.timeline import Timeline, folded_events
 
-_SPACING = 256  # moments between two checkpoints at most
+_SPACING = 256  # at most this number of moments between two checkpoints
 
 
 class Checkpoints:
-    """Hands out the state at any position of a timeline."""
+    """Returns the state at any position of a timeline."""
 
     def __init__(self, timeline: Timeline, opening: Iterable[Event | SessionEvent] = ()) -> None:
-        """Prepare; nothing is folded yet.
+        """Choose the positions of the checkpoints; this folds only the opening.
 
         Args:
             timeline: The recording.
-            opening: What the session tells before the recording begins.
+            opening: Events of the session before the recording begins.
         """
         self._timeline = timeline
         self._places = _places(timeline)
         self._saved = [fold(opening)]
 
     def state_at(self, position: int) -> ChatState:
-        """Return the state after the moments up to a position, the caller's own to change.
+        """Return the state after the moments up to a position; the caller may change it.
 
-        Messages keep their numbers from call to call. A reply that was still being written is a
-        copy of the recorded one, of the same number and perhaps of fewer spans.
+        Messages have the same numbers in each call. A reply that is not finished at the position
+        is a copy with the same number as the finished one, and with perhaps fewer spans.
         """
         nearest = bisect_right(self._places, position) - 1
         while len(self._saved) <= nearest:
@@ -54,7 +54,7 @@ class Checkpoints:
 
 
 def _places(timeline: Timeline) -> list[int]:
-    """Return the positions of checkpoints: around every reply, so its neighbours are shared."""
+    """Return the positions of checkpoints: also around each reply, so that others are shared."""
     found = {0, *range(0, len(timeline), _SPACING)}
     for position, (before, after) in enumerate(pairwise(timeline.moments), 1):
         if before.phase != after.phase and "prefill" in (before.phase, after.phase):
@@ -63,7 +63,7 @@ def _places(timeline: Timeline) -> list[int]:
 
 
 def copy_state(state: ChatState) -> ChatState:
-    """Return a state that can be changed without changing `state`."""
+    """Return a copy that can change without an effect on `state`."""
     copied: ChatState = _copy(state)
     last = copied.messages[-1] if copied.messages else None
     if isinstance(last, Reply) and not last.is_finished:
@@ -78,7 +78,7 @@ def _copy(record: Any) -> Any:
 
 
 def _own(value: Any) -> Any:
-    """Return a value that is safe to change: what a list or a dictionary holds is not copied."""
+    """Return a copy that is safe to change; the items of a list or a dict are not copied."""
     if isinstance(value, list | dict):
         return value.copy()
     return _copy(value) if isinstance(value, GenerationStats | Pace) else value

@@ -1,8 +1,8 @@
-"""Whether two recorded runs say the same: the question that a lossless method has to answer.
+"""Compares the tokens of two recorded runs: the test of a lossless method.
 
-Greedy runs of the same target over the same prompt have to agree token for token. Sampled runs
-need not: that both keep the target's law says nothing about two single texts. Runs that differ in
-what decides the text are not compared, and the verdict says in what.
+Greedy runs of the same target over the same prompt must agree token for token. Sampled runs need
+not: two samples of the same distribution can differ. Runs with different prompts, targets or
+settings are not compared, and the verdict names the difference.
 """
 
 from collections.abc import Iterable
@@ -30,11 +30,11 @@ _QUOTED_CELLS = 40
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a comparison.
+    """The result of a comparison.
 
     Attributes:
-        kind: `identical`, as far as both go; `differs`; `sampled`; or `incomparable`.
-        line: The same in words.
+        kind: `identical`, up to the end of the shorter; `differs`; `sampled`; or `incomparable`.
+        line: The result as text.
     """
 
     kind: Literal["identical", "differs", "sampled", "incomparable"]
@@ -43,14 +43,14 @@ class Verdict:
 
 @dataclass
 class RecordedReply:
-    """A reply and what it answers.
+    """A reply and the turns that it answers.
 
     Attributes:
-        turns: What was said since the reply before, as (role, text).
-        started: Models and settings, or None where the recording lacks them.
-        prompt_tokens: Tokens of the prompt, or None where they are not recorded.
-        tokens: What was emitted.
-        reason: Why it ended, or None where it broke off.
+        turns: The turns since the previous reply, as (role, text).
+        started: Models and settings, or None if the recording lacks them.
+        prompt_tokens: Number of tokens of the prompt, or None if it is not recorded.
+        tokens: The emitted tokens.
+        reason: Why the reply ended, or None if the recording ends before the reply.
     """
 
     turns: list[tuple[str, str]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class RecordedReply:
 
 
 def replies_of(events: Iterable[Event]) -> list[RecordedReply]:
-    """Return the replies that a recording holds."""
+    """Return the replies of a recording."""
     found = [RecordedReply()]
     for event in events:
         if isinstance(event, TurnStarted | GenerationStarted) and found[-1].started is not None:
@@ -88,7 +88,7 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Verdict:
         return Verdict("incomparable", f"not compared: {obstacle}")
     metas = [reply.started for reply in ours if reply.started is not None]
     if any(meta.lossless != _GREEDY for meta in metas):
-        return Verdict("sampled", "both keep the target's law (sampled): texts may differ")
+        return Verdict("sampled", "both keep the target's distribution (sampled): texts may differ")
     verdict = _compare_tokens(ours, theirs)
     if any(reply.turns for reply in ours):
         return verdict
@@ -97,7 +97,7 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Verdict:
 
 
 def _obstacle(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
-    """Return what decides the text and is not the same in both, or ""."""
+    """Return the first difference of prompts, targets or settings in words, or ""."""
     for lane, replies in (("A", ours), ("B", theirs)):
         if not any(reply.tokens for reply in replies):
             return f"{lane} holds no reply"
@@ -131,15 +131,15 @@ def _different_settings(one: RecordedReply, other: RecordedReply) -> str:
 def _settings(started: GenerationStarted) -> dict[str, Any]:
     settings = dict(started.sampling)
     if started.lossless == _GREEDY:
-        settings.pop("temperature", None)
+        settings.pop("temperature", None)  # greedy text does not depend on its value
     return settings
 
 
 def _different_prompts(one: RecordedReply, other: RecordedReply) -> str:
     for mine, yours in zip_longest(one.turns, other.turns):
         if mine != yours:
-            said = [_quoted(turn[1]) if turn is not None else "nothing" for turn in (mine, yours)]
-            return f"different prompts ({said[0]} and {said[1]})"
+            texts = [_quoted(turn[1]) if turn is not None else "nothing" for turn in (mine, yours)]
+            return f"different prompts ({texts[0]} and {texts[1]})"
     return ""
 
 
@@ -158,16 +158,16 @@ def _compare_tokens(ours: list[RecordedReply], theirs: list[RecordedReply]) -> V
 
 
 def _difference(same: int, mine: EmittedToken | None, yours: EmittedToken | None) -> Verdict:
-    said = [f'"{token_label(t.text)}"' if t is not None else "its end" for t in (mine, yours)]
-    line = f"first difference at token {same + 1}: A has {said[0]}, B has {said[1]}"
+    names = [f'"{token_label(t.text)}"' if t is not None else "its end" for t in (mine, yours)]
+    line = f"first difference at token {same + 1}: A has {names[0]}, B has {names[1]}"
     return Verdict("differs", line)
 
 
 def _early_end(same: int, one: RecordedReply, other: RecordedReply) -> Verdict:
-    """Judge two replies of which the shorter is the beginning of the longer."""
+    """Return the verdict on two replies of which the shorter is a prefix of the longer."""
     is_a = len(one.tokens) < len(other.tokens)
     short, long = (one, other) if is_a else (other, one)
-    if short.reason == "stop":
+    if short.reason == "stop":  # the end token is a decision of the model, a limit is not
         following = long.tokens[len(short.tokens)]
         return _difference(same, None if is_a else following, following if is_a else None)
     why = {"length": "at its length limit", "context": "with a full context"}

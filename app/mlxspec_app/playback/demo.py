@@ -1,4 +1,4 @@
-"""The recorded chat that comes with mlxspec, for those who have no model to talk to."""
+"""The recorded chat that comes with mlxspec, for users without a model."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ _NAME = "chat.jsonl"
 
 
 def read_demo() -> list[Event]:
-    """Return the recording, which lies in the package or, in its source, beside it.
+    """Return the recording: from the package, or in a checkout from the folder beside it.
 
     Raises:
-        TraceError: It is not part of this installation, or damaged.
+        TraceError: The recording is not part of this installation, or is damaged.
     """
     package = Path(mlxspec.__file__).parent
-    places = [folder / "assets" / _NAME for folder in (package, package.parent)]
-    found = next((place for place in places if place.is_file()), None)
+    paths = [folder / "assets" / _NAME for folder in (package, package.parent)]
+    found = next((path for path in paths if path.is_file()), None)
     if found is None:
-        raise TraceError(f"the recorded chat is not part of this installation: {places[0]}")
+        raise TraceError(f"the recorded chat is not part of this installation: {paths[0]}")
     return list(read_trace(found))

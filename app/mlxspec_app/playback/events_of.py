@@ -1,8 +1,8 @@
-"""A conversation told as events once more, so that what is on a screen can be replayed.
+"""Turns a chat state back into events, so that the conversation on the screen can be replayed.
 
-The state keeps every round of every reply, and a reply is little else than its rounds: folding
-what is told here gives the same conversation. Only the steps of reading a prompt are gone, of
-which a state keeps the last, and a draft that waits for its verdict.
+A state has every round of every reply, and a reply is mostly its rounds: a fold of these events
+gives the same conversation. Two things are lost: the progress events of a prefill, of which a
+state has only the last, and a draft that waits for its verdict.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,15 @@ from mlxspec_app.conversation.state import ChatState
 
 def events_of(state: ChatState) -> list[Event]:
     """Return events that fold to the conversation of a state."""
-    told: list[Event] = []
+    events: list[Event] = []
     cost: CostMeasured | None = None
     for message in state.messages:
-        told += _told(message)
+        events += _told(message)
+        # Replies share a measurement until the next one: its event must occur only once.
         if isinstance(message, Reply) and message.cost is not None and message.cost is not cost:
             cost = message.cost
-            told.append(cost)
-    return told
+            events.append(cost)
+    return events
 
 
 def _told(message: Message) -> Iterator[Event]:
@@ -59,6 +60,6 @@ def _ending(reply: Reply) -> Iterator[Event]:
 
 
 def _held_back(reply: Reply) -> str:
-    """Return the text that came with the end of a reply, not with a token."""
+    """Return the text that came with the end of the reply and not with a token."""
     emitted = sum(len(token.text) for round_ in reply.rounds for token in round_.verdict.emit)
     return reply.text[emitted:]

@@ -11,17 +11,17 @@ class Playhead:
     """Counts recorded seconds.
 
     Attributes:
-        now: Recorded seconds played.
+        now: Recorded seconds played so far.
         paused: Whether time stands still.
-        speed: Recorded seconds that pass in a second; infinite plays everything at once.
+        speed: Recorded seconds per second; infinity plays everything at once.
     """
 
     def __init__(self, clock: Callable[[], float], speed: float = 1.0) -> None:
-        """Stand at 0.
+        """Start at 0.
 
         Args:
             clock: Returns the time in seconds.
-            speed: Recorded seconds that pass in a second.
+            speed: Recorded seconds per second.
         """
         self.now = 0.0
         self.paused = False
@@ -30,7 +30,7 @@ class Playhead:
         self._last_tick = clock()
 
     def tick(self, *, running: bool = True) -> float:
-        """Let the time since the last tick pass, unless nothing is running, and return `now`."""
+        """Add the time since the last tick, unless paused or not running, and return `now`."""
         now = self._clock()
         elapsed, self._last_tick = now - self._last_tick, now
         if running and not self.paused:
@@ -43,7 +43,7 @@ class Playhead:
         self.now = seconds
 
     def change_speed(self, direction: Literal["faster", "slower"]) -> None:
-        """Take the next of `SPEEDS`, or the one before."""
+        """Change to the next one of `SPEEDS`, or to the one before."""
         if direction == "faster":
             self.speed = min((s for s in SPEEDS if s > self.speed), default=self.speed)
         else:

@@ -1,8 +1,7 @@
-"""Two recorded runs on one clock: how far each is, and which one leads.
+"""A race of two recorded runs on one clock: the progress of each, and which one leads.
 
-The runs were recorded one after the other, so neither slowed the other down, and both are played
-at the times at which their tokens came. Speeds leave the reading of the prompt out, as everywhere;
-the clock of the race does not.
+The runs were recorded one after the other, so neither slowed the other down. The race plays both
+at their recorded times. Speeds exclude the prefill, as everywhere; the clock of the race does not.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,16 +26,16 @@ Lane = Literal["A", "B"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
-        tokens: Emitted tokens.
-        total: Emitted tokens at the end.
-        generation_tps: Tokens per second so far, the prefill left out.
-        acceptance_length: Mean acceptance length so far, the target's own token included; None
-            as long as nothing was drafted.
-        at: Recorded seconds, those of the end once it is over.
-        is_over: Whether everything was played.
+        tokens: Number of tokens emitted so far.
+        total: Number of tokens emitted at the end.
+        generation_tps: tokens/s so far, without the prefill.
+        acceptance_length: Mean acceptance length so far, the bonus token included; None before
+            the first drafted round.
+        at: Recorded seconds so far, at most those of the end.
+        is_over: Whether the whole run was played.
     """
 
     tokens: int
@@ -48,18 +47,18 @@ class Progress:
 
 
 class Track:
-    """One run of a race, played to some moment.
+    """One run of a race, played up to a position.
 
     Attributes:
-        lane: Which of the two it is.
-        events: What was recorded.
-        timeline: The same, laid out in time.
-        state: What it shows now.
-        total: Tokens it emits in all.
+        lane: Which of the two runs it is.
+        events: The recorded events.
+        timeline: The timeline of these events.
+        state: The chat state at the position.
+        total: Number of tokens that the whole run emits.
     """
 
     def __init__(self, lane: Lane, events: Iterable[Event]) -> None:
-        """Lay out a run and stand at its beginning."""
+        """Build the timeline of a run and start at its beginning."""
         self.lane = lane
         self.events = list(events)
         self.timeline = Timeline(self.events)
@@ -71,36 +70,36 @@ class Track:
 
     @classmethod
     def from_file(cls, lane: Lane, path: str | PathLike[str]) -> "Track":
-        """Return the run that a trace file holds.
+        """Return the run in a trace file.
 
         Raises:
-            TraceError: The file cannot be read, or holds no reply.
+            TraceError: The file cannot be read, or contains no reply.
         """
         track = cls(lane, read_trace(path))
         if not track.total:
             raise TraceError(
-                f"the trace {path} holds no token of a reply; a race needs two recorded replies: "
+                f"the trace {path} has no token of a reply; a race needs two recorded replies: "
                 f"record them with --trace FILE"
             )
         return track
 
     @property
     def target(self) -> str:
-        """Its target, as the trace states it."""
+        """Name of the target in the trace."""
         return safe_line(self._outcome.target) or "an unnamed target"
 
     @property
     def name(self) -> str:
-        """Its drafter, as the trace states it."""
+        """Name of the drafter in the trace."""
         return safe_line(self._outcome.drafter) or "no drafter"
 
     @property
     def replies(self) -> list[Reply]:
-        """What it says in the end."""
+        """The complete replies of the run."""
         return _replies(self._outcome)
 
     def show(self, now: float) -> None:
-        """Bring the state to a recorded time, forwards or backwards."""
+        """Move the state to a recorded time, forwards or backwards."""
         position = self.timeline.reached_at(now)
         if position < self._position:
             self.state = self._checkpoints.state_at(position)
@@ -109,7 +108,7 @@ class Track:
         self._position = position
 
     def progress(self, now: float) -> Progress:
-        """Return how far the run is at a recorded time to which it was brought."""
+        """Return the progress at a recorded time, after `show` has moved the state there."""
         stats = [reply.stats for reply in _replies(self.state)]
         generating_s = sum(figures.total_s - figures.prefill_s for figures in stats)
         rounds = sum(figures.rounds for figures in stats)
@@ -126,7 +125,7 @@ class Track:
 
 
 class Race:
-    """Two tracks and the clock they share.
+    """Two tracks and the clock that they share.
 
     Attributes:
         tracks: The runs, A first.
@@ -134,13 +133,13 @@ class Race:
     """
 
     def __init__(self, tracks: Sequence[Track], clock: Callable[[], float]) -> None:
-        """Put both runs on the start."""
+        """Put both runs at the start."""
         self.tracks = tuple(tracks)
         self.playhead = Playhead(clock)
 
     @property
     def duration(self) -> float:
-        """Recorded seconds until the slower run is over."""
+        """Recorded seconds until the longer run is over."""
         return max(track.timeline.duration for track in self.tracks)
 
     @property
@@ -148,18 +147,18 @@ class Race:
         return self.playhead.now >= self.duration
 
     def tick(self) -> None:
-        """Let time pass for both runs."""
+        """Move both runs to the present time of the playhead."""
         now = self.playhead.tick(running=not self.is_over)
         for track in self.tracks:
             track.show(now)
 
     def go_to(self, now: float) -> None:
-        """Bring both runs to a recorded time within the race."""
+        """Move both runs to a recorded time, which is limited to the race."""
         self.playhead.jump(min(self.duration, max(0.0, now)))
         self.tick()
 
     def move(self, direction: Literal[1, -1]) -> None:
-        """Pause, and go to the next round that ends in either run, or to the one before."""
+        """Pause, and go to the next end of a round of either run, or to the one before."""
         self.playhead.paused = True
         now = self.playhead.now
         ends = [t.timeline.time_of(mark.end) for t in self.tracks for mark in t.timeline.rounds]
@@ -169,7 +168,7 @@ class Race:
             self.go_to(max((end for end in ends if end < now), default=0.0))
 
     def progress(self) -> list[Progress]:
-        """Return how far both runs are."""
+        """Return the progress of both runs."""
         return [track.progress(self.playhead.now) for track in self.tracks]
 
 
@@ -215,7 +214,7 @@ def open_race(paths: Sequence[str | PathLike[str]], clock: Callable[[], float]) 
     """Return the race between two trace files.
 
     Raises:
-        TraceError: A file cannot be read, or holds no reply.
+        TraceError: A file cannot be read, or contains no reply.
     """
     first, second = paths
     return Race([Track.from_file("A", Path(first)), Track.from_file("B", Path(second))], clock)

@@ -1,8 +1,8 @@
-"""A session that plays a recorded trace: the demo, the replay screen and the test double.
+"""A session that plays a recorded trace: for the demo, the replay screen and tests.
 
-The events come out at the times at which they were recorded, divided by a speed. With
-`autoplay` the whole recording runs by itself, and can be wound to any position; without, each
-message sent plays the next recorded reply, so the chat screen works with neither a model nor MLX.
+It returns the events at their recorded times divided by a speed. With `autoplay` the whole
+recording plays by itself and can go to any position. Without, each message that is sent plays the
+next recorded reply, so the chat screen works with neither a model nor MLX.
 """
 
 import time
@@ -49,7 +49,7 @@ class ReplaySession:
     Attributes:
         timeline: The recording.
         playhead: The recorded time that has passed.
-        position: Moments of the recording that were shown.
+        position: Number of moments that were shown.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class ReplaySession:
         autoplay: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Lay out the recording.
+        """Build the timeline of the recording.
 
         Args:
-            events: What was recorded.
-            speed: Recorded seconds that pass in a second.
-            autoplay: Whether to play everything by itself.
+            events: The recorded events.
+            speed: Recorded seconds per second.
+            autoplay: Whether the whole recording plays by itself.
             clock: Returns the time in seconds.
         """
         self.timeline = Timeline(events)
@@ -82,11 +82,11 @@ class ReplaySession:
         """Return a session that plays a trace file by itself.
 
         Raises:
-            TraceError: The file cannot be read, or holds nothing to play.
+            TraceError: The file cannot be read, or contains no events.
         """
         session = cls(read_trace(path), speed=speed, autoplay=True)
         if not len(session.timeline):
-            raise TraceError(f"the trace {path} holds no events; record one with --trace FILE")
+            raise TraceError(f"the trace {path} has no events; record one with --trace FILE")
         return session
 
     @property
@@ -95,12 +95,12 @@ class ReplaySession:
 
     @property
     def duration(self) -> float:
-        """Recorded seconds in all."""
+        """Length of the recording in seconds."""
         return self.timeline.duration
 
     @property
     def lingers(self) -> bool:
-        """Whether what is shown stays long enough to be looked at."""
+        """Whether the present moment stays on the screen long enough for a user to see it."""
         if self.playhead.paused or not self.busy:
             return True
         since = self.timeline.time_of(self.position)
@@ -109,7 +109,7 @@ class ReplaySession:
 
     @property
     def view(self) -> Round | DraftProposed | None:
-        """The draft or the verdict that is on show and not yet committed."""
+        """The draft or the verdict that is on the screen and not yet committed."""
         return self.timeline.view(self.position)
 
     def start(self) -> None:
@@ -126,6 +126,7 @@ class ReplaySession:
         if self.position >= len(self.timeline):
             self.position = 0
             self._news.append(SessionNotice("the recording is over and starts again"))
+        # The message just sent replaces the recorded turn.
         while self.position < len(self.timeline) - 1 and self._is(
             self.position, TurnStarted | CostMeasured
         ):
@@ -199,18 +200,21 @@ class ReplaySession:
     def go_to(self, position: int) -> None:
         """Show the recording up to a position.
 
-        On the way forward the next drain returns what lies between; on the way back `rewound`
-        holds the state to go on from.
+        Forwards, the next `drain` returns the events between the two positions. Backwards,
+        `rewound` returns the state from which the next `drain` continues.
         """
         if position < self.position:
             self._rewound = self._checkpoints.state_at(position)
-            self._news.clear()
+            self._news.clear()  # these events belong to the state that is left
             self.position = position
         self._advance(position)
         self.playhead.jump(self.timeline.time_of(position))
 
     def rewound(self) -> ChatState | None:
-        """Return, once, the state that the next drain continues, if it is not the last one."""
+        """Return the state from which the next `drain` continues after a move back; else None.
+
+        A second call returns None.
+        """
         state, self._rewound = self._rewound, None
         return state
 
@@ -229,6 +233,7 @@ class ReplaySession:
         end = start
         while end < len(self.timeline) - 1 and self.timeline.moments[end].phase != "end":
             end += 1
+        # A cost curve measured after the reply belongs to it.
         while end < len(self.timeline) - 1 and self._is(end + 1, CostMeasured):
             end += 1
         self.position, self._end = start, end + 1

@@ -1,9 +1,9 @@
-"""The cells of a scrubber: accepted length over a whole recording, and where a click leads.
+"""The cells of a scrubber: accepted length over a whole recording, and the rounds of each cell.
 
-A cell stands for some rounds, or a round for some cells, so that the strip is always full. Its
-height tells the mean accepted length, so it can be read without colour; the height grows with the
-square root, since a few long rounds would flatten all others. A round that kept nothing is the
-lowest block, and a forward without a draft leaves a gap.
+A cell stands for several rounds, or a round for several cells, so that the strip is always full.
+The height of a cell shows the mean accepted length, so the strip works without colour. The height
+is the square root, because a few long rounds would flatten all others. A round that accepted no
+draft token is the lowest block, and a plain round leaves a gap.
 """
 
 import math
@@ -23,8 +23,8 @@ class Cell:
     """One cell of the strip.
 
     Attributes:
-        sign: What is drawn.
-        kind: Whether drafts were kept there, or none was, or nothing was drafted.
+        sign: The character to draw.
+        kind: Whether its rounds accepted draft tokens, rejected all of them, or had no draft.
         share: Square root of the mean accepted length as a share of the longest one.
     """
 
@@ -34,19 +34,19 @@ class Cell:
 
 
 def cells(rounds: Sequence[RoundMark], width: int) -> list[Cell]:
-    """Return the strip of a recording, `width` cells wide; nothing without a round."""
+    """Return the strip of a recording, `width` cells wide; empty without a round."""
     longest = max((mark.accepted or 0 for mark in rounds), default=0)
     return [_cell(rounds_at(rounds, x, width), longest) for x in range(width if rounds else 0)]
 
 
 def rounds_at(rounds: Sequence[RoundMark], x: int, width: int) -> Sequence[RoundMark]:
-    """Return the rounds that a cell stands for, at least one."""
+    """Return the rounds for which a cell stands, at least one."""
     start = x * len(rounds) // width
     return rounds[start : max(start + 1, (x + 1) * len(rounds) // width)]
 
 
 def cell_of(rounds_done: int, num_rounds: int, width: int) -> int:
-    """Return the cell in which the last committed round lies, the first one before any."""
+    """Return the cell of the last committed round; the first cell before any round."""
     if not num_rounds:
         return 0
     last = max(0, rounds_done - 1)

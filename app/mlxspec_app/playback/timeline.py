@@ -1,9 +1,9 @@
-"""A recording laid out in time: moments, phases and rounds, and the moves between them.
+"""The timeline of a recording: moments, phases and rounds, and the moves between them.
 
-A *moment* is the least that a replay can show. Every event is one, except that a verdict is two:
-first it is known (`verify`), then the text grows by it (`commit`). A *position* is a number of
-moments shown, from 0 to all of them; every move takes a position and returns one. Rounds are
-numbered from 1 over all replies, target forwards without a draft included.
+A *moment* is the smallest step of a replay. Each event is one moment; a verdict is two: first the
+screen shows it (`verify`), then the text grows by it (`commit`). A *position* is the number of
+moments shown, from 0 to all of them; a move turns a position into another one. The numbers of
+rounds start at 1 and run over all replies, plain rounds included.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,21 +27,21 @@ from mlxspec_app.conversation.rounds import Round
 PAUSE_BETWEEN_REPLIES_S = 1.0
 
 Phase = Literal["prefill", "draft", "verify", "commit", "end"]
-"""`prefill`: from the question to the whole prompt read; `draft`: tokens are proposed; `verify`:
-the target has judged them; `commit`: the text has grown; `end`: the reply is over, or
-what it could have cost is measured."""
+"""`prefill`: from the user's turn to the end of the prefill; `draft`: the drafter has proposed;
+`verify`: the target has verified; `commit`: the text has grown; `end`: the reply is over, or the
+cost of forwards was measured."""
 
 Unit = Literal["phase", "round", "rejection"]
-"""What a move counts in; a rejection is a round whose draft the target contradicted."""
+"""The unit of a move; a rejection is a round whose draft went on after the accepted nodes."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that becomes visible.
+    """The smallest step of a replay.
 
     Attributes:
         at: Seconds since the recording began.
-        phase: What it belongs to.
+        phase: Phase of the moment.
         event: The event; the same one for `verify` and for the `commit` that follows it.
     """
 
@@ -51,19 +51,19 @@ class Moment:
 
     @property
     def is_folded(self) -> bool:
-        """Whether the state changes; a verdict changes it with its commit."""
+        """Whether the moment changes the state; a verdict changes it with its commit."""
         return self.phase != "verify"
 
 
 @dataclass(frozen=True)
 class RoundMark:
-    """A round as a scrubber and the moves need it.
+    """The part of a round that a scrubber and the moves need.
 
     Attributes:
-        end: Position once the round is committed.
-        reply: Number of its reply, from 1.
-        accepted: Drafted tokens kept, or None where nothing was drafted.
-        is_rejection: Whether every drafted continuation of the kept ones was rejected.
+        end: Position after the commit of the round.
+        reply: Number of the reply, from 1.
+        accepted: Number of accepted draft tokens, or None in a plain round.
+        is_rejection: Whether the last accepted node has children, all of them rejected.
     """
 
     end: int
@@ -76,13 +76,13 @@ class Timeline:
     """The moments of a recording, in order of time.
 
     Attributes:
-        moments: All of them.
-        rounds: Every finished target forward.
-        num_replies: Replies that were begun.
+        moments: All moments.
+        rounds: All committed rounds, plain ones included.
+        num_replies: Number of replies that began.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
-        """Lay out the events; all replies are laid end to end."""
+        """Build the timeline of events; each reply begins after the end of the one before."""
         self.moments = list(_moments(events))
         self.num_replies = 0
         self.rounds: list[RoundMark] = []
@@ -106,26 +106,26 @@ class Timeline:
 
     @property
     def duration(self) -> float:
-        """Recorded seconds in all."""
+        """Length of the recording in seconds."""
         return self._times[-1] if self._times else 0.0
 
     def time_of(self, position: int) -> float:
-        """Return when a position is reached, in seconds."""
+        """Return the time of a position in seconds."""
         return self._times[position - 1] if position else 0.0
 
     def reached_at(self, seconds: float) -> int:
-        """Return the position at a time."""
+        """Return the position at a time in seconds."""
         return bisect_right(self._times, seconds)
 
     def rounds_done(self, position: int) -> int:
-        """Return how many rounds are committed at a position."""
+        """Return the number of rounds committed at a position."""
         return bisect_right(self._stops["round"], position)
 
     def move(self, position: int, unit: Unit, direction: Literal[1, -1]) -> int:
         """Return the end of the next phase, round or rejection, or of the one before.
 
-        Past the last phase or round comes the end, before the first the beginning; without a
-        further rejection the position stays what it is.
+        After the last phase or round comes the end, before the first the beginning. Without a
+        further rejection the position stays.
         """
         stops = self._stops[unit]
         index = bisect_right(stops, position) if direction > 0 else bisect_left(stops, position) - 1
@@ -142,16 +142,16 @@ class Timeline:
         return self.rounds[min(len(self.rounds), max(1, number)) - 1].end
 
     def at_share(self, share: Fraction) -> int:
-        """Return the position after the round that lies at a share of all rounds, 0 to 1.
+        """Return the position after the round at a share of all rounds, 0 to 1.
 
-        The share is exact: rounded, it could fall into the round before.
+        The share is an exact fraction: a rounded one could select the round before.
         """
         if share >= 1 or not self.rounds:
             return len(self) if share >= 1 else 0
         return self.end_of_round(int(max(Fraction(), share) * len(self.rounds)) + 1)
 
     def view(self, position: int) -> Round | DraftProposed | None:
-        """Return what a position shows that its state does not hold: a draft, or its verdict."""
+        """Return what a position shows beside its state: a draft, or an uncommitted verdict."""
         moment = self.moments[position - 1] if position else None
         if moment is None or moment.phase not in ("draft", "verify"):
             return None
@@ -176,11 +176,11 @@ def _moments(events: Iterable[Event]) -> Iterator[Moment]:
             fresh = True
             yield Moment(now, "prefill", event)
             continue
-        if isinstance(event, CostMeasured):  # the time between replies is not played
+        if isinstance(event, CostMeasured):  # measured between replies, a time that is not played
             yield Moment(now, "end", event)
             continue
         fresh = False
-        before, now = now, max(now, start + event.ts)  # time never runs back
+        before, now = now, max(now, start + event.ts)  # bisection needs times in ascending order
         if isinstance(event, DraftVerified):
             yield Moment(min(now, before + max(0.0, event.ms) / 1e3), "verify", event)
         yield Moment(now, _phase(event), event)

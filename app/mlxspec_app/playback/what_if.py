@@ -1,14 +1,14 @@
-"""What another number of drafted tokens would have given, expected from a recorded run.
+"""Estimates the speed of a recorded run with another number of draft tokens.
 
-A round with a chain of k drafted tokens emits 1 + c1 + c1 c2 + ... + c1 ... ck tokens on average,
-where ci is the share of chains whose i-th token was accepted once the token before it was. The
-shares are the run's own. Of a tree only the first choice at every node counts, for that is what a
-chain would have held. Milliseconds are those measured between the replies, or else those that
-forwards of so many rows took in them; between two measured widths a straight line is assumed,
-beyond them nothing is.
+A round with a chain of k draft tokens emits 1 + c1 + c1 c2 + ... + c1 ... ck tokens on average,
+where ci is the share of chains whose i-th token was accepted, given that the token before it was.
+The shares are those of the run. Of a tree only the first child of each node counts, because a
+chain would consist of these. The cost of a forward comes from the measurement between the replies,
+or else from the forwards of the run with the same number of rows. Between two measured widths it
+is interpolated linearly; outside them there is no estimate.
 
-Deep places flatter: they were judged only where the run drafted so deep, which many drafters do
-when they are sure.
+The estimate for deep positions is too good: they were verified only in rounds with deep drafts,
+and many drafters draft deep when they are sure.
 """
 
 from bisect import bisect_left
@@ -21,15 +21,15 @@ from mlxspec_app.conversation.rounds import Round, children_by_parent
 
 MOST_DRAFTED = 16
 _FEWEST_FORWARDS = 3
-"""A width that fewer forwards had is not taken for measured."""
+"""A width with fewer forwards than this does not count as measured."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the drafted chain.
+    """Acceptance at one position of the chain.
 
     Attributes:
-        judged: Rounds whose chain had a token here, behind accepted ones alone.
+        judged: Rounds with a draft token at this position, all tokens before it accepted.
         accepted: Rounds in which that token was accepted.
     """
 
@@ -39,13 +39,13 @@ class Position:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What rounds of k drafted tokens would have given.
+    """Estimate for rounds of k draft tokens.
 
     Attributes:
-        k: Drafted tokens in a chain.
-        tokens: Emitted tokens per round, the target's own included.
-        round_ms: Milliseconds of a round, or None where no width near it was measured.
-        is_between: Whether the milliseconds lie between two widths that were measured.
+        k: Number of draft tokens in a chain.
+        tokens: Emitted tokens per round, the bonus token included.
+        round_ms: Milliseconds of a round, or None outside the measured widths.
+        is_between: Whether `round_ms` is interpolated between two measured widths.
     """
 
     k: int
@@ -55,17 +55,17 @@ class Expectation:
 
     @property
     def tps(self) -> float | None:
-        """Tokens per second, the reading of the prompt left out."""
+        """tokens/s, without the prefill."""
         return self.tokens * 1e3 / self.round_ms if self.round_ms else None
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run leads to expect.
+    """Estimates from one run.
 
     Attributes:
-        expected: For each k from 1 on, as far as the run judged any.
-        tps: Its own tokens per second, as measured.
+        expected: The estimate for each k from 1 to the deepest position that the run verified.
+        tps: Measured tokens/s of the run itself.
     """
 
     expected: tuple[Expectation, ...]
@@ -73,7 +73,7 @@ class Outlook:
 
 
 def outlooks(runs: Sequence[Sequence[Reply]]) -> list[Outlook]:
-    """Return what each run leads to expect; runs of one target on one machine share their costs."""
+    """Return the estimates from each run; runs of one target on one machine share their costs."""
     setups = [_setup(replies) for replies in runs]
     found: list[Outlook] = []
     for own, setup in zip(runs, setups, strict=True):
@@ -86,23 +86,23 @@ def outlooks(runs: Sequence[Sequence[Reply]]) -> list[Outlook]:
 
 
 def positions(rounds: Iterable[Round]) -> list[Position]:
-    """Return the places of the chain from the first on, as far as the run judged any."""
+    """Return the acceptance at each position of the chain, up to the deepest one verified."""
     judged = [0] * MOST_DRAFTED
     accepted = [0] * MOST_DRAFTED
     for round_ in rounds:
         if round_.draft is None:
             continue
-        for place, was_accepted in enumerate(_chain(round_)[:MOST_DRAFTED]):
-            judged[place] += 1
-            accepted[place] += was_accepted
-    known = judged.index(0) if 0 in judged else MOST_DRAFTED
-    return [Position(*pair) for pair in zip(judged[:known], accepted[:known], strict=True)]
+        for index, was_accepted in enumerate(_chain(round_)[:MOST_DRAFTED]):
+            judged[index] += 1
+            accepted[index] += was_accepted
+    depth = judged.index(0) if 0 in judged else MOST_DRAFTED
+    return [Position(*pair) for pair in zip(judged[:depth], accepted[:depth], strict=True)]
 
 
 def forward_costs(rounds: Iterable[Round]) -> dict[int, float]:
     """Return the median milliseconds of a forward by its number of rows, the root included.
 
-    Widths of which there were only one or two are left out.
+    Widths with fewer than three forwards are left out.
     """
     by_rows: dict[int, list[float]] = {}
     for round_ in rounds:
@@ -111,7 +111,7 @@ def forward_costs(rounds: Iterable[Round]) -> dict[int, float]:
 
 
 def drafting_ms(rounds: Iterable[Round]) -> float:
-    """Return the mean milliseconds spent on a draft; 0 without drafts."""
+    """Return the mean milliseconds of a draft; 0 without drafts."""
     spent = [round_.draft.ms for round_ in rounds if round_.draft is not None]
     return fmean(spent) if spent else 0.0
 
@@ -119,10 +119,10 @@ def drafting_ms(rounds: Iterable[Round]) -> float:
 def expectations(
     places: Sequence[Position], costs: Mapping[int, float], draft_ms: float = 0.0
 ) -> list[Expectation]:
-    """Return what each k from 1 on would have given, as far as the places go.
+    """Return the estimate for each k from 1 to the number of positions.
 
     Args:
-        places: Acceptance by place.
+        places: Acceptance at each position.
         costs: Milliseconds of a forward by its number of rows.
         draft_ms: Milliseconds of drafting in every round.
     """
@@ -138,20 +138,20 @@ def expectations(
 
 
 def best(found: Iterable[Expectation]) -> Expectation | None:
-    """Return the fastest, the shortest of equals; None where no speed is known."""
+    """Return the fastest estimate, the one of smallest k among equals; None without any speed."""
     timed = [one for one in found if one.tps is not None]
     return max(timed, key=lambda one: (one.tps, -one.k), default=None)
 
 
 def _chain(round_: Round) -> list[bool]:
-    """Return whether each token of the drafter's first choice was accepted, up to a rejection."""
-    kept = getattr(round_.verdict, "path", ())
+    """Return whether each token on the path of first children was accepted, up to a rejection."""
+    path = getattr(round_.verdict, "path", ())
     children = children_by_parent(round_.nodes)
     judged: list[bool] = []
     node = 0
     while node in children:
         node = children[node][0].index
-        judged.append(node in kept)
+        judged.append(node in path)
         if not judged[-1]:
             break
     return judged
@@ -162,7 +162,7 @@ def _rounds(replies: Iterable[Reply]) -> list[Round]:
 
 
 def _costs(replies: Sequence[Reply]) -> dict[int, float]:
-    """Return what was measured on purpose, and where nothing was, what the forwards took."""
+    """Return the last measured cost curve, or without one the costs of the run's forwards."""
     measured = [reply.cost for reply in replies if reply.cost is not None]
     if not measured:
         return forward_costs(_rounds(replies))
@@ -170,7 +170,7 @@ def _costs(replies: Sequence[Reply]) -> dict[int, float]:
 
 
 def _setup(replies: Sequence[Reply]) -> tuple[str, ...]:
-    """Return what a forward's cost depends on."""
+    """Return the settings on which the cost of a forward depends."""
     started = next((reply.started for reply in replies if reply.started is not None), None)
     if started is None:
         return ()
@@ -191,13 +191,13 @@ def _speed(replies: Sequence[Reply]) -> float:
 
 
 def _between(costs: Mapping[int, float], rows: int) -> float | None:
-    """Return the cost of so many rows, on a line between the measured widths around it."""
+    """Return the cost of `rows` rows, interpolated linearly between the measured widths."""
     if rows in costs:
         return costs[rows]
     widths = sorted(costs)
-    place = bisect_left(widths, rows)
-    if place in (0, len(widths)):
+    index = bisect_left(widths, rows)
+    if index in (0, len(widths)):
         return None
-    low, high = widths[place - 1], widths[place]
+    low, high = widths[index - 1], widths[index]
     share = (rows - low) / (high - low)
     return costs[low] + share * (costs[high] - costs[low])

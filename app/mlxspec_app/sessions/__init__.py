@@ -1,1 +1,1 @@
-"""Who answers: the engine in its thread, or nobody while no model is loaded."""
+"""Live sessions: the engine in its thread, and the conversation without a model."""

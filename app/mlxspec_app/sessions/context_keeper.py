@@ -1,4 +1,4 @@
-"""What to do when the chat no longer fits the model's context: which ways help, and to take one."""
+"""Ways to go on when the chat no longer fits the model's context."""
 
 from dataclasses import replace
 from typing import Literal
@@ -8,26 +8,26 @@ from mlxspec_app.conversation.session import ModelChoice, Session
 from mlxspec_app.conversation.state import ChatState
 
 Way = Literal["drop", "rotate", "new"]
-"""`drop` the oldest turns; `rotate`, let the cache forget the oldest tokens; begin a `new` chat."""
+"""`drop`: leave out the oldest turns; `rotate`: use a rotating cache; `new`: begin a new chat."""
 
 
 class ContextKeeper:
-    """Makes room in the context of a session."""
+    """Frees context of a session."""
 
     def __init__(self, session: Session) -> None:
-        """Keep the context of a session, which refuses turns that do not fit."""
+        """Set the session, which refuses turns that do not fit its context."""
         self._session = session
         self._drops = False
-        self._tried: ModelChoice | None = None  # what could not be had need not be asked for again
+        self._tried: ModelChoice | None = None  # offered once: if it failed, it fails again
 
     def drop_oldest(self, allowed: bool) -> None:
-        """Say whether the oldest turns may be left out from now on, before a turn is refused."""
+        """Set whether the session may leave out the oldest turns from now on."""
         if allowed != self._drops:
             self._drops = allowed
             self._session.forget_oldest(allowed)
 
     def ways(self, state: ChatState) -> list[Way]:
-        """Return what lets the model answer the turn that was refused; most likely all of them."""
+        """Return the ways to have the refused turn answered."""
         ways: list[Way] = ["drop", "rotate", "new"]
         has_earlier = any(turn.reply is not None for turn in turns_of(state.messages)[:-1])
         if self._drops or not has_earlier:
@@ -37,7 +37,7 @@ class ContextKeeper:
         return ways
 
     def take(self, way: Way, state: ChatState) -> None:
-        """Have the refused turn answered."""
+        """Have the refused turn answered in one of the ways."""
         if way == "new":
             text = turns_of(state.messages)[-1].user
             self._session.new_chat()
@@ -51,7 +51,7 @@ class ContextKeeper:
         self._session.regenerate()
 
     def _rotating(self, state: ChatState) -> ModelChoice | None:
-        """Return the models of the session with a rotating cache, or None where it has one."""
+        """Return the session's models with a rotating cache, or None if they have one already."""
         choice = state.choice
         if choice is None or choice.max_kv_size is not None or not state.context_length:
             return None

@@ -1,6 +1,6 @@
-"""When to measure what forwards cost: after the first reply, and when the context is another one.
+"""Decides when to measure the cost curve: after the first reply, and when the context has changed.
 
-A longer context makes every forward dearer, so a measurement holds for a while and not for good.
+A longer context makes every forward slower, so a measurement is valid for similar contexts only.
 """
 
 import time
@@ -15,7 +15,7 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 
-_GROWTH = 2  # contexts that differ by less than this factor share a measurement
+_GROWTH = 2  # context lengths that differ by less than this factor share a measurement
 
 
 class CostCurveLike(Protocol):
@@ -32,11 +32,11 @@ class CostMeter:
     """Follows the replies of one model."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Begin where nothing was measured; `clock` returns the time in seconds."""
+        """Start without a measurement; `clock` returns the time in seconds."""
         self._clock = clock
         self._context = 0
         self._measured_at: int | None = None  # tokens in the cache
-        self._ended: tuple[float, float] | None = None  # the last reply: its own time, the clock's
+        self._ended: tuple[float, float] | None = None  # end of the last reply: its `ts`, the clock
 
     def take_in(self, event: Event) -> None:
         """Follow a reply."""
@@ -48,7 +48,7 @@ class CostMeter:
 
     @property
     def is_due(self) -> bool:
-        """Whether the cache holds a context for which nothing was measured."""
+        """Whether no measurement is valid for the present context length."""
         before, now = self._measured_at, self._context
         if self._ended is None or not now:
             return False
@@ -63,5 +63,5 @@ class CostMeter:
         return CostMeasured(now, self._context, tuple(curve.ms), tuple(curve.ms.values()))
 
     def give_up(self) -> None:
-        """Measure nothing before the context is another one."""
+        """Measure no more until the context length has changed."""
         self._measured_at = self._context

@@ -1,7 +1,7 @@
-"""Carries out what is asked of a conversation and tells what comes of it, turn by turn.
+"""Runs the orders for a conversation and publishes the events that result.
 
-It knows which turns of the screen the model has heard: a turn that was refused stands on the
-screen with the reason below it, but is no part of the conversation until it is tried again.
+It records which turns of the screen are part of the conversation: a refused turn is on the screen,
+with the reason below it, but is not part of the conversation until the user tries it again.
 """
 
 import traceback
@@ -40,11 +40,11 @@ class ConversationLike(Protocol):
 
     @property
     def turns(self) -> list[tuple[str, str]]:
-        """What the user said and what was answered."""
+        """Messages of the user and their replies."""
 
     @property
     def num_forgotten(self) -> int:
-        """Turns that were left out of the last prompt."""
+        """Number of turns that the last prompt left out."""
 
     def reply(
         self, text: str, params: Any, *, should_stop: ShouldStop = lambda: False
@@ -65,7 +65,7 @@ class ConversationLike(Protocol):
         """Compare the last reply with plain decoding."""
 
     def measure_cost(self, *, should_stop: ShouldStop = lambda: False) -> CostCurveLike | None:
-        """Time forwards over what the cache holds; None where it had to stop."""
+        """Measure forwards over the tokens in the cache; None if it was stopped."""
 
     def reset(self) -> None:
         """Forget the conversation."""
@@ -78,7 +78,7 @@ class ConversationLike(Protocol):
 
 
 class Interpreter:
-    """Drives one conversation; every method may take long, and tells what happens meanwhile."""
+    """Drives one conversation; each method may take long, and publishes events meanwhile."""
 
     def __init__(
         self, publish: Callable[[Event | SessionEvent], None], system: str | None = None
@@ -86,17 +86,17 @@ class Interpreter:
         """Begin with an empty conversation and no model.
 
         Args:
-            publish: Told what happens.
+            publish: Called with each event.
             system: System prompt.
         """
         self._conversation: ConversationLike = NoModel(system)
         self._publish = publish
-        self._heard: list[bool] = []  # of each turn on the screen: whether the model knows it
-        self._refused = ""  # the last turn, if it was not heard
+        self._heard: list[bool] = []  # for each turn on the screen: is it in the conversation?
+        self._refused = ""  # the last turn, if it is not in the conversation
         self._meter = CostMeter()
 
     def take(self, conversation: ConversationLike) -> None:
-        """Go on in another conversation with what was said in the last one, which is let go."""
+        """Continue the turns of the present conversation in another one, and drop the first."""
         before, self._conversation = self._conversation, conversation
         self._meter = CostMeter()
         conversation.restore(before.turns, before.system)
@@ -113,7 +113,7 @@ class Interpreter:
         self._answer(text, partial(ask, params, should_stop=should_stop))
 
     def edit(self, turn: int, text: str, params: Any, should_stop: ShouldStop) -> None:
-        self._conversation.cut(sum(self._heard[:turn]))
+        self._conversation.cut(sum(self._heard[:turn]))  # the screen also counts refused turns
         del self._heard[turn:]
         self._refused = ""
         self._publish(ChatCut(turn))
@@ -151,12 +151,12 @@ class Interpreter:
             self._publish(ProofFinished(proof))
 
     def use_idle_time(self, should_stop: ShouldStop) -> None:
-        """Measure what forwards cost, if that is due; gives way as soon as it should."""
+        """Measure the cost curve, if that is due; stops as soon as `should_stop` returns True."""
         if not self._meter.is_due or should_stop():
             return
         try:
             curve = self._conversation.measure_cost(should_stop=should_stop)
-        except Exception as error:  # the thread's edge: a chat does without these figures
+        except Exception as error:  # the thread's edge: a chat works without these figures
             self._meter.give_up()
             self._publish(SessionNotice(f"a plain forward was not measured: {describe(error)}"))
             return
@@ -164,10 +164,10 @@ class Interpreter:
             self._publish(self._meter.note(curve))
 
     def _answer(self, text: str, ask: Callable[[], Iterator[Event]]) -> None:
-        """Publish a reply; what goes wrong costs this reply, not the chat.
+        """Publish the events of a reply; an error ends this reply, not the chat.
 
         Args:
-            text: The turn that is answered, "" where the model has heard it before.
+            text: The turn to answer; "" if it is already in the conversation.
             ask: Begins the reply.
         """
         last: Event | None = None
@@ -196,7 +196,7 @@ class Interpreter:
 
 
 def describe(error: Exception) -> str:
-    """Return what to tell the user: our own errors speak for themselves, others are named."""
+    """Return the message for the user: our own errors as they are, others with their type."""
     if isinstance(error, MlxspecError):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -1,9 +1,9 @@
-"""The live session: one thread that loads the model, writes every reply and frees the model.
+"""The live session: one thread that loads the model, generates every reply and frees the model.
 
-MLX arrays belong to the thread that made them, so one thread does all of it and stays alive for
-the whole session. Orders go in through a queue and plain event records come out through a deque:
-the thread never waits for the screen, and the screen never waits for the thread. The thread is
-no daemon, so it is joined before the process exits.
+MLX arrays belong to the thread that made them, so one thread does all of this and lives as long
+as the session. Orders enter by a queue, and plain event records leave by a deque: the thread never
+waits for the screen, and the screen never waits for the thread. The thread is not a daemon, so the
+process joins it before it exits.
 """
 
 import gc
@@ -37,16 +37,16 @@ from mlxspec_app.sessions.driver import ConversationLike, Interpreter, ShouldSto
 from mlxspec_app.sessions.no_model import NoModel
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
-"""Loads models, reporting the progress of a download, and returns an empty conversation."""
+"""Loads models, reports the progress of a download, and returns an empty conversation."""
 
 
 class LoadingStoppedError(MlxspecError):
-    """Unwinds the loader when the user stops it, or closes the session under it."""
+    """The user stopped the download, or closed the session during it."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Order:
-    """One thing to do, given whether to stop, and the flag that says so."""
+    """One task for the thread, and the flag that stops it."""
 
     act: Callable[[ShouldStop], None]
     cancel: threading.Event = field(default_factory=threading.Event)
@@ -71,14 +71,14 @@ class EngineSession:
 
         Args:
             open_conversation: Called in the engine thread.
-            params: Passed on to the conversation with every message.
-            trace_path: File that every event is appended to, or None.
-            choice: The models to begin with; None for the default ones.
+            params: Passed to the conversation with each message.
+            trace_path: File to which every event is appended, or None.
+            choice: The first models; None for the default ones.
             default_name: Name of the default model.
             system: System prompt.
-            adjust: Returns `params` with one of them changed, by name and text; None where they
-                are fixed.
-            describe: Returns those of `params` that can be changed, by name.
+            adjust: Returns a copy of `params` with one setting changed, given its name and its
+                text; None if the settings are fixed.
+            describe: Returns the settings of `params` that can change, by name.
         """
         self._open_conversation = open_conversation
         self._params = params
@@ -165,6 +165,7 @@ class EngineSession:
 
     def _give(self, act: Callable[[ShouldStop], None]) -> None:
         order = _Order(act)
+        # First, so that `busy` is true at once, and because the thread removes it at its end.
         with self._lock:
             self._open_orders.append(order)
         self._orders.put(order)
@@ -184,7 +185,9 @@ class EngineSession:
             )
         finally:
             self._open_orders.clear()
-            self._interpreter.take(NoModel())
+            self._interpreter.take(
+                NoModel()
+            )  # drops the model's arrays in the thread that made them
             self._close_trace()
             _leave_mlx()
 
@@ -200,18 +203,18 @@ class EngineSession:
                 self._open_orders.remove(order)
 
     def _load(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
-        """Load models in place of those that are there, which return if that fails."""
+        """Load other models; if that fails, load the present ones again."""
         before = self._loaded
         try:
             self._open(choice, should_stop)
         except Exception as error:  # the thread's edge: whatever is wrong with a model's files
             if self._closing.is_set():
                 return
-            message, place = describe(error), traceback.format_exc()
+            message, trace = describe(error), traceback.format_exc()
             if before is None:
-                self._events.append(SessionFailed(message, place))
+                self._events.append(SessionFailed(message, trace))
                 return
-            self._events.append(LoadFailed(choice, message, place))
+            self._events.append(LoadFailed(choice, message, trace))
             self._load(before, lambda: False)  # nothing is loaded now: it fails at most once
 
     def _open(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
@@ -222,7 +225,7 @@ class EngineSession:
 
         name = choice.model or self._default_name
         self._events.append(SessionOpening(name, choice.drafter, choice))
-        self._interpreter.take(NoModel())  # two targets at once may not fit
+        self._interpreter.take(NoModel())  # two targets at once may not fit in memory
         self._loaded = None
         _free_unused()
         self._interpreter.take(self._open_conversation(choice, show))
@@ -251,14 +254,14 @@ class EngineSession:
 
 
 def _stopped(choice: ModelChoice) -> str:
-    """Return what a stopped download leaves: the hub keeps whole files, pip keeps nothing."""
+    """Return what remains of a stopped download: complete files from the hub, nothing from pip."""
     if choice.model:
-        return "the download was stopped; the files that are whole are kept for the next time"
-    return "the download was stopped; the next one begins anew"
+        return "the download was stopped; complete files stay for the next time"
+    return "the download was stopped; the next one starts from the beginning"
 
 
 def _free_unused() -> None:
-    """Give back what MLX keeps of a model that is gone."""
+    """Free the memory that MLX still holds of a model without references."""
     gc.collect()
     mlx = sys.modules.get("mlx.core")
     if mlx is not None:
@@ -266,9 +269,9 @@ def _free_unused() -> None:
 
 
 def _leave_mlx() -> None:
-    """Destroy this thread's MLX streams: left behind, they can abort the process as it exits.
+    """Destroy this thread's MLX streams, which can otherwise abort the process at its exit.
 
-    They have to be idle, or the process may hang instead.
+    The streams must be idle first, or the process may hang instead.
     """
     mlx = sys.modules.get("mlx.core")  # never imported here: a session may need no MLX
     if mlx is not None:

@@ -1,4 +1,4 @@
-"""Keeps a conversation while no model is there to answer: none could be loaded, or one is."""
+"""The conversation while no model is loaded: before the first, during a change, after a failure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ from mlxspec_app.conversation.session import ProgressCallback
 
 
 class NoModel:
-    """A conversation that goes on when a model takes it over; see `ConversationLike`."""
+    """Stores the turns until a model continues them; see `ConversationLike`."""
 
     def __init__(self, system: str | None = None) -> None:
         """Begin with an empty conversation."""
@@ -52,4 +52,4 @@ class NoModel:
 
 
 def _refuse() -> NoReturn:
-    raise MlxspecError("no model is loaded: /model chooses one")
+    raise MlxspecError("no model is loaded: choose one with /model")

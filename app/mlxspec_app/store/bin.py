@@ -1,4 +1,4 @@
-"""Deletes chats in two steps: hidden at once, gone for good when the session ends."""
+"""Deletes chats in two steps: hides them at once, and removes them when the session ends."""
 
 import sqlite3
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.transaction import transaction
 
-UNDO_S = 24 * 3600.0  # a deleted chat that its session could not purge stays this long
+UNDO_S = 24 * 3600.0  # how long a deleted chat stays if its own session could not purge it
 
 
 class Bin:
@@ -24,20 +24,20 @@ class Bin:
         self._chats: set[int] = set()
 
     def delete(self, chat: int) -> None:
-        """Hide a chat; until `purge` it can be had back."""
+        """Hide a chat; until `purge`, `undelete` brings it back."""
         self._mark(chat, self._clock())
         self._chats.add(chat)
 
     def undelete(self, chat: int) -> None:
-        """Have a deleted chat back."""
+        """Show a deleted chat again."""
         self._mark(chat, None)
         self._chats.discard(chat)
 
     def purge(self) -> list[str]:
-        """Remove for good what was deleted by this session, and what others left for a day.
+        """Remove the chats that this session deleted, and those deleted more than a day ago.
 
         Returns:
-            The names of the traces that no reply refers to any more.
+            Names of the traces to which no reply refers any more.
         """
         with transaction(self._connection):
             stale = self._connection.execute(
@@ -49,9 +49,10 @@ class Bin:
                 "DELETE FROM chat WHERE id = ? AND deleted IS NOT NULL",
                 [(chat,) for chat in chats],
             )
-            lost = sorted(trace for trace in traces if not self._is_used(trace))
+            # A fork refers to the traces of its original: only those without a reply may go.
+            unused = sorted(trace for trace in traces if not self._is_used(trace))
         self._chats.clear()
-        return lost
+        return unused
 
     def _mark(self, chat: int, when: float | None) -> None:
         with transaction(self._connection):
@@ -74,10 +75,10 @@ class Bin:
 
 
 def check_found(cursor: sqlite3.Cursor, chat: int) -> None:
-    """Check that a change of a chat found its row.
+    """Check that an UPDATE found the row of a chat.
 
     Raises:
-        GoneError: It did not.
+        GoneError: It found no row.
     """
     if not cursor.rowcount:
         raise GoneError(f"chat {chat} is not in the store any more")

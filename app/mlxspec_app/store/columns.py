@@ -1,22 +1,22 @@
-"""What stands in a column of the store, as what it was written for.
+"""Conversion of values from the columns of the store.
 
-The schema checks types, not meanings: a time may lie beyond every calendar, JSON may hold anything.
-Such a value is read as if it were missing.
+The schema checks types, not meanings: a time may be outside every calendar, JSON may hold anything.
+Such a value counts as missing.
 """
 
 import json
 from typing import Any
 
-_LAST = 253_402_300_799.0  # the end of the year 9999, the last that a date can have
+_LAST = 253_402_300_799.0  # the end of the year 9999, the last year of Python's dates
 
 
 def time_of(seconds: float) -> float:
-    """Return seconds since 1970, 0 where no date lies there."""
+    """Return the seconds since 1970, or 0 if they are not a date."""
     return seconds if 0 <= seconds <= _LAST else 0.0
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that a text holds, an empty one where it holds another thing."""
+    """Return the JSON object that a text holds, or an empty one if it holds no object."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -25,7 +25,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def seed_of(text: str | None) -> int | None:
-    """Return a seed from its digits, None where it is none."""
+    """Return a seed from its digits, or None if they are no number."""
     try:
         return None if text is None else int(text)
     except ValueError:

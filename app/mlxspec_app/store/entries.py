@@ -1,7 +1,7 @@
-"""The rows of the list of chats: what each entry says, and what of that fits a width.
+"""Rows of the list of chats: the text of each entry, and how much of it fits a width.
 
-An entry is a chat, or a message that was found in one. It takes two rows: the title with its age
-at the right, and below it the beginning of the last message or the words around the match.
+An entry is a chat, or a message that a search found. It has two rows: the title with its age at
+the right, and below it the beginning of the last message or the words around the match.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ROWS_PER_ENTRY = 2
 UNTITLED = "(no title)"
 Style = Literal["title", "note", "snippet", "match"]
 _SEPARATOR = " · "
-_TITLE_CELLS = 24  # a note gives way until a title has so many, or all it needs
+_TITLE_CELLS = 24  # notes are dropped until the title has this width, or all that it needs
 _INDENT = "    "
 _POINTED, _UNPOINTED = "\u276f ", "  "
 _SPEAKERS = {"user": "you", "assistant": "reply"}
@@ -34,13 +34,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A chat, or a message of it that was found.
+    """A chat, or one of its messages that a search found.
 
     Attributes:
         chat: Number of the chat.
-        title: Its title.
-        notes: What stands at the right end of the title's row.
-        snippet: What stands below the title.
+        title: Title of the chat.
+        notes: Text at the right end of the title's row.
+        snippet: Text below the title.
         message: Number of the message that was found, or None.
     """
 
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class ChosenChat:
-    """Where to go on.
+    """The chat that the user chose.
 
     Attributes:
         chat: Number of the chat, or None for a new one.
@@ -72,20 +72,20 @@ def entry_of(chat: ChatSummary, now: float) -> Entry:
 
 
 def entry_of_hit(hit: SearchHit, now: float) -> Entry:
-    """Return the entry of a message that was found; `now` is in seconds since 1970."""
+    """Return the entry of a search hit; `now` is in seconds since 1970."""
     notes = (Part(_SPEAKERS[hit.role], 1), Part(ago(hit.created, now)))
     return Entry(hit.chat, hit.title, notes, hit.snippet, hit.message)
 
 
 def title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[Piece]:
-    """Return the first row of an entry, which begins with a sign where it is pointed at."""
+    """Return the first row of an entry; it begins with a sign if the cursor is on the entry."""
     sign = Piece(_POINTED if is_pointed else _UNPOINTED, "title")
     width -= cell_len(sign.text)
     title = safe_line(entry.title).strip() or UNTITLED
-    room = width - min(cell_len(title), _TITLE_CELLS) - 2
-    notes = fitting(entry.notes, room, len(_SEPARATOR)) if room > 0 else []
+    free = width - min(cell_len(title), _TITLE_CELLS) - 2
+    notes = fitting(entry.notes, free, len(_SEPARATOR)) if free > 0 else []
     note = _SEPARATOR.join(part.text for part in notes)
-    if cell_len(note) > room:
+    if cell_len(note) > free:
         note = ""
     cells = width - (cell_len(note) + 2 if note else 0)
     return [
@@ -107,7 +107,7 @@ def snippet_row(entry: Entry, width: int) -> list[Piece]:
 
 
 def _within(text: str, cells: int) -> str:
-    """Return the text, cut to at most so many cells with a sign for what is missing."""
+    """Return the text, cut to at most `cells` cells with a sign for what is missing."""
     return text if cell_len(text) <= cells else _cropped(text, cells)
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the store of chats."""
+"""Errors of the store of chats."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from mlxspec.errors import MlxspecError
 if TYPE_CHECKING:
     import sqlite3
 
-_PRIMARY_CODE = 0xFF  # the low byte of an error code; the rest says more about it
+_PRIMARY_CODE = 0xFF  # the low byte of an error code; the other bytes give details
 
 
 class StoreError(MlxspecError):
@@ -15,16 +15,16 @@ class StoreError(MlxspecError):
 
 
 class DamagedStoreError(StoreError):
-    """The file is no database, or parts of it are lost."""
+    """The file is not a database, or parts of it are lost."""
 
 
 class GoneError(StoreError):
-    """A chat or a message that is not in the store, or not any more."""
+    """The chat or the message is not in the store, or not any more."""
 
 
 def explain(error: "sqlite3.Error") -> StoreError:
-    """Return what an error of SQLite means to the user."""
-    import sqlite3  # slow, and a screen that names these errors need not meet one
+    """Return the error of the store that an error of SQLite stands for, in words for the user."""
+    import sqlite3  # slow to import, and most screens that name these errors never see one
 
     code = (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY_CODE
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -35,10 +35,10 @@ def explain(error: "sqlite3.Error") -> StoreError:
             f"deleted it ({error})"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreError("the store of chats is held by another program: close that one")
+        return StoreError("the store of chats is locked by another program: close that program")
     if "no such module: fts5" in str(error):
         return StoreError(
-            "chats cannot be kept: the SQLite of this Python lacks full-text search (FTS5); use "
+            "chats cannot be saved: the SQLite of this Python lacks full-text search (FTS5); use "
             "another build of Python"
         )
     return StoreError(f"the store of chats cannot be used: {error}")

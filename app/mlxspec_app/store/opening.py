@@ -1,7 +1,7 @@
-"""Opens the store file: makes it, brings it up to date, and sets a damaged one aside.
+"""Opens the store file: creates it, migrates it to the newest schema, moves a damaged one aside.
 
-One process at a time opens, by a lock beside the file: otherwise two that meet the same damaged
-file could set aside the new one that the other has just begun.
+A lock file lets one process at a time open the store. Without it, two processes that find the same
+damaged file could each move one aside, the second one the new file of the first.
 """
 
 import fcntl
@@ -21,14 +21,15 @@ _COMPANIONS = ("", "-wal", "-shm")  # the files that make up one database
 
 
 def open_for_writing(path: Path, say: Callable[[str], None]) -> sqlite3.Connection:
-    """Return a connection to an up-to-date store, made afresh where there is none.
+    """Return a connection to a store of the newest schema; create the store if there is none.
 
     Args:
-        path: The file. Its folder is made.
-        say: Told when a damaged file was set aside.
+        path: The file. Its folder is created.
+        say: Called with a message for the user when a damaged file was moved aside.
 
     Raises:
-        StoreError: The place cannot be written, or the file is not ours or of a newer version.
+        StoreError: The folder cannot be written, or the file belongs to another program or to a
+            newer version.
     """
     try:
         with _locked(path):
@@ -36,21 +37,21 @@ def open_for_writing(path: Path, say: Callable[[str], None]) -> sqlite3.Connecti
                 return _open(path)
             except DamagedStoreError:
                 aside = _set_aside(path)
-                say(f"the store of chats was damaged: it was kept as {aside}, and a new one begun")
+                say(f"the store of chats was damaged: it is now {aside}, and a new one was begun")
                 return _open(path)
     except OSError as error:
         reason = error.strerror or error
-        raise StoreError(f"chats cannot be kept in {path.parent}: {reason}") from error
+        raise StoreError(f"chats cannot be saved in {path.parent}: {reason}") from error
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Return a connection that cannot change the store.
 
     Raises:
-        StoreError: There is no store yet, or not one of this version.
+        StoreError: There is no store yet, or it has another version.
     """
     try:
-        connection = _connect(path, "rw")  # readers of a shared WAL file need to write beside it
+        connection = _connect(path, "rw")  # a reader of a WAL database writes the -shm file too
         try:
             if version_of(connection) != len(scripts()):
                 raise StoreError("the store of chats is not ready: open it for writing first")
@@ -73,17 +74,18 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
-        make_private_file(path)  # what is said in a chat is nobody else's business
+        make_private_file(path)  # chats are private: no other user of the machine may read them
     connection = None
     try:
         connection = _connect(path, "rw")
         version_of(connection)  # before anything is changed
         _check(connection)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")  # WAL stays whole; no wait per round
+        # NORMAL keeps a WAL database consistent after a power cut, without an fsync per round.
+        connection.execute("PRAGMA synchronous = NORMAL")
         migrate(connection)
         if not is_ours(connection):
-            raise DamagedStoreError("the store of chats has other tables than it was made with")
+            raise DamagedStoreError("the store of chats has other tables than mlxspec made")
     except BaseException as error:
         if connection is not None:
             connection.close()

@@ -1,4 +1,4 @@
-"""What the list of chats holds: the newest chats, a page at a time, or what words are found in."""
+"""Entries of the list of chats: the newest chats, a page at a time, or the hits of a search."""
 
 import asyncio
 import time
@@ -6,21 +6,21 @@ import time
 from mlxspec_app.store.entries import Entry, entry_of, entry_of_hit
 from mlxspec_app.store.thread import StoreThread
 
-PAGE = 100  # chats that are read at once
+PAGE = 100  # chats in one read
 
 
 class ChatPages:
     """Reads entries from the store; every method may raise `StoreError`.
 
     Attributes:
-        query: Words to look for; "" for all chats.
-        entries: What was read.
-        is_whole: Whether there is no more to read.
-        is_stale: Whether something else was read than is looked for now.
+        query: Words to search for; "" for all chats.
+        entries: Entries that were read.
+        is_whole: Whether `entries` are all that there are.
+        is_stale: Whether `entries` belong to an earlier query.
     """
 
     def __init__(self, store: StoreThread, query: str = "") -> None:
-        """Prepare; nothing is read yet."""
+        """Set the query; this reads nothing yet."""
         self.query = query
         self.entries: list[Entry] = []
         self.is_whole = False
@@ -29,11 +29,11 @@ class ChatPages:
         self._num_wanted = PAGE
 
     def look_for(self, query: str) -> None:
-        """Read something else from the next `read` on."""
+        """Set another query for the next `read`."""
         self.query, self._num_wanted, self.is_stale = query, PAGE, True
 
     async def read(self) -> None:
-        """Read anew, as far as was read before."""
+        """Read again as many pages as before."""
         if self.query.strip():
             await self._search()
         else:
@@ -42,23 +42,24 @@ class ChatPages:
         self.is_stale = False
 
     async def read_on(self) -> None:
-        """Read another page, if there is one; a chat that moved up meanwhile stays where it was."""
+        """Read the next page, if there is one."""
         if self.is_whole:
             return
         page = await self._page(PAGE, len(self.entries))
-        known = {entry.chat for entry in self.entries}
-        self.entries += [entry for entry in page if entry.chat not in known]
+        # A change moves a chat to the top and pushes the others into the next page: skip those.
+        listed = {entry.chat for entry in self.entries}
+        self.entries += [entry for entry in page if entry.chat not in listed]
         self.is_whole = len(page) < PAGE
         self._num_wanted += PAGE
 
     async def _search(self) -> None:
         query = self.query
-        found = self._store.ask(lambda recorder: recorder.writer.reader.search(query))
-        hits = await asyncio.wrap_future(found)
+        answer = self._store.ask(lambda recorder: recorder.writer.reader.search(query))
+        hits = await asyncio.wrap_future(answer)
         self.entries = [entry_of_hit(hit, time.time()) for hit in hits]
         self.is_whole = True
 
     async def _page(self, limit: int, offset: int) -> list[Entry]:
-        found = self._store.ask(lambda recorder: recorder.writer.reader.recent(limit, offset))
-        chats = await asyncio.wrap_future(found)
+        answer = self._store.ask(lambda recorder: recorder.writer.reader.recent(limit, offset))
+        chats = await asyncio.wrap_future(answer)
         return [entry_of(chat, time.time()) for chat in chats]

@@ -1,6 +1,6 @@
-"""Tells whether another process has the store open, by a lock that dies with the process.
+"""Detects whether another process has the store open, by a lock that ends with the process.
 
-A reply without an ending was cut off only if nobody is still writing it.
+A reply without an end was cut off only if no process is still writing it.
 """
 
 import fcntl
@@ -13,18 +13,20 @@ from mlxspec_app.user.private import private_opener
 
 @contextmanager
 def present(path: Path) -> Iterator[bool]:
-    """Let others know that this process has a store open, for the length of the block.
+    """Hold a shared lock that shows other processes that this one has the store open.
 
     Args:
-        path: The store, in a folder that is there.
+        path: The store, in a folder that exists.
 
     Yields:
-        Whether no other process had it open when this one came.
+        Whether no other process had the store open when this one opened it.
     """
     is_alone = False
     with open(path.with_suffix(".open"), "a", opener=private_opener) as file:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_alone = True
-        fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(
+            file, fcntl.LOCK_SH
+        )  # the exclusive lock of any later process fails on this one
         yield is_alone

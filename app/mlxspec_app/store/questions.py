@@ -1,7 +1,7 @@
-"""What the screens ask the store about its chats, to be answered in the store's thread.
+"""Queries of the screens to the store; they run in the store's thread.
 
-A message on the screen has no number of the store: it is named by its place among those of the
-user and the model, from 0, which is its place in the recorder's path as well.
+A message on the screen has no number of the store. Its name is its index among the messages of
+the user and the model, from 0, which is also its index in the recorder's path.
 """
 
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ from mlxspec_app.store.records import Overview, Standing, StoredChat
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder
 
-FORK_SIGN = " · fork"  # behind the title of a chat that began as a copy
+FORK_SIGN = " · fork"  # at the end of the title of a chat that began as a copy
 
 
 def overview(recorder: "Recorder") -> Overview:
-    """Return how many chats there are and how the last one ended."""
+    """Return the number of chats and how the last one ended."""
     reader = recorder.writer.reader
     last = next(iter(reader.recent(1)), None)
     if last is None:
@@ -29,7 +29,7 @@ def overview(recorder: "Recorder") -> Overview:
 
 
 def standing(recorder: "Recorder") -> Standing:
-    """Return what the store knows of the conversation on the screen."""
+    """Return what the store has recorded of the conversation on the screen."""
     if recorder.chat is None:
         return Standing()
     reader = recorder.writer.reader
@@ -37,15 +37,15 @@ def standing(recorder: "Recorder") -> Standing:
     return Standing(
         recorder.chat,
         reader.chat(recorder.chat).title,
-        {place: version for place, version in enumerate(versions) if version.count > 1},
+        {index: version for index, version in enumerate(versions) if version.count > 1},
     )
 
 
 def find_chat(recorder: "Recorder", chat: int, message: int | None = None) -> StoredChat:
-    """Return a chat, on the branch of a message if one is given.
+    """Return a chat; if a message is given, switch to the branch of that message first.
 
     Raises:
-        GoneError: It is not in the store.
+        GoneError: The chat or the message is not in the store.
     """
     path = recorder.writer.reader.path(chat)
     if message is not None and all(message != stored.id for stored in path):
@@ -55,19 +55,19 @@ def find_chat(recorder: "Recorder", chat: int, message: int | None = None) -> St
 
 
 def find_last(recorder: "Recorder") -> StoredChat | None:
-    """Return the chat that was last changed, the one on the screen left out."""
+    """Return the chat that was changed last, apart from the one on the screen."""
     others = (chat for chat in recorder.writer.reader.recent(2) if chat.id != recorder.chat)
     last = next(others, None)
     return None if last is None else find_chat(recorder, last.id)
 
 
 def find_version(recorder: "Recorder", place: int, step: int) -> StoredChat | None:
-    """Return the conversation with another version of a message, or None where there is none.
+    """Return the conversation with another version of a message, or None if there is none.
 
     Args:
         recorder: The chat on the screen.
-        place: Place of the message in it.
-        step: How many versions to go on, or back.
+        place: Index of the message in the chat.
+        step: Number of versions to go forwards; negative to go back.
     """
     this = recorder.writer.reader.message(number_at(recorder, place))
     wanted = this.sibling - 1 + step
@@ -85,19 +85,19 @@ def fork_chat(recorder: "Recorder", chat: int) -> int:
     """Return the number of a new chat that copies the conversation of a chat.
 
     Raises:
-        GoneError: The chat is not there, or nothing was said in it.
+        GoneError: The chat is not in the store, or it has no message.
     """
     leaf = recorder.writer.reader.chat(chat).leaf
     if leaf is None:
-        raise GoneError("nothing was said in this chat: there is nothing to copy")
+        raise GoneError("this chat has no messages: there is nothing to copy")
     return _fork(recorder, leaf)
 
 
 def number_at(recorder: "Recorder", place: int) -> int:
-    """Return the number of the message at a place of the conversation on the screen.
+    """Return the number of the message with an index in the conversation on the screen.
 
     Raises:
-        GoneError: The store does not hold it: what was said there could not be written yet.
+        GoneError: The message is not in the store: it could not be written yet.
     """
     path = recorder.path()
     if place >= len(path):
@@ -106,7 +106,7 @@ def number_at(recorder: "Recorder", place: int) -> int:
 
 
 def _fork(recorder: "Recorder", message: int) -> int:
-    """Copy the conversation up to a message, under a title that can be told from its own."""
+    """Copy the conversation up to a message, under a title that differs from the original."""
     writer = recorder.writer
     with writer.transaction():
         chat = writer.fork(message)

@@ -1,6 +1,6 @@
 """Reads the store: the list of chats, a chat from its first message to its leaf, siblings.
 
-A reader may have a connection of its own, and then sees what the writer has committed.
+A reader with its own connection sees what the writer has committed.
 """
 
 import sqlite3
@@ -22,7 +22,7 @@ from mlxspec_app.store.words import MARK_END, MARK_START, match_expression, snip
 SNIPPET_WORDS = 16
 _SNIPPET_CHARACTERS = 120
 
-# Text and pieces in one statement: between two, another process could move pieces into the text.
+# One statement for text and pieces: between two, another process could move pieces to the text.
 WHOLE_TEXT = """message.text || coalesce((SELECT group_concat(text, '') FROM (
     SELECT text FROM piece WHERE piece.message = message.id ORDER BY number
 )), '')"""
@@ -53,8 +53,8 @@ _VERSIONS = """
             AND other.parent IS message.parent)
     FROM message WHERE id IN (SELECT node FROM above) ORDER BY id
 """
-# Ordered by rank alone, with the index in the outer loop: then FTS5 sorts, and snippets are made
-# for the rows that are handed out instead of for every match.
+# Order by rank alone and put the index in the outer loop: then FTS5 itself sorts, and it makes
+# snippets for the returned rows only, not for every match.
 _SEARCH = """
     SELECT chat.id, title, message.id, role, message.created, snippet(search, 0, ?, ?, '…', ?)
     FROM search CROSS JOIN message ON message.id = search.rowid
@@ -64,10 +64,10 @@ _SEARCH = """
 
 
 class Reader:
-    """Questions to the store, for one thread. Every one may raise `StoreError`."""
+    """Queries to the store, for one thread. Each method may raise `StoreError`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        """Read by a connection; `close` closes it."""
+        """Read through a connection; `close` closes it."""
         self._connection = connection
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Reader:
         self._connection.close()
 
     def recent(self, limit: int = 50, offset: int = 0) -> list[ChatSummary]:
-        """Return the chats, those first that were last changed, deleted ones left out."""
+        """Return the chats without deleted ones, the last changed first."""
         rows = self._rows(_SUMMARIES, (limit, offset))
         return [
             ChatSummary(chat, title, time_of(updated), count, _one_line(text or ""))
@@ -83,15 +83,15 @@ class Reader:
         ]
 
     def count(self) -> int:
-        """Return how many chats there are, deleted ones left out."""
+        """Return the number of chats, without deleted ones."""
         number: int = self._rows("SELECT count(*) FROM chat WHERE deleted IS NULL", ())[0][0]
         return number
 
     def chat(self, chat: int) -> Chat:
-        """Return a chat, a deleted one as well until it is purged.
+        """Return a chat; a deleted one too, until it is purged.
 
         Raises:
-            GoneError: There is none of that number.
+            GoneError: No chat has that number.
         """
         rows = self._rows(
             "SELECT id, title, created, updated, system, settings, leaf FROM chat WHERE id = ?",
@@ -107,7 +107,7 @@ class Reader:
         """Return one message.
 
         Raises:
-            GoneError: There is none of that number.
+            GoneError: No message has that number.
         """
         found = self._messages("WHERE message.id = ?", (message,))
         if not found:
@@ -115,25 +115,25 @@ class Reader:
         return found[0]
 
     def messages(self, chat: int) -> list[StoredMessage]:
-        """Return all messages of a chat, of every branch, parents before children."""
+        """Return all messages of a chat on all branches, parents before children."""
         return self._messages("WHERE chat = ? ORDER BY message.id", (chat,))
 
     def path(self, chat: int) -> list[StoredMessage]:
-        """Return the conversation as it stands: from the first message to the leaf.
+        """Return the current branch of a chat: from the first message to the leaf.
 
         Raises:
-            GoneError: There is no such chat.
+            GoneError: No chat has that number.
         """
         leaf = self.chat(chat).leaf
         return [] if leaf is None else self.path_to(leaf)
 
     def path_to(self, message: int) -> list[StoredMessage]:
-        """Return the messages from the first of a chat to this one, on whatever branch it is."""
+        """Return the messages from the first of a chat to this one, on any branch."""
         where = "WHERE message.id IN (SELECT node FROM above) ORDER BY message.id"
         return self._messages(where, (message,), _UPWARDS)
 
     def recent_turns(self, limit: int = 200) -> list[str]:
-        """Return what the user said last, oldest first, in all chats that are not deleted."""
+        """Return the user's last messages of all chats that are not deleted, oldest first."""
         rows = self._rows(
             "SELECT text FROM message JOIN chat ON chat.id = message.chat "
             "WHERE role = 'user' AND deleted IS NULL ORDER BY message.id DESC LIMIT ?",
@@ -148,14 +148,14 @@ class Reader:
         return self._messages(where, (this.chat, this.parent))
 
     def versions_to(self, message: int) -> list[Version]:
-        """Return which version each message is, from the first of a chat to this one."""
+        """Return the version of each message from the first of a chat to this one."""
         return [Version(*row) for row in self._rows(_UPWARDS + _VERSIONS, (message,))]
 
     def search(self, query: str, limit: int = 50) -> list[SearchHit]:
-        """Return the messages that hold every word of `query`, the best matches first.
+        """Return the messages that contain every word of `query`, the best matches first.
 
-        A word is found by its beginning, a phrase in quotation marks as a whole; case and accents
-        do not count. A reply that is being written is found once it has ended.
+        A word matches by its beginning, a phrase in quotation marks as a whole; case and accents
+        do not matter. A reply is in the index once it has ended.
         """
         expression = match_expression(query)
         if not expression:

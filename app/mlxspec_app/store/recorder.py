@@ -1,8 +1,8 @@
 """Turns the events of a session into changes of the store.
 
 It follows the session as the screen does: a turn adds a message, a reply grows by one piece per
-round, a discarded reply keeps its place and the next one becomes its sibling. Nothing is added
-before something was said, so an empty chat leaves no row.
+round, a discarded reply stays and the next one becomes its sibling. A chat without messages adds
+no row.
 """
 
 from dataclasses import asdict
@@ -34,16 +34,16 @@ _OWN_COLUMNS = ("target", "drafter", "seed", "format")
 
 
 class Recorder:
-    """The chat that is on the screen, as far as it is in the store.
+    """The stored part of the chat on the screen.
 
     Attributes:
         writer: Changes the store.
-        chat: Number of the chat, or None before anything was said in it.
+        chat: Number of the chat, or None before its first message.
         leaf: The message that the next one follows; None at the beginning of a chat.
-        system: System prompt that a new chat is given.
-        settings: Settings that a new chat is given.
-        is_alone: Whether no other process had the store open when this one opened it, so that a
-            reply without an ending is one that nobody writes any more.
+        system: System prompt of the next new chat.
+        settings: Settings of the next new chat.
+        is_alone: Whether no other process had the store open when this one opened it. If so, no
+            process is still writing a reply that has no end.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Recorder:
 
         Args:
             writer: Changes the store.
-            traces: Keeps the events of every reply; None keeps none.
+            traces: Writes the events of every reply; None for no traces.
             is_alone: Whether no other process had the store open.
         """
         self.writer = writer
@@ -68,7 +68,7 @@ class Recorder:
         self._repeats_turn = False
 
     def apply(self, event: Event | SessionEvent) -> None:
-        """Write what an event says; if that fails nothing has changed, and it can be tried again.
+        """Write an event; after an error nothing has changed, and the caller can try again.
 
         Raises:
             StoreError: The store cannot be written.
@@ -99,11 +99,11 @@ class Recorder:
         self._trace(event)
 
     def new_chat(self) -> None:
-        """Begin another chat: it is in the store once something is said in it."""
+        """Begin another chat; its first message adds it to the store."""
         self._point_to(None, None)
 
     def path(self) -> list[StoredMessage]:
-        """Return the conversation that is on the screen, as far as it is in the store.
+        """Return the stored messages of the conversation on the screen.
 
         Raises:
             StoreError: The store cannot be read.
@@ -111,7 +111,7 @@ class Recorder:
         return [] if self.leaf is None else self.writer.reader.path_to(self.leaf)
 
     def close(self) -> None:
-        """Settle what is open as stopped, remove deleted chats for good, and close the store.
+        """End an open reply as stopped, purge deleted chats, and close the store.
 
         Raises:
             StoreError: The store cannot be written; it is closed all the same.
@@ -120,10 +120,10 @@ class Recorder:
             self._finish("partial", reason="cancelled")
             if self.is_alone:
                 self.writer.note_lost_endings()
-            lost = self.writer.bin.purge()
+            unused = self.writer.bin.purge()
             if self._traces is not None:
                 self._traces.end()
-                self._traces.remove(lost)
+                self._traces.remove(unused)
         finally:
             self.writer.close()
 
@@ -137,6 +137,7 @@ class Recorder:
         self.system = text
 
     def _add_turn(self, event: TurnStarted) -> None:
+        # After a discarded reply the session may send the same turn again: it is stored already.
         if not (self._repeats_turn and self._leaf_role() == "user"):
             with self.writer.transaction():
                 chat = self._chat_to_write()
@@ -145,7 +146,7 @@ class Recorder:
         self._turn, self._repeats_turn = event, False
 
     def _begin(self, event: GenerationStarted) -> None:
-        self._settle()  # a reply that never ended stays as it stands
+        self._settle()  # a reply before this one that got no end stays as it is
         settings = {k: v for k, v in asdict(event).items() if k not in _OWN_COLUMNS}
         with self.writer.transaction():
             chat = self._chat_to_write()
@@ -167,7 +168,7 @@ class Recorder:
             return
         try:
             self.writer.extend_reply(self._reply, text)
-        except GoneError:  # another window deleted the chat: the rest of the reply has no place
+        except GoneError:  # another window deleted the chat: drop the rest of the reply
             self._reply = None
 
     def _finish(
@@ -217,7 +218,7 @@ class Recorder:
         return None if self.leaf is None else self.writer.reader.message(self.leaf).role
 
     def _chat_to_write(self) -> int:
-        """Return the chat, a new one if there is none yet or another window removed it."""
+        """Return the chat; a new one if there is none yet, or if another window removed it."""
         if self.chat is not None:
             try:
                 return self.writer.reader.chat(self.chat).id

@@ -1,4 +1,4 @@
-"""What the store hands out: plain records of chats, messages and replies."""
+"""Records that the store returns: chats, messages, replies and search hits."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -7,11 +7,11 @@ from mlxspec_app.store.words import SnippetPart
 
 Role = Literal["user", "assistant"]
 MessageState = Literal["finished", "partial", "failed"]
-"""`finished`: all there; `partial`: a reply that is being written, was stopped, or was cut off
-when the app ended; `failed`: a reply that an error broke off."""
+"""`finished`: complete; `partial`: a reply that is still being written, that the user stopped, or
+that was cut off when the app ended; `failed`: a reply that an error ended."""
 
 LOST_ENDING = "lost"
-"""Reason of a reply that neither the model nor the user ended, once the user was told of it."""
+"""Reason of a reply that neither the model nor the user ended, once the user has seen a notice."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Chat:
     """A chat without its messages.
 
     Attributes:
-        id: Its number in the store.
-        title: What the user called it, or the beginning of the first message.
+        id: Number of the chat in the store.
+        title: Title from the user, or the beginning of the first message.
         created: Seconds since 1970, UTC.
-        updated: When something was last said or renamed, likewise.
+        updated: Time of the last message or the last rename, in seconds since 1970, UTC.
         system: System prompt, or None.
         settings: Settings of the chat by name.
-        leaf: The message after which it goes on; None while it is empty.
+        leaf: Last message of the current branch; None while the chat is empty.
     """
 
     id: int
@@ -43,9 +43,9 @@ class ChatSummary:
 
     Attributes:
         id: Number of the chat.
-        title: Its title.
+        title: Title of the chat.
         updated: Seconds since 1970, UTC.
-        num_messages: Messages from its first to its leaf.
+        num_messages: Number of messages from the first to the leaf.
         snippet: Beginning of the last message, on one line.
     """
 
@@ -58,17 +58,17 @@ class ChatSummary:
 
 @dataclass(frozen=True)
 class Generation:
-    """How a reply came about.
+    """How a reply was generated.
 
     Attributes:
         target: Name of the target model.
         drafter: Name of the drafter.
-        settings: Device, cache, sampling and the like, as `GenerationStarted` states them.
+        settings: The other fields of `GenerationStarted`: device, cache, sampling and so on.
         seed: Seed of the random key, or None if it is not known.
         stats: Figures of the reply; empty while it is being written and after a failure.
-        reason: Why it ended, or None.
-        error: What broke it off, or "".
-        trace: Name of its file in the folder of traces, or "".
+        reason: Why the reply ended, or None.
+        error: Message of the error that ended the reply, or "".
+        trace: File name of the trace in the folder of traces, or "".
     """
 
     target: str = ""
@@ -86,16 +86,16 @@ class StoredMessage:
     """A message in the tree of its chat.
 
     Attributes:
-        id: Its number in the store; larger than that of its parent.
-        chat: The chat it belongs to.
-        parent: The message it answers; None for a first one.
-        role: Who said it.
-        state: Whether it is all there.
-        text: What was said.
+        id: Number of the message in the store; larger than the number of the parent.
+        chat: Number of the chat.
+        parent: Number of the message before it on the branch; None for a first message.
+        role: Author of the message.
+        state: Whether the message is complete.
+        text: Text of the message.
         created: Seconds since 1970, UTC.
-        sibling: Its place among the messages with the same parent, from 1.
-        num_siblings: How many these are, itself included.
-        generation: How it came about; None for what the user said.
+        sibling: Index among the messages with the same parent, from 1.
+        num_siblings: Number of messages with the same parent, itself included.
+        generation: How the reply was generated; None for a message of the user.
     """
 
     id: int
@@ -112,13 +112,13 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A message that was found.
+    """A message that a search found.
 
     Attributes:
-        chat: Its chat.
+        chat: Number of the chat.
         title: Title of the chat.
-        message: Number of the message, which may lie off the current path.
-        role: Who said it.
+        message: Number of the message, which may be on another branch than the current one.
+        role: Author of the message.
         created: Seconds since 1970, UTC.
         snippet: The words around the match.
     """
@@ -133,11 +133,11 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class Version:
-    """One of several messages that may stand at the same place of a conversation.
+    """Which of several alternatives a message is: edits of a turn, or replies to it.
 
     Attributes:
-        number: Its place among them, from 1, the oldest first.
-        count: How many there are.
+        number: Index of the message among its siblings, from 1, the oldest first.
+        count: Number of siblings, itself included.
     """
 
     number: int
@@ -146,11 +146,11 @@ class Version:
 
 @dataclass(frozen=True)
 class StoredChat:
-    """A chat and the conversation as it stands in it.
+    """A chat and its current branch.
 
     Attributes:
         chat: The chat.
-        path: Its messages from the first to the leaf.
+        path: The messages from the first to the leaf.
     """
 
     chat: Chat
@@ -159,13 +159,13 @@ class StoredChat:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the store knows of the conversation on the screen.
+    """What the store has recorded of the conversation on the screen.
 
     Attributes:
-        chat: Number of its chat, or None before anything was said.
+        chat: Number of the chat, or None before its first message.
         title: Title of the chat, or "".
-        versions: Which version each message is, of those that have others; by the place of the
-            message in the conversation, from 0.
+        versions: Version of each message that has more than one; by the index of the message in
+            the conversation, from 0.
     """
 
     chat: int | None = None
@@ -175,12 +175,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Overview:
-    """The chats at a glance.
+    """Summary of the store for the welcome screen.
 
     Attributes:
-        num_chats: How many there are.
-        last: The one that was last changed, or None.
-        is_cut_off: Whether it ends in a reply that neither the model nor the user ended.
+        num_chats: Number of chats.
+        last: The chat that was changed last, or None.
+        is_cut_off: Whether `last` ends in a reply that neither the model nor the user ended.
     """
 
     num_chats: int

@@ -1,8 +1,8 @@
-"""Turns a chat of the store back into messages, each reply with as much as is known of it.
+"""Turns a stored chat back into messages for the screen.
 
-A reply whose trace still lies in its folder gets its rounds, probabilities and figures by folding
-that trace, as long as its text is what the store holds. Of any other the text, the ending and the
-stored figures are left. Reading many traces takes time: this is for a thread of its own.
+A reply whose trace still exists gets its rounds, probabilities and figures back: the trace is
+folded, provided that its text agrees with the store. Any other reply has its text, its end and its
+stored figures. It takes time to read many traces: call this in a thread.
 """
 
 import json
@@ -22,15 +22,15 @@ from mlxspec_app.store.transaction import storable
 
 CUT_OFF = "the app ended in the middle of this reply"
 _BROKE_OFF = "the reply broke off"
-_TOO_LARGE = 2**53  # no figure of a reply comes near
+_TOO_LARGE = 2**53  # larger than any figure of a reply
 
 
 def recollect(path: Iterable[StoredMessage], traces: Path) -> tuple[Message, ...]:
-    """Return the messages of a conversation, one for each that is stored.
+    """Return the messages of a conversation, one for each stored message.
 
     Args:
-        path: What was said, oldest first.
-        traces: Folder of the recorded replies.
+        path: The stored messages, oldest first.
+        traces: Folder of the traces.
     """
     return tuple(_message(stored, traces) for stored in path)
 
@@ -45,9 +45,9 @@ def _message(stored: StoredMessage, traces: Path) -> Message:
 
 
 def _traced(text: str, name: str, traces: Path) -> Reply | None:
-    """Return a reply as its trace tells it, or None where the trace cannot be trusted.
+    """Return a reply from its trace, or None if the trace does not agree with the stored text.
 
-    The trace of a process that was killed may lack the last round that the store has.
+    The trace of a killed process may lack the last round, which the store has: its text is added.
     """
     if not name:
         return None
@@ -55,10 +55,10 @@ def _traced(text: str, name: str, traces: Path) -> Reply | None:
         reply = fold(read_trace(traces / Path(name).name)).reply
     except TraceError:
         return None
-    told = storable(reply.text) if reply is not None else ""
-    if reply is None or not told or not text.startswith(told):
+    traced = storable(reply.text) if reply is not None else ""
+    if reply is None or not traced or not text.startswith(traced):
         return None
-    reply.spans += _spans(text[len(told) :])
+    reply.spans += _spans(text[len(traced) :])
     return reply
 
 
@@ -73,7 +73,7 @@ def _untraced(text: str, generation: Generation) -> Reply:
 
 
 def _end(reply: Reply, stored: StoredMessage, generation: Generation) -> None:
-    """Settle a reply as the store has it: it is never one that is still being written."""
+    """Set the end of a reply from the store; a restored reply is never still being written."""
     reply.reason, reply.error = None, ""
     if stored.state == "failed":
         reply.error = generation.error or _BROKE_OFF
@@ -89,13 +89,13 @@ def _spans(text: str) -> list[Span]:
 
 
 def _started(generation: Generation) -> GenerationStarted | None:
-    """Return what ran; None where the store does not hold it, or something else in its place."""
-    known = {
+    """Return the models and settings of a reply; None if the store has none, or invalid ones."""
+    columns = {
         "target": generation.target,
         "drafter": generation.drafter,
         "seed": generation.seed or 0,
     }
-    record = {**generation.settings, **known, "t": GenerationStarted.t}
+    record = {**generation.settings, **columns, "t": GenerationStarted.t}
     try:
         event = event_from_json(json.dumps(record))
     except TraceError:
@@ -104,7 +104,7 @@ def _started(generation: Generation) -> GenerationStarted | None:
 
 
 def _figures(stats: Mapping[str, Any]) -> GenerationStats:
-    """Return the stored figures; what is none of them, or of another kind, is left out."""
+    """Return the stored figures, without values that are not figures or have another type."""
     found = GenerationStats()
     for item in fields(GenerationStats):
         value = stats.get(item.name)
@@ -114,7 +114,7 @@ def _figures(stats: Mapping[str, Any]) -> GenerationStats:
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Whether a stored value is of the kind of a figure: a number, some in a row, or by name."""
+    """Return whether a value has the type of a figure: a number, or a list or dict of numbers."""
     if isinstance(default, list):
         return isinstance(value, list) and all(map(_is_figure, value))
     if isinstance(default, dict):

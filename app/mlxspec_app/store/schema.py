@@ -1,7 +1,7 @@
-"""The schema of the store: numbered scripts, each applied once and in a transaction of its own.
+"""The schema of the store: numbered scripts, each run once and in its own transaction.
 
-`user_version` of the file counts the scripts that were applied. A change of the schema is a new
-script at the end; no script is ever edited once it was released.
+`user_version` of the file counts the scripts that were run. A change of the schema is a new script
+at the end; a released script never changes.
 """
 
 import sqlite3
@@ -15,17 +15,17 @@ APPLICATION_ID = 0x6D6C7873  # "mlxs" in ASCII; the first script writes it into 
 
 @cache
 def scripts() -> tuple[str, ...]:
-    """Return the scripts in their order."""
+    """Return the scripts in the order in which they run."""
     folder = resources.files("mlxspec_app.store") / "migrations"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return how many scripts were applied to a file, which is not changed.
+    """Return the number of scripts that were run on a file; the file does not change.
 
     Raises:
-        StoreError: The file is some other database, or of a newer version.
+        StoreError: The file is a database of another program, or of a newer version.
     """
     version = _pragma(connection, "user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -36,22 +36,22 @@ def version_of(connection: sqlite3.Connection) -> int:
         )
     if version > len(scripts()):
         raise StoreError(
-            f"the store of chats has version {version} and this mlxspec knows versions up to "
-            f"{len(scripts())}: update mlxspec or choose another folder; the file was left alone"
+            f"the store of chats has version {version} and this mlxspec reads versions up to "
+            f"{len(scripts())}: update mlxspec or choose another folder; the file did not change"
         )
     return version
 
 
 def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
-    """Bring a file up to date, or up to an earlier version.
+    """Run the scripts that a file lacks.
 
     Args:
-        connection: Needs the function `spaced`.
-        version: How many scripts are to be applied in all, those before included.
+        connection: Needs the SQL function `spaced`.
+        version: Version to stop at; None for the newest.
 
     Raises:
-        sqlite3.Error: A script failed; the scripts before it stay applied.
-        StoreError: The file is some other database, or of a newer version.
+        sqlite3.Error: A script failed; the effect of the scripts before it stays.
+        StoreError: The file is a database of another program, or of a newer version.
     """
     done = version_of(connection)
     for number, script in enumerate(scripts()[done:version], done + 1):
@@ -65,9 +65,10 @@ def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
 
 
 def is_ours(connection: sqlite3.Connection) -> bool:
-    """Return whether tables, triggers and indices are those that the scripts make, and no others.
+    """Return whether tables, triggers and indices are exactly those that the scripts create.
 
-    A view in place of a table may never end, and a table without its checks may hold anything.
+    A query of a view in place of a table may never end, and a table without its checks may hold
+    any value.
     """
     return _made_things(connection) == _made_by_scripts()
 
@@ -84,7 +85,7 @@ def _made_by_scripts() -> list[tuple[str, ...]]:
 
 
 def _made_things(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """Return what was made by a script; SQLite makes the tables behind a search by itself."""
+    """Return what the scripts created, without the tables that FTS5 creates for its index."""
     return connection.execute(
         "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql NOT NULL AND "
         "tbl_name NOT LIKE 'search\\_%' ESCAPE '\\' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "

@@ -1,8 +1,9 @@
 """The thread that writes the store, so that neither the screen nor the engine waits for a disk.
 
-Events go in without blocking and are written in order. What cannot be written, on a full disk for
-one, waits and is tried again: the chat goes on, the user is told once, and nothing is skipped.
-Questions go the same way, so their answers are about everything recorded before them.
+Events enter a queue without blocking and are written in order. An event that cannot be written,
+for example on a full disk, waits, and the thread tries again: the chat goes on, the user gets one
+notice, and no event is skipped. Queries use the same queue, so an answer includes every event that
+was recorded before the query.
 """
 
 import queue
@@ -25,7 +26,7 @@ from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.store.writer import Writer
 
-RETRY_S = 1.0  # between two tries to write what could not be written
+RETRY_S = 1.0  # seconds between two attempts to write after an error
 
 T = TypeVar("T")
 
@@ -38,14 +39,14 @@ class _Question:
 
 @dataclass(frozen=True)
 class _NoNews:
-    """Nothing happened for a while, in which something waited to be written."""
+    """No event came for `RETRY_S` while others waited to be written."""
 
 
 _Item = Event | SessionEvent | _Question | _NoNews
 
 
 class StoreThread:
-    """Keeps a session's chat, from the moment something is said in it."""
+    """Stores the chat of a session, from its first message on."""
 
     def __init__(
         self,
@@ -54,12 +55,12 @@ class StoreThread:
         traces: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; no file is touched before `start`.
+        """Set up the thread; it opens no file before `start`.
 
         Args:
             path: The store.
-            say: Told what the user should know, from the thread.
-            traces: Folder for the traces of the replies, or None to keep none.
+            say: Called in the thread with messages for the user.
+            traces: Folder for the traces of the replies, or None to write none.
             clock: Returns the time in seconds.
         """
         self._path = path
@@ -72,28 +73,28 @@ class StoreThread:
         self._thread = threading.Thread(target=self._run, name="mlxspec-store", daemon=False)
 
     def start(self) -> None:
-        """Open the store; where that fails the user is told, and nothing is kept."""
+        """Open the store; if that fails the user gets a message, and nothing is stored."""
         self._thread.start()
 
     def record(self, event: Event | SessionEvent) -> None:
-        """Keep what happened; never blocks and never raises."""
+        """Put an event into the queue; never blocks and never raises."""
         self._queue.put(event)
 
     def ask(self, question: Callable[[Recorder], T]) -> "Future[T]":
-        """Have a question answered, or a change made, in the thread.
+        """Run a query or a change in the thread.
 
         Args:
-            question: Given the recorder; must hand out plain records only.
+            question: Called with the recorder; must return plain records only.
 
         Returns:
-            The answer, or the `StoreError` that it met; never ready if the thread is not started.
+            A future of the answer or of the `StoreError`; never done if the thread was not started.
         """
         answer: Future[T] = Future()
         self._queue.put(_Question(question, answer))
         return answer
 
     def close(self) -> None:
-        """Write what is left, remove deleted chats for good, and end; safe to call twice."""
+        """Write the waiting events, purge deleted chats and end the thread; safe to call twice."""
         self._queue.put(None)
         if self._thread.ident is not None:
             self._thread.join()
@@ -108,7 +109,7 @@ class StoreThread:
                 try:
                     self._serve(recorder)
                 except Exception:
-                    with suppress(StoreError):  # the reason why it ends is told below
+                    with suppress(StoreError):  # the first error is reported below
                         recorder.close()
                     raise
                 self._leave(recorder)
@@ -138,7 +139,7 @@ class StoreThread:
 
     def _leave(self, recorder: Recorder) -> None:
         if self._waiting:
-            self._say("what was said last could not be written to the store of chats: it is lost")
+            self._say("the last messages could not be written to the store of chats: they are lost")
         try:
             recorder.close()
         except StoreError as error:
@@ -159,22 +160,22 @@ class StoreThread:
             except DamagedStoreError:
                 raise
             except GoneError:
-                recorder.new_chat()  # what this was about is gone: go on with the next
+                recorder.new_chat()  # the chat of this event was deleted: go on with the next one
             except StoreError as error:
                 self._put_off(error)
                 return
             self._waiting.popleft()
             if self._retry_at is not None and not self._waiting:
                 self._retry_at = None
-                self._say("the store of chats works again; nothing that was said is missing in it")
+                self._say("the store of chats works again; no message is missing in it")
 
     def _put_off(self, error: StoreError) -> None:
         if self._retry_at is None:
-            self._say(f"{error}; the chat goes on, and is written down as soon as that works")
+            self._say(f"{error}; the chat goes on, and is saved as soon as that works")
         self._retry_at = self._clock() + RETRY_S
 
     def _refuse(self, error: StoreError) -> None:
-        self._say(f"{error}; this chat is not kept")
+        self._say(f"{error}; this chat is not saved")
         while (item := self._queue.get()) is not None:
             if isinstance(item, _Question) and item.answer.set_running_or_notify_cancel():
                 item.answer.set_exception(error)
@@ -185,5 +186,5 @@ def _answer(question: _Question, recorder: Recorder) -> None:
         return
     try:
         question.answer.set_result(question.ask(recorder))
-    except Exception as error:  # the thread's edge: it is raised where the answer is awaited
+    except Exception as error:  # the thread's edge: the caller raises it when it reads the future
         question.answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""The traces of replies: one file each in a folder, named by the store, removed with their chat."""
+"""Traces of replies: a file for each reply in one folder, deleted together with the chat."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,14 +12,14 @@ from mlxspec_app.user.private import make_private_file, make_private_folder
 
 
 class TraceKeeper:
-    """Writes the trace of one reply at a time; what goes wrong costs the trace, not the reply."""
+    """Writes the trace of one reply at a time; an error ends the trace, never the reply."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        """Write into a folder, which is made when the first trace is.
+        """Write into a folder, which the first trace creates.
 
         Args:
-            folder: Where the traces lie.
-            say: Told when a trace could not be written.
+            folder: Folder of the traces.
+            say: Called with a message for the user when a trace cannot be written.
         """
         self._folder = folder
         self._say = say
@@ -30,11 +30,11 @@ class TraceKeeper:
         self._has_failed = False
 
     def begin(self, number: int, events: Iterable[Event]) -> str:
-        """Start a trace and return the name of its file, which appears with the next event.
+        """Start a trace and return the name of its file; the next event creates the file.
 
         Args:
             number: Number of the reply in the store.
-            events: What belongs to the reply already: the turn that it answers.
+            events: Events before the reply that belong to it: the turn that it answers.
         """
         self.end()
         self._name = f"{time.strftime('%Y%m%d-%H%M%S')}-{number}.jsonl"
@@ -42,7 +42,7 @@ class TraceKeeper:
         return self._name
 
     def write(self, event: Event) -> None:
-        """Append an event, if a trace was begun."""
+        """Append an event, if a trace is open."""
         try:
             if self._name and self._file is None:
                 make_private_folder(self._folder)
@@ -57,7 +57,7 @@ class TraceKeeper:
             self._fail(f"{error}; the trace of this reply ends here")
 
     def add_to_ended(self, event: Event) -> None:
-        """Append what came after the end of the last trace, if none was begun since."""
+        """Append an event to the trace that ended last, if no other has begun since."""
         if self._ended is None:
             return
         try:
@@ -78,10 +78,10 @@ class TraceKeeper:
     def remove(self, names: Iterable[str]) -> None:
         """Delete traces."""
         for name in names:
-            with suppress(OSError):  # one that is gone already is what was wanted
+            with suppress(OSError):  # a file that is gone already needs no removal
                 (self._folder / Path(name).name).unlink()
 
     def _fail(self, message: str) -> None:
-        if not self._has_failed:  # once is enough: the next reply would fail alike
+        if not self._has_failed:  # report it once: the next reply fails for the same reason
             self._say(message)
         self._has_failed = True

@@ -1,4 +1,4 @@
-"""One change of the store: all of it happens or nothing does."""
+"""Transactions of the store, and the conversion of text and data that it can store."""
 
 import json
 import math
@@ -12,33 +12,36 @@ from mlxspec_app.store.errors import explain
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the block changes, or undo it if it raises; a block within a block joins it.
+    """Commit what the block changes, or roll it back if the block raises.
+
+    A block inside a block is part of the outer transaction.
 
     Raises:
-        StoreError: SQLite refused.
+        StoreError: SQLite raised an error.
     """
     if connection.in_transaction:
         yield
         return
     try:
-        connection.execute("BEGIN IMMEDIATE")  # a later lock could be refused without a wait
+        # Lock now: a read lock that turns into a write lock later may fail at once, without a wait.
+        connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise explain(error) from error
     finally:
-        if connection.in_transaction:  # some errors have SQLite undo it by itself
+        if connection.in_transaction:  # after some errors SQLite has rolled back by itself
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
 
 
 def storable(text: str) -> str:
-    """Return the text, with lone surrogates, which no database takes, written as escapes."""
+    """Return the text with lone surrogates as escapes: SQLite stores none of them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def to_json(value: Any) -> str:
-    """Return plain data as JSON; a number that JSON cannot spell becomes null."""
+    """Return plain data as JSON; NaN and infinity, which JSON lacks, become null."""
     return storable(json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":")))
 
 

@@ -1,15 +1,15 @@
-"""Words for the search index: text prepared for it, questions put to it, snippets out of it.
+"""Text for the full-text index: preparation of texts, translation of queries, split of snippets.
 
-FTS5 finds words, and scripts such as Chinese are written without spaces between them. So each
-character of these is fenced off by zero-width spaces, in the index and in a question alike, and
-a run of them is found as a phrase.
+FTS5 finds words, but scripts such as Chinese have no spaces between words. So each of their
+characters stands between zero-width spaces, in the index and in a query, and FTS5 finds a run of
+them as a phrase.
 """
 
 import re
 from dataclasses import dataclass
 
 MARK_START, MARK_END = "\x02", "\x03"
-MAX_WORDS = 32  # an expression of FTS5 may not be arbitrarily deep
+MAX_WORDS = 32  # FTS5 limits the depth of an expression
 _FENCE = "\u200b"  # zero-width space: invisible, and no part of any word
 _UNSPACED = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -23,8 +23,8 @@ class SnippetPart:
     """A piece of a snippet.
 
     Attributes:
-        text: Its characters.
-        is_match: Whether they are what was looked for.
+        text: Characters of the piece.
+        is_match: Whether they match the query.
     """
 
     text: str
@@ -32,15 +32,15 @@ class SnippetPart:
 
 
 def spaced(text: str) -> str:
-    """Return the text as the index keeps it."""
+    """Return the text in the form that the index stores."""
     return _UNSPACED.sub(rf"{_FENCE}\g<0>{_FENCE}", _HARMFUL.sub(" ", text))
 
 
 def match_expression(query: str) -> str:
-    """Return what a user typed as an expression of FTS5, or "" if there is no word in it.
+    """Return the text that a user typed as an expression of FTS5, or "" if it has no word.
 
-    Every word has to occur, as the beginning of a word unless punctuation ends it; what stands
-    between quotation marks has to occur as it is. Nothing a user can type is an operator.
+    Every word must occur, as the beginning of a word unless punctuation ends it. A phrase in
+    quotation marks must occur as it is. Nothing that a user can type is an operator.
     """
     terms = []
     for found in _PHRASE_OR_WORD.finditer(_HARMFUL.sub(" ", query)):
@@ -53,7 +53,7 @@ def match_expression(query: str) -> str:
 
 
 def snippet_parts(marked: str) -> tuple[SnippetPart, ...]:
-    """Return the parts of a snippet with marks around its matches, line breaks as spaces."""
+    """Return the parts of a snippet that has marks around its matches, line breaks as spaces."""
     parts = []
     line = re.sub(r"\s+", " ", marked.replace(_FENCE, ""))
     for number, piece in enumerate(re.split(f"[{MARK_START}{MARK_END}]", line)):

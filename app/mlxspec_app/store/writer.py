@@ -1,8 +1,8 @@
-"""Changes the store: chats, the messages of their trees, and replies while they are written.
+"""Changes the store: chats, their trees of messages, and replies while they are written.
 
-Messages are never overwritten. To edit one or to answer again is to add a sibling, and the leaf
-of the chat says which branch the conversation is on. Every method is one transaction, and may
-raise `StoreError`; `GoneError` where the chat or message is not there.
+A message is never overwritten. An edit or another answer adds a sibling, and the leaf of the chat
+gives the current branch. Each method is one transaction. It may raise `StoreError`, and
+`GoneError` if the chat or the message is not in the store.
 """
 
 import sqlite3
@@ -18,7 +18,7 @@ from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Rol
 from mlxspec_app.store.transaction import storable, to_json, transaction
 
 TITLE_CHARACTERS = 60
-_STEP_S = 0.001  # between two changes at least
+_STEP_S = 0.001  # at least this time between two changes: the list sorts by it
 
 _FORKED_MESSAGE = """
     INSERT INTO message (chat, parent, depth, role, state, text, created)
@@ -42,14 +42,14 @@ class Writer:
     """The one writer of a process.
 
     Attributes:
-        reader: Answers questions by the same connection.
+        reader: Reads through the same connection.
         bin: Deletes chats.
     """
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time
     ) -> None:
-        """Write by a connection; `close` closes it.
+        """Write through a connection; `close` closes it.
 
         Args:
             connection: From `open_for_writing`.
@@ -65,7 +65,7 @@ class Writer:
         self._connection.close()
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Return a block in which several changes are one."""
+        """Return a context in which several changes are one transaction."""
         return transaction(self._connection)
 
     # ---- chats ------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Writer:
     def new_chat(
         self, title: str = "", system: str | None = None, settings: Mapping[str, Any] | None = None
     ) -> int:
-        """Add an empty chat; without a title it is called by the first message it gets."""
+        """Add an empty chat; without a title, the first message gives it one."""
         now = self._now()
         prompt = None if system is None else storable(system)
         with self.transaction():
@@ -85,15 +85,15 @@ class Writer:
         return _new_id(cursor)
 
     def rename(self, chat: int, title: str) -> None:
-        """Give a chat another title, of which white space around is left out."""
+        """Set the title of a chat, without white space around it."""
         self._set(chat, "title", storable(title.strip()))
 
     def set_system(self, chat: int, system: str | None) -> None:
-        """Give a chat another system prompt."""
+        """Set the system prompt of a chat."""
         self._set(chat, "system", None if system is None else storable(system))
 
     def fork(self, message: int) -> int:
-        """Return a new chat that begins as a copy of the conversation up to a message."""
+        """Copy the conversation up to a message to a new chat and return its number."""
         with self.transaction():
             source = self.reader.chat(self.reader.message(message).chat)
             chat = self.new_chat(source.title, source.system, source.settings)
@@ -117,7 +117,7 @@ class Writer:
     ) -> int:
         """Add a message below another one, None for a first one, and make it the leaf.
 
-        A deleted chat comes back by it: another window may have deleted what is talked in here.
+        This brings back a deleted chat: another window may have deleted the chat in use here.
         """
         text, now = storable(text), self._now()
         with self.transaction():
@@ -137,26 +137,27 @@ class Writer:
         return message
 
     def edit(self, message: int, text: str) -> int:
-        """Add another version of a message beside it and return that, now the leaf."""
+        """Add a sibling with another text, make it the leaf and return its number."""
         with self.transaction():
             this = self.reader.message(message)
             return self.add_message(this.chat, this.parent, this.role, text)
 
     def switch_to(self, message: int) -> int:
-        """Put the conversation on the branch of a message; return the leaf, its newest end."""
+        """Switch the chat to the branch of a message; return the leaf, the newest one below it."""
         with self.transaction():
             chat = self.reader.message(message).chat
             row = self._connection.execute(_NEWEST_BELOW, (message, chat)).fetchone()
-            leaf: int = row[0]  # children are younger, so the youngest of all has none
+            leaf: int = row[0]  # a child has a larger number, so the largest one has no child
             self._connection.execute("UPDATE chat SET leaf = ? WHERE id = ?", (leaf, chat))
         return leaf
 
     # ---- replies ----------------------------------------------------------------------------
 
     def begin_reply(self, chat: int, parent: int | None, generation: Generation) -> int:
-        """Add an empty reply, `partial` until it is finished, and make it the leaf."""
+        """Add an empty reply, `partial` until `finish_reply`, and make it the leaf."""
         with self.transaction():
             message = self.add_message(chat, parent, "assistant", "", "partial")
+            # As text: a seed may exceed the 64 bits of SQLite's integers.
             seed = None if generation.seed is None else str(generation.seed)
             self._connection.execute(
                 "INSERT INTO generation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -175,14 +176,14 @@ class Writer:
         return message
 
     def set_trace(self, message: int, name: str) -> None:
-        """Note which file in the folder of traces a reply was recorded in."""
+        """Store the name of the file that holds the trace of a reply."""
         with self.transaction():
             self._connection.execute(
                 "UPDATE generation SET trace = ? WHERE message = ?", (name, message)
             )
 
     def extend_reply(self, message: int, text: str) -> None:
-        """Append to a reply; what was appended survives whatever ends the process."""
+        """Append text to a reply; the text is safe however the process ends."""
         with self.transaction():
             self._connection.execute(
                 "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
@@ -198,7 +199,7 @@ class Writer:
         stats: Mapping[str, Any] | None = None,
         error: str = "",
     ) -> None:
-        """Settle a reply and note how it ended."""
+        """Store the end of a reply: state, reason, figures and error."""
         with self.transaction():
             self._fold(message)
             self._connection.execute("UPDATE message SET state = ? WHERE id = ?", (state, message))
@@ -212,9 +213,9 @@ class Writer:
             )
 
     def fold_pieces(self) -> None:
-        """Make the pieces of replies that nobody finished part of their texts.
+        """Append the pieces of unfinished replies to their texts.
 
-        This never harms a reply that another process is writing: its later pieces follow on.
+        A reply that another process is still writing is safe: its later pieces follow the text.
         """
         with self.transaction():
             rows = self._connection.execute("SELECT DISTINCT message FROM piece").fetchall()
@@ -222,7 +223,7 @@ class Writer:
                 self._fold(row[0])
 
     def note_lost_endings(self) -> None:
-        """Give the replies that nobody ended a reason, so that they are told of only once."""
+        """Give replies without an end a reason, so that the user gets only one notice of them."""
         with self.transaction():
             self._connection.execute(
                 "UPDATE generation SET reason = ? WHERE reason IS NULL "
@@ -249,7 +250,7 @@ class Writer:
             check_found(cursor, chat)
 
     def _now(self) -> float:
-        """Return the time, later than that of every change before: a clock may be set back."""
+        """Return a time later than every change before it: a user may set the clock back."""
         row = self._connection.execute("SELECT max(updated) FROM chat").fetchone()
         last: float = row[0] or 0.0
         return max(self._clock(), last + _STEP_S)
@@ -265,7 +266,7 @@ class Writer:
 
 
 def title_of(text: str) -> str:
-    """Return what a chat is called by its first message: the beginning of its first line."""
+    """Return the title that a first message gives a chat: the beginning of its first line."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 

@@ -1,1 +1,1 @@
-"""Text and signs, made ready to be drawn: wrapped, marked up, harmless."""
+"""Text for the screen: wrapped, styled as Markdown, without harmful characters."""

@@ -1,4 +1,4 @@
-"""How long ago something was, in words that stay true for a while."""
+"""The age of a chat in words, coarse enough to stay correct while the list is open."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ def ago(then: float, now: float) -> str:
 
     Args:
         then: Seconds since 1970.
-        now: Likewise; a moment before `then` counts as the same one.
+        now: Seconds since 1970; a time before `then` counts as `then`.
     """
     passed = now - then
     if passed < _MINUTE:

@@ -1,7 +1,7 @@
-"""The edge at which signs become ASCII: a filter over the painted rows of a widget.
+"""Replaces the signs of the app by ASCII: a filter over the painted rows of a widget.
 
-A widget that shows the words of the user or the model leaves the filter out with
-`without_ascii`, since these are never altered, and asks `sign` for what it adds to them.
+The text of the user and of the model never changes. So a widget that shows it removes the filter
+with `without_ascii`, and passes its own signs through `sign`.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from mlxspec_app.text.glyphs import to_ascii
 
 
 class AsciiFilter(LineFilter):
-    """Replaces the signs of the app by their twins in ASCII."""
+    """Replaces the signs of the app by their ASCII equivalents."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]
 
 
 def without_ascii(filters: Sequence[LineFilter]) -> Sequence[LineFilter]:
-    """Return the filters of a widget whose text stays as it is."""
+    """Return the filters for a widget whose text must not change."""
     return [item for item in filters if not isinstance(item, AsciiFilter)]
 
 
 def sign(app: App[object], text: str) -> str:
-    """Return what a widget adds to text that stays as it is, in the signs that the app uses."""
+    """Return the signs that such a widget adds to its text, in ASCII if the app uses ASCII."""
     in_ascii = any(isinstance(item, AsciiFilter) for item in app.get_line_filters())
     return to_ascii(text) if in_ascii else text

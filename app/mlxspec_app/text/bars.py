@@ -1,4 +1,4 @@
-"""Bars and sparklines of eighth blocks: shares in, characters out."""
+"""Bars, columns and sparklines of eighth blocks, from shares or values."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,13 +16,13 @@ def bar(share: float, width: int) -> str:
 
 
 def meter(share: float, width: int) -> str:
-    """Return a bar whose empty part is visible; a share above 0 fills at least a cell."""
+    """Return a bar with a visible empty part; a share above 0 fills at least one cell."""
     full = min(width, max(1, round(share * width))) if share > 0 else 0
     return "▓" * full + "░" * (width - full)
 
 
 def block(share: float) -> str:
-    """Return one cell filled from the left; a share above 0 is never drawn as nothing."""
+    """Return one cell filled from the left; a share above 0 is always visible."""
     if share <= 0:
         return " "
     return _LEFT_EIGHTHS[min(8, max(1, round(share * 8)))]
@@ -31,7 +31,7 @@ def block(share: float) -> str:
 def spark(values: Sequence[float], width: int, top: float) -> str:
     """Return a sparkline of the values, at most `width` cells; `top` fills a cell.
 
-    More values than cells are averaged in groups, so that the whole series is seen.
+    If there are more values than cells, each cell shows the mean of a group.
     """
     heights = resample(values, width)
     scale = 7 / top if top > 0 else 0.0
@@ -41,7 +41,7 @@ def spark(values: Sequence[float], width: int, top: float) -> str:
 def columns(values: Sequence[float], num_rows: int, top: float) -> list[str]:
     """Return a chart of one column per value, the highest row first; `top` fills all rows.
 
-    A value above 0 is never drawn as nothing.
+    A value above 0 is always visible.
     """
     scale = 8 * num_rows / top if top > 0 else 0.0
     heights = [max(1, round(value * scale)) if value > 0 else 0 for value in values]
@@ -57,20 +57,21 @@ def resample(values: Sequence[float], width: int) -> list[float]:
     count = len(values)
     if count <= width:
         return list(values)
-    edges = [count * place // width for place in range(width + 1)]
+    edges = [count * cell // width for cell in range(width + 1)]
     groups = [values[start:end] for start, end in pairwise(edges)]
     return [_mean(group) for group in groups]
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean, which a rounding could else put beside values that are all the same."""
+    """Return the mean, clipped to the range of the values: rounding can put it outside."""
     return min(max(values), max(min(values), fmean(values)))
 
 
 def split_cells(shares: Sequence[float], width: int) -> list[int]:
-    """Return how many of `width` cells each share gets; the cells of all add up to `width`.
+    """Return the number of cells for each share; the numbers add up to `width`.
 
-    Shares are cut at their running total, so no rounding is lost; without any share, all is 0.
+    Cells are cut at the rounded running total, so rounding errors do not add up. If all shares
+    are 0, so are the numbers.
     """
     total = sum(shares)
     if total <= 0:

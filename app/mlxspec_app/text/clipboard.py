@@ -1,8 +1,8 @@
-"""Copying text: `pbcopy` where it reaches the user's own screen, the terminal (OSC 52) elsewhere.
+"""Copies text to the clipboard: by `pbcopy` on the user's own Mac, by the terminal (OSC 52) else.
 
-`pbcopy` says whether it worked; over SSH it would fill the clipboard of the wrong machine. A
-terminal never answers to OSC 52, and some ignore it, Terminal.app among them: what was sent that
-way may or may not have arrived, and the user is told so.
+`pbcopy` reports success, but over SSH it would fill the clipboard of the wrong machine. A terminal
+never answers to OSC 52, and some ignore it, for example Terminal.app: nobody can be sure that the
+text arrived, and the notice to the user says so.
 """
 
 import os
@@ -18,12 +18,12 @@ _UTF_8 = "en_US.UTF-8"  # pbcopy reads its input in the encoding of the locale
 
 @dataclass(frozen=True)
 class Copied:
-    """What became of a text to be copied.
+    """The notice after a copy.
 
     Attributes:
-        title: What can be said for certain.
-        route: The way it took, and what may be wrong with it.
-        seconds: How long to show that.
+        title: What is certain.
+        route: The method, and its possible problem.
+        seconds: How long to show the notice.
     """
 
     title: str
@@ -38,7 +38,7 @@ _BY_TERMINAL = Copied(
 
 
 def copy_text(app: App[None], text: str) -> Copied:
-    """Put text on the clipboard and return what is known about its getting there."""
+    """Copy text to the clipboard and return the notice for the user."""
     data = text.encode(errors="replace")
     if "SSH_CONNECTION" not in os.environ and _pbcopy(data):
         return _BY_PBCOPY

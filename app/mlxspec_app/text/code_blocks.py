@@ -1,4 +1,4 @@
-"""Fenced blocks of code in Markdown: to be copied without their fences, or closed when cut off."""
+"""Fenced code blocks in Markdown: their code, and the fence that a text leaves open."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ _FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
 class CodeBlock(NamedTuple):
-    """What stands between fences.
+    """A fenced code block.
 
     Attributes:
-        marks: The marks of the first fence.
+        marks: The marks of the opening fence.
         code: The lines between the fences.
-        start: Index in the text where the first fence begins.
-        end: Index behind the last fence, or of the end of the text without one.
-        is_closed: Whether there is a last fence.
+        start: Index in the text of the start of the opening fence.
+        end: Index after the closing fence, or the length of the text without one.
+        is_closed: Whether there is a closing fence.
     """
 
     marks: str
@@ -26,19 +26,19 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(text: str) -> list[str]:
-    """Return what stands between fences, in order; a last block need not be closed."""
+    """Return the code of all blocks, in order; the last block may be open."""
     return [block.code for block in find_blocks(text)]
 
 
 def code_block_at(text: str, index: int) -> str:
-    """Return the block around a character, else the last block, else ""."""
+    """Return the code of the block around a character, else of the last block, else ""."""
     blocks = list(find_blocks(text))
     around = [block.code for block in blocks if block.start <= index < block.end]
     return (around or [block.code for block in blocks] or [""])[-1]
 
 
 def find_blocks(text: str) -> Iterator[CodeBlock]:
-    """Yield the blocks that hold any code, in order."""
+    """Yield the blocks that are not empty, in order."""
     return (block for block in _blocks(text) if block.code.strip())
 
 
@@ -48,7 +48,7 @@ def open_fence(text: str) -> str:
 
 
 def closed(text: str) -> str:
-    """Return the text with its last fence closed, so that it cannot swallow what follows."""
+    """Return the text with its last fence closed, so that the next text is not part of the code."""
     fence = open_fence(text)
     return f"{text}\n{fence}" if fence else text
 
@@ -58,7 +58,7 @@ def fence_after(line: str, fence: str) -> str:
 
     Args:
         line: A line without its line break.
-        fence: The fence that is open before it, "" for none.
+        fence: The fence that is open before the line, "" for none.
     """
     found = _FENCE.match(line)
     if found is None:
@@ -66,7 +66,7 @@ def fence_after(line: str, fence: str) -> str:
     marks, rest = found["marks"], found["rest"]
     if fence:
         return "" if marks.startswith(fence) and not rest.strip() else fence
-    # a backtick after an opening backtick fence makes the line inline code
+    # CommonMark: with another backtick in the line it is inline code and no fence
     return "" if marks[0] == "`" and "`" in rest else marks
 
 

@@ -1,4 +1,4 @@
-"""Long pastes as one line: `[Pasted 212 lines]` stands for them until the message is sent."""
+"""Long pastes as one line: `[Pasted 212 lines]` stands for the text until the user sends it."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ _MOST_LINES = 50
 
 @dataclass
 class Folds:
-    """What was folded, by the line that stands for it."""
+    """The long texts, by the line that stands for each."""
 
     _texts: dict[str, str] = field(default_factory=dict)
 
     def fold(self, text: str) -> str:
-        """Return a line that stands for a long text; a short one is returned as it is."""
+        """Return a line that stands for a long text; return a short text as it is."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         count = text.count("\n") + 1
         if count <= _MOST_LINES:
@@ -26,7 +26,7 @@ class Folds:
         return sign
 
     def unfold(self, text: str) -> str:
-        """Return the text with everything in full."""
+        """Return the text with each such line replaced by the text for which it stands."""
         signs = "|".join(re.escape(sign) for sign in self._texts)
-        # in one pass: what was pasted may hold such a line itself
+        # In one pass: a pasted text may itself contain such a line, which must stay.
         return re.sub(signs, lambda found: self._texts[found[0]], text) if signs else text

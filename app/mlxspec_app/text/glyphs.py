@@ -1,21 +1,21 @@
-"""Every sign that the app draws around the text, and its twin in ASCII.
+"""Every sign that the app draws around the text, and its ASCII equivalent.
 
-The app is written with Unicode signs throughout. Where ASCII is wanted they are replaced at the
-very edge, sign for sign, as the rows of a widget are painted: so no function has to know which
-set is in use, and what Textual draws by itself, such as borders and the dots of a cut line, is
-replaced as well. A twin takes one cell like its sign, so no layout changes.
+All code uses Unicode signs. For ASCII terminals they are replaced one by one at the very end, when
+the rows of a widget are painted: so no other function depends on the set in use, and what Textual
+itself draws, such as borders and the ellipsis of a cut line, is replaced too. Each equivalent is
+one cell wide like its sign, so no layout changes.
 """
 
 import sys
 import unicodedata
 
-# ruff: noqa: RUF001 - signs that look like ASCII are what this table is about
+# ruff: noqa: RUF001 - this table consists of signs that look like ASCII
 _PAIRS = (
     ("✓✔✗✘✕✚→·", "++xxx*>."),  # verdicts
     ("▏▎▍▌▋▊▉█", "|||==###"),  # filled from the left
     ("▁▂▃▄▅▆▇", "_.-=+*%"),  # filled from below
     ("░▒▓", "-=#"),
-    ("▀▐▔▕▖▗▘▝▙▛▜▟", "^|~|..''++++"),  # what else borders are made of
+    ("▀▐▔▕▖▗▘▝▙▛▜▟", "^|~|..''++++"),  # other parts of borders
     ("←↑↓↔↕⇥↵⏎", "<^v-|>$$"),
     ("▶▷▸▹◀◁◂◃▲△▴▼▽▾❯❮›‹", ">>>><<<<^^^vvv><><"),
     ("●○◉◌◐◆◇■□▪▫•", "ooooo**#.#.*"),
@@ -28,7 +28,7 @@ _DIAGONALS = {"╱": "/", "╲": "\\", "╳": "x"}
 
 
 def _box_twin(sign: str) -> str:
-    """Return the twin of a line, a corner or a crossing."""
+    """Return the ASCII equivalent of a line, a corner or a crossing."""
     name = unicodedata.name(sign)
     upright = any(word in name for word in ("VERTICAL", "UP", "DOWN"))
     level = any(word in name for word in ("HORIZONTAL", "LEFT", "RIGHT"))
@@ -43,11 +43,11 @@ _TABLE = str.maketrans({chr(c): _box_twin(chr(c)) for c in _BOXES} | _DIAGONALS 
 
 
 def to_ascii(text: str) -> str:
-    """Return the text with every sign of the app as its twin; all else stays what it is."""
+    """Return the text with every sign of the app in ASCII; other characters stay."""
     return text if text.isascii() else text.translate(_TABLE)
 
 
 def terminal_takes_unicode() -> bool:
-    """Whether the stream that the terminal is written to is encoded as Unicode."""
+    """Return whether the stream to the terminal has a Unicode encoding."""
     encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
     return encoding.lower().replace("_", "-").startswith("utf")

@@ -1,12 +1,11 @@
-"""How Markdown looks while it is being written: weights and backgrounds, never other characters.
+"""Styles for Markdown while a reply grows: weights and backgrounds, never other characters.
 
-Looks follow from the text of a logical line and the fence that is open before it, so a growing
-text is looked at from its last line on. Inside that line a construct is at most `_REACH`
-characters long, and nothing before the last `_REACH` characters is looked at again: the cost of a
-token depends neither on the length of the message nor on that of the line.
+The look of a logical line depends on its text and on the fence that is open before it, so new text
+is scanned from the last line on. A construct is at most `_REACH` characters long, so only the last
+`_REACH` characters of the line are scanned again: the cost of a token depends neither on the
+length of the message nor on the length of the line.
 
-This is light styling: marks stay visible, a construct has to be complete, and it ends with its
-line.
+The styling is light: marks stay visible, and a construct counts once it is complete, in one line.
 """
 
 import re
@@ -21,12 +20,12 @@ from mlxspec_app.text.code_blocks import fence_after
 from mlxspec_app.text.wrap import Line
 
 _LONGEST = 240  # characters between the marks of a construct
-_REACH = 2 * _LONGEST + 16  # a link has two such parts; the rest is room for marks
+_REACH = 2 * _LONGEST + 16  # a link has two such parts; 16 for the marks
 _LONGEST_RULE = 200
 
 
 class Look(Flag):
-    """What Markdown makes of characters; a run of text can have several looks."""
+    """The look of characters in Markdown; a run of text can have several."""
 
     PLAIN = 0
     MARK = auto()
@@ -45,13 +44,13 @@ class Piece(NamedTuple):
 
 @dataclass
 class LineLook:
-    """How a logical line looks.
+    """The look of a logical line.
 
     Attributes:
-        pieces: The characters that do not look plain, in order.
+        pieces: The characters with another look than plain, in order.
         is_code: Whether the line belongs to a fenced block, its fences included.
         is_quote: Whether the line is quoted.
-        fence: The fence that is open after it, or "".
+        fence: The fence that is open after the line, or "".
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -89,22 +88,22 @@ class LiveMarkdown:
     """The looks of a text that grows.
 
     Attributes:
-        lines: How each logical line looks.
+        lines: The look of each logical line.
     """
 
     def __init__(self) -> None:
-        """Begin with no text."""
+        """Start without text."""
         self.lines: list[LineLook] = []
         self._scan = _LineScan()
 
     def update(self, lines: Sequence[Line]) -> int | None:
-        """Look at what was added at the end of the last line seen, and at the lines after it.
+        """Scan the new text at the end of the last scanned line, and the lines after it.
 
         Args:
             lines: All logical lines of the text.
 
         Returns:
-            The index in the last line seen from which it looks different now, None if it does not.
+            Index of the first character of the last scanned line whose look changed, or None.
         """
         first = max(0, len(self.lines) - 1)
         before = self.lines.pop() if self.lines else PLAIN_LINE
@@ -113,7 +112,7 @@ class LiveMarkdown:
         return _first_difference(before, self.lines[first])
 
     def cut(self, num_lines: int) -> None:
-        """Forget all lines but the first ones, and how the last of them looks."""
+        """Forget the looks of all lines but the first `num_lines - 1`."""
         del self.lines[max(0, num_lines - 1) :]
         self._scan = _LineScan()
 
@@ -130,13 +129,13 @@ class LiveMarkdown:
 
 @dataclass
 class _LineScan:
-    """Where a growing line of prose has been looked at.
+    """Progress of the scan of a growing line of prose.
 
     Attributes:
-        number: Which line it is; -1 for none.
-        length: How many of its characters have been looked at.
-        opening: How its beginning reads.
-        found: The constructs so far, each in pieces that touch each other.
+        number: Index of the line; -1 for none.
+        length: Number of characters that were scanned.
+        opening: The beginning of the line.
+        found: The constructs so far, each as adjacent pieces.
     """
 
     number: int = -1
@@ -150,6 +149,7 @@ class _LineScan:
             self.opening, self.length, self.found = opening, 0, []
         start = max(opening.end, self.length - _REACH)
         self.length = len(text)
+        # New text can change a construct that reaches into the scanned part: scan it whole again.
         while self.found and self.found[-1][-1].end > start:
             start = max(opening.end, min(start, self.found.pop()[0].start))
         self.found += _constructs(text, start, len(text), opening.look)
@@ -158,7 +158,7 @@ class _LineScan:
 
 
 class _Opening(NamedTuple):
-    """How a line begins: where its prose starts, and how all of that looks."""
+    """The beginning of a line: marks of a heading, quote or list, and where its prose starts."""
 
     end: int = 0
     look: Look = Look.PLAIN
@@ -167,7 +167,7 @@ class _Opening(NamedTuple):
 
 
 def pieces_in(look: LineLook, start: int, end: int) -> Iterator[Piece]:
-    """Yield the characters `start` to `end` of a line, piece by piece, the plain ones too."""
+    """Yield the pieces between the characters `start` and `end` of a line, plain ones too."""
     first = bisect_right(look.pieces, start, key=lambda piece: piece.end)
     for piece in look.pieces[first:]:
         if piece.start >= end:
@@ -194,7 +194,7 @@ def _opening(text: str) -> _Opening:
 
 
 def _is_rule(text: str) -> bool:
-    """Return whether a line is drawn with marks alone, across the page or below a table's head."""
+    """Return whether a line is a horizontal rule, or the rule below the header of a table."""
     is_table_rule = "|" in text and "-" in text and _TABLE_RULE.issuperset(text)
     return is_table_rule or _RULE.fullmatch(text) is not None
 
@@ -219,14 +219,14 @@ def _constructs(text: str, start: int, end: int, outer: Look) -> Iterator[list[P
 
 
 def _filled(found: list[list[Piece]], opening: _Opening, end: int) -> list[Piece]:
-    """Return the pieces of constructs, and those between them where prose does not look plain."""
+    """Return the pieces of constructs, and between them pieces in the look of the opening."""
     if not opening.look:
         return [piece for construct in found for piece in construct]
     return _covered(found, opening.end, end, opening.look)
 
 
 def _covered(found: list[list[Piece]], start: int, end: int, look: Look) -> list[Piece]:
-    """Return pieces from `start` to `end` without a gap: what no construct covers has `look`."""
+    """Return pieces from `start` to `end` without a gap; text outside constructs has `look`."""
     pieces = []
     for construct in found:
         if construct[0].start > start:

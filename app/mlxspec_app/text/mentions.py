@@ -1,7 +1,7 @@
-"""Files in a message: `@notes.txt` brings the text of the file along, in a block below it.
+"""Files in a message: `@notes.txt` adds the text of the file in a block below the message.
 
-What follows an @ at the beginning of a word is a file if there is one, and has to be one if it
-looks like a path; `@anna` stays what it is.
+A name after an @ at the beginning of a word is a file if such a file exists. If it looks like a
+path, the file must exist; `@anna` stays as it is.
 """
 
 import os
@@ -16,18 +16,18 @@ _MOST_MATCHES = 6
 
 
 class MentionError(ValueError):
-    """A file that a message names cannot be brought along."""
+    """A file that a message names cannot be added to it."""
 
 
 def with_files(text: str, folder: Path) -> str:
-    """Return the message with the text of the files it names.
+    """Return the message with the text of the files that it names.
 
     Args:
         text: The message.
-        folder: Where names begin.
+        folder: Folder of relative names.
 
     Raises:
-        MentionError: A file is not there, cannot be read, is too large or is no text.
+        MentionError: A file does not exist, cannot be read, is too large or is not text.
     """
     names = list(dict.fromkeys(_MENTION.findall(text)))
     blocks = [block for name in names if (block := _block(name, folder))]
@@ -35,13 +35,13 @@ def with_files(text: str, folder: Path) -> str:
 
 
 def begun_mention(line: str) -> str | None:
-    """Return the name that is being typed after an @ at the end of a line, or None."""
+    """Return the unfinished name after an @ at the end of a line, or None."""
     found = re.search(r"(?<!\S)@(\S*)\Z", line)
     return found[1] if found else None
 
 
 def matching_files(start: str, folder: Path) -> list[str]:
-    """Return names of files and folders that begin so, folders with a slash at the end."""
+    """Return the names of files and folders with this beginning; folders end in a slash."""
     head, slash, tail = start.rpartition("/")
     try:
         entries = sorted(os.scandir(_path(head + slash or ".", folder)), key=lambda e: e.name)
@@ -52,6 +52,7 @@ def matching_files(start: str, folder: Path) -> list[str]:
         for entry in entries
         if entry.name.startswith(tail) and (tail or not entry.name.startswith("."))
     ]
+    # A space ends a mention, so a name with one cannot be completed.
     return [name for name in names if not re.search(r"\s", name)][:_MOST_MATCHES]
 
 
@@ -74,7 +75,7 @@ def _block(name: str, folder: Path) -> str:
 def _read(path: Path, name: str) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+            data = file.read(_MOST_BYTES + 1)  # one more byte shows that the file is too large
     except OSError as error:
         raise MentionError(f"the file {name} cannot be read: {error.strerror}") from error
     if len(data) > _MOST_BYTES:
@@ -83,6 +84,6 @@ def _read(path: Path, name: str) -> str:
         content = data.decode()
     except UnicodeDecodeError:
         content = "\0"
-    if "\0" in content:
+    if "\0" in content:  # a binary file can be valid UTF-8
         raise MentionError(f"the file {name} is not UTF-8 text")
     return content

@@ -1,9 +1,9 @@
-"""Text from a model or a file, made harmless before it is drawn.
+"""Makes text from a model or a file safe to draw.
 
-A model can emit escape sequences, and a trace can hold anything. What would move the cursor,
-change colours, reverse the direction of writing or hide text is shown as a visible stand-in:
-the Unicode control pictures for ASCII controls, U+FFFD for the rest. A tab becomes spaces.
-Copying takes the text before this step, so what is copied is what was said.
+A model can emit escape sequences, and a trace can contain anything. Visible signs replace all
+characters that move the cursor, change colours, reverse the direction of text or hide text: Unicode
+control pictures for ASCII controls, U+FFFD for the others. A tab becomes spaces. A copy to the
+clipboard uses the original text.
 """
 
 TAB = "    "
@@ -29,19 +29,19 @@ _TABLE |= {0x7F: "\u2421", ord("\t"): TAB}
 
 
 def safe_text(text: str) -> str:
-    """Return the text with every harmful character made visible; line breaks stay."""
+    """Return the text with visible signs for harmful characters; line breaks stay."""
     return text.replace("\r\n", "\n").translate(_TABLE)
 
 
 def safe_line(text: str) -> str:
-    """Return the text on one line: harmful characters made visible, line breaks as spaces."""
+    """Return the text on one line: visible signs for harmful characters, spaces for breaks."""
     return " ".join(safe_text(text).split("\n"))
 
 
 def token_label(text: str) -> str:
-    """Return a short name for a token in a table or a tree: no surrounding space, never empty.
+    """Return a short label for a token in a table or a tree: no space around it, never empty.
 
-    A token of white space alone is named by a sign for each of its characters.
+    The label of a token of white space has a sign for each of its characters.
     """
     if not text:
         return "…"

@@ -1,12 +1,12 @@
-"""Soft wrap that grows: text is appended, and only the last row is wrapped again.
+"""Incremental soft wrap: new text is appended, and only the last row is wrapped again.
 
-The wrap is greedy, and a row depends on the text before its end alone, so appending in any
-pieces gives the same rows as wrapping once. Rows break after spaces (which may hang over the
-edge, unseen) and around wide characters; a word longer than a row is cut between grapheme
-clusters, so no character is ever torn apart.
+The wrap is greedy, and a row depends only on the text before its end, so any sequence of appends
+gives the same rows as one wrap of the whole text. Rows break after spaces (which may stand past
+the edge, invisible) and around wide characters. A word longer than a row is cut between grapheme
+clusters, so no character is split.
 
-Every appended piece carries a tag, the number of the token it came from, and `runs` gives the
-tags of a row back. A cluster that two pieces share takes the tag of the later one.
+Each appended piece has a tag, the number of its token, and `runs` returns the tags of a row. A
+cluster that two pieces share has the tag of the later one.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from rich.cells import cell_len, get_character_cell_size, split_graphemes
 
 _Kind = Literal["space", "word", "wide"]
-"""Spaces may hang over the edge, words move to the next row, wide characters break anywhere."""
+"""Spaces may stand past the edge, words move to the next row, wide characters break anywhere."""
 
 _ROWS_BEFORE_A_CUT = 2
 _ASCII_CHUNK = re.compile(r" +|[^ ]+")
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A character of a logical line."""
+    """Coordinates of a character: logical line, and index in the line."""
 
     line: int
     character: int
@@ -69,7 +69,7 @@ class Line:
         self.tags.append(tag)
 
     def cut(self, end: int) -> None:
-        """Drop what comes after the first `end` characters, whole pieces of them."""
+        """Drop all after the first `end` characters, which must be the end of a piece."""
         num_pieces = bisect_right(self.ends, end)
         del self.ends[num_pieces:], self.tags[num_pieces:]
         self.text = self.text[:end]
@@ -83,7 +83,7 @@ class WrappedText:
 
     Attributes:
         width: Cells in a row.
-        lines: The logical lines; there is always a last one, which grows.
+        lines: The logical lines, at least one; the last one grows.
         rows: The rows of all lines, in order.
     """
 
@@ -91,7 +91,7 @@ class WrappedText:
         self.width = max(1, width)
         self.lines = [Line()]
         self.rows = [Row(0, 0, 0)]
-        self._last_lines: list[int] = []  # per piece: the line it ends in, and where there
+        self._last_lines: list[int] = []  # for each piece: the line and the index of its end
         self._ends: list[int] = []
 
     def append(self, text: str, tag: int = 0) -> int:
@@ -114,7 +114,7 @@ class WrappedText:
             return len(self.rows)
         line, end = self._start_of(num_pieces)
         del self._last_lines[num_pieces:], self._ends[num_pieces:], self.lines[line + 1 :]
-        # a word that became shorter may fit into the row before it, and it had two rows at least
+        # a shorter word may fit into the row before it, and a cut word had at least two rows
         first = max(self.row_at(line, 0), self.row_at(line, end) - _ROWS_BEFORE_A_CUT)
         start = self.rows[first].start
         del self.rows[first:]
@@ -123,7 +123,7 @@ class WrappedText:
         return first
 
     def rows_of(self, piece: int) -> range:
-        """Return the rows that a piece lies in."""
+        """Return the rows that contain characters of a piece."""
         first = self.row_at(*self._start_of(piece))
         last = self.row_at(*self._start_of(piece + 1))
         is_over = last > first and self.rows[last][:2] == self._start_of(piece + 1)
@@ -133,7 +133,7 @@ class WrappedText:
         return _Place(self._last_lines[piece - 1], self._ends[piece - 1]) if piece else _Place(0, 0)
 
     def set_width(self, width: int) -> None:
-        """Wrap everything anew if the width differs."""
+        """Wrap everything again if the width differs."""
         width = max(1, width)
         if width == self.width:
             return
@@ -143,7 +143,7 @@ class WrappedText:
             self._wrap(number, line.text, 0)
 
     def row_at(self, line: int, character: int) -> int:
-        """Return the index of the row that holds a character of a line."""
+        """Return the index of the row of a character."""
         place = _Place(line, character)
         return bisect_right(self.rows, place, key=lambda row: _Place(row.line, row.start)) - 1
 
@@ -151,7 +151,7 @@ class WrappedText:
         return self.lines[row.line].text[row.start : row.end]
 
     def runs(self, row: Row) -> list[Run]:
-        """Return the runs of equal tags in a row, boundaries between grapheme clusters."""
+        """Return the runs of equal tags in a row; they begin and end between grapheme clusters."""
         line = self.lines[row.line]
         runs: list[Run] = []
         for start, end in self._pieces(row):
@@ -168,11 +168,11 @@ class WrappedText:
             for first, last, _ in split_graphemes(self.row_text(row))[0]:
                 yield row.start + first, row.start + last
             return
-        place = bisect_right(line.ends, start)
+        piece = bisect_right(line.ends, start)
         while start < row.end:
-            end = min(line.ends[place], row.end)
+            end = min(line.ends[piece], row.end)
             yield start, end
-            start, place = end, place + 1
+            start, piece = end, piece + 1
 
     def _wrap_last(self, start: int) -> None:
         self._wrap(len(self.lines) - 1, self.lines[-1].text, start)
@@ -186,7 +186,7 @@ class WrappedText:
 
 
 def _breaks(text: str, width: int) -> Iterator[int]:
-    """Yield the places where rows of `text` end, the last one left out."""
+    """Yield the indices at which rows of `text` end, without the end of the last row."""
     row_start = column = 0
     for start, end, cells, kind in _chunks(text):
         if kind == "space" or column + cells <= width:
@@ -203,7 +203,7 @@ def _breaks(text: str, width: int) -> Iterator[int]:
 
 
 def _cut(word: str, width: int) -> list[int]:
-    """Return where a word that begins a row is cut, and last the cells of its remainder."""
+    """Return the indices at which a word that begins a row is cut, then the cells of the rest."""
     cuts, column = [], 0
     for start, _, cells in split_graphemes(word)[0]:
         if column + cells > width and start:
@@ -214,7 +214,7 @@ def _cut(word: str, width: int) -> list[int]:
 
 
 def _chunks(text: str) -> Iterator[tuple[int, int, int, _Kind]]:
-    """Yield (start, end, cells, kind) of what a row is made of."""
+    """Yield (start, end, cells, kind) of each unbreakable part of a text."""
     if text.isascii():
         for match in _ASCII_CHUNK.finditer(text):
             start, end = match.span()
@@ -235,5 +235,5 @@ def _chunks(text: str) -> Iterator[tuple[int, int, int, _Kind]]:
 def _kind(cluster: str) -> _Kind:
     if cluster == " ":
         return "space"
-    # judged by its first character, which no later one can change
+    # by its first character: later ones join the cluster, but must not move text already wrapped
     return "wide" if get_character_cell_size(cluster[0]) > 1 else "word"

@@ -1,6 +1,6 @@
-"""The themes: four sets of colours of our own, and the colours of the terminal.
+"""The themes: four with colours of our own, and two with the colours of the terminal.
 
-Each defines the colours of speculation, `$spec-*` in style sheets.
+Each defines the colours of tokens, `$spec-*` in style sheets.
 """
 
 from mlxspec_app.themes.dark import CONTRAST, DUSK, MINT
@@ -14,5 +14,5 @@ THEMES = (MINT, DAY, DUSK, CONTRAST, TERMINAL, TERMINAL_LIGHT)
 
 
 def fallback_colours(*, dark: bool) -> dict[str, str]:
-    """Return the colours of speculation for a theme that does not define them."""
+    """Return the colours of tokens for a theme that does not define them."""
     return colours_of(MINT if dark else DAY)

@@ -1,4 +1,4 @@
-"""The dark themes: mint, where green is what was accepted; dusk, without green; and contrast."""
+"""The dark themes: mint, with green for accepted tokens; dusk, without green; and contrast."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ DUSK = make_theme(
     replace(_MINT, accepted="#8787FF", corrected="#FFAF00", bonus="#AF87AF"),
     dark=True,
 )
-# Whoever wrote it, a token has a contrast of 7 or more, the enhanced level of WCAG 2.1.
+# Tokens of every kind have a contrast of at least 7, the enhanced level of WCAG 2.1.
 CONTRAST = make_theme(
     "contrast",
     Palette(

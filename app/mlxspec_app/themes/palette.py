@@ -1,14 +1,13 @@
-"""A theme made of a palette: the colours of tokens, and a grey frame around them.
+"""A theme from a palette: the colours of tokens, and a grey frame around them.
 
-The colours of tokens were searched inside the xterm-256 cube for the largest smallest difference
-between any two of them as seen with normal, protan, deutan and tritan vision, at a contrast of
-4.5 or more on every background they are drawn on. The frame of the app is kept grey, so that a
-colour on the screen always speaks of a token.
+The colours of tokens come from a search inside the xterm-256 cube. It maximised the smallest
+difference between any two of them in normal, protan, deutan and tritan vision, at a contrast of at
+least 4.5 on every background. The frame of the app is grey, so that a colour always means a token.
 
-A terminal of 256 colours (Terminal.app before macOS 26) has no greys but those of a ramp, ten
-levels apart. The frame has equal channels, which Rich takes for grey and gives an entry of the
-ramp; the least tint would make a dark grey black or navy, and a light one cyan. Two greys that are
-seen side by side are ten levels apart or more, so each has its own entry.
+The only greys of a terminal with 256 colours (Terminal.app before macOS 26) are a ramp in steps of
+ten levels. The frame has equal channels, which Rich maps to the ramp; with any tint it would map a
+dark grey to black or navy, and a light one to cyan. Two greys side by side differ by ten levels or
+more, so each has its own entry in the ramp.
 """
 
 from dataclasses import dataclass
@@ -23,20 +22,20 @@ class Palette:
     """The colours of a theme, each as #RRGGBB.
 
     Attributes:
-        plain: Text that no draft had a part in.
-        accepted: Drafted tokens that were kept.
-        corrected: The target's token in the place of a rejected one.
-        bonus: The target's token after a fully kept draft.
-        rejected: Drafted tokens that were not kept, and errors.
-        muted: What is said beside; also drafts that wait for their verdict.
-        line: Rules, and the background of what is chosen.
+        plain: Text without a draft.
+        accepted: Accepted draft tokens.
+        corrected: The target's token instead of a rejected one.
+        bonus: The target's token after a fully accepted draft.
+        rejected: Rejected draft tokens, and errors.
+        muted: Notes; also drafts without their verdict.
+        line: Rules, and the background of the chosen row.
         bands: Backgrounds of odd and of even rounds.
-        steps: Five shades of text from quiet to loud.
+        steps: Five shades of text from weak to strong.
         background: The page.
-        surface: What lies on the page.
-        panel: The bars at its edges.
-        strong: The frame's most visible grey.
-        border: Edges of what takes text.
+        surface: Widgets on the page.
+        panel: The bars at the edges of the page.
+        strong: The most visible grey of the frame.
+        border: Borders of text fields.
         selection: Background of selected text.
     """
 
@@ -77,7 +76,7 @@ def make_theme(name: str, palette: Palette, *, dark: bool) -> Theme:
 
 
 def colours_of(theme: Theme) -> dict[str, str]:
-    """Return the colours of speculation of a theme, by variable."""
+    """Return the colours of tokens of a theme, by variable."""
     return {name: value for name, value in theme.variables.items() if name.startswith(_PREFIX)}
 
 

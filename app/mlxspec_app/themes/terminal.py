@@ -1,8 +1,8 @@
-"""Themes of the terminal's own sixteen colours, so that the app looks like everything else in it.
+"""Themes with the terminal's own sixteen colours, so that the app looks like other programs in it.
 
-What these colours are is the user's choice and unknown here. So text is drawn on the terminal's
-own background alone: no tint is sure to be readable. Rounds are told apart by a mark at their
-beginning instead of bands, and what is chosen or selected is drawn in reverse.
+The user chose these colours, and the app cannot read them. So all text is on the terminal's own
+background: no other one is sure to be readable. A mark at its beginning separates a round from the
+one before, instead of a band, and chosen or selected text is in reverse.
 """
 
 from textual.theme import Theme
@@ -78,7 +78,7 @@ TERMINAL = _make(
     muted="ansi_white",
     line="ansi_bright_black",
 )
-# On a light background the bright colours, yellow above all, cannot be read.
+# On a light background the bright colours, above all yellow, are not readable.
 TERMINAL_LIGHT = _make(
     "terminal-light",
     dark=False,

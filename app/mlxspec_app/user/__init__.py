@@ -1,1 +1,1 @@
-"""The user's files: where they lie, who may read them, and that they are whole."""
+"""The user's files: their folders, their permissions, and writes that are never partial."""

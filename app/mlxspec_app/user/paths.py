@@ -1,7 +1,7 @@
-"""Where the app keeps things: the store of chats, what was learned, settings, traces, logs.
+"""Paths of the user's files: the store of chats, learned tables, settings, traces, logs.
 
-Each lies where the platform puts its kind. One folder for all of them can be named instead, by
-`--data-dir` or by `MLXSPEC_HOME`, which also moves the downloads of the library.
+Each is in the folder that the platform has for its kind. `--data-dir` or `MLXSPEC_HOME` put all of
+them into one folder; `MLXSPEC_HOME` also moves the downloads of the library.
 """
 
 import os
@@ -19,9 +19,9 @@ class Places:
 
     Attributes:
         store: The database of chats.
-        learned: Folder of what drafters learned from the chats.
+        learned: Folder of the tables that drafters learned from the chats.
         settings: The settings file.
-        traces: Folder of the recorded replies.
+        traces: Folder of the traces of replies.
         logs: Folder of the logs.
     """
 
@@ -33,10 +33,10 @@ class Places:
 
 
 def find_places(data_dir: str | PathLike[str] | None = None) -> Places:
-    """Return the places: below `data_dir`, else below `MLXSPEC_HOME`, else the platform's own.
+    """Return the paths: below `data_dir`, else below `MLXSPEC_HOME`, else those of the platform.
 
     Args:
-        data_dir: What `--data-dir` names; `~` stands for the home folder.
+        data_dir: The folder from `--data-dir`; `~` stands for the home folder.
     """
     chosen = os.fspath(data_dir) if data_dir else os.environ.get("MLXSPEC_HOME")
     if chosen:

@@ -1,4 +1,4 @@
-"""Files and folders that their owner alone may read, whatever is usual for new ones here."""
+"""Creates files and folders that only their owner can read, independent of the umask."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing; one that is there stays as it is."""
+    """Create a folder and its missing parents; an existing one does not change."""
     if not folder.is_dir():
         if folder.parent != folder:
             make_private_folder(folder.parent)
@@ -15,10 +15,10 @@ def make_private_folder(folder: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file; one that is there stays as it is."""
+    """Create an empty file; an existing one does not change its content or its mode."""
     path.touch(mode=_FILE_MODE)
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open as `open` does when it is given this opener: a file that is made is private."""
+    """Open a file for `open(..., opener=private_opener)`; a new file is private."""
     return os.open(path, flags, _FILE_MODE)

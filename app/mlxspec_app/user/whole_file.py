@@ -1,4 +1,4 @@
-"""Files that are whole at any moment: the content before, or the new one."""
+"""Replaces files atomically: a file has the old content or the new one, never a part."""
 
 import os
 import shutil
@@ -7,21 +7,22 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Give a file a new content, at once or not at all; a link stays one, and so do its rights.
+    """Replace the content of a file atomically; a symbolic link and the permissions stay.
 
     Raises:
-        OSError: It cannot be written; then it is as it was.
+        OSError: The file cannot be written; it has not changed.
     """
-    place = path.resolve()
-    handle, draft = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
+    target = path.resolve()
+    # In the same folder: a rename is atomic only within one file system.
+    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        if place.exists():
-            shutil.copymode(place, draft)
-        os.replace(draft, place)
+            os.fsync(file.fileno())  # else a power cut could leave the new name with no content
+        if target.exists():
+            shutil.copymode(target, draft)
+        os.replace(draft, target)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise

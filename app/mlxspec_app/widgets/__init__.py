@@ -1,1 +1,1 @@
-"""One widget per file; none holds model logic."""
+"""The widgets, one per file; none contains model logic."""

@@ -201,7 +201,7 @@ def test_a_trace_that_begins_in_the_middle_can_be_exported(name):
 
 
 def test_a_trace_without_a_reply_is_refused():
-    with pytest.raises(TraceError, match="holds no reply to export"):
+    with pytest.raises(TraceError, match="has no reply to export"):
         Recording.of("talk", [TurnStarted("user", "hello?")])
 
 

@@ -88,7 +88,7 @@ def test_a_run_that_ends_by_itself_where_the_other_goes_on_differs(num_tokens):
 
 def test_sampled_runs_may_differ():
     ours, theirs = with_meta(TREE, **SAMPLED), with_meta(PLAIN, **SAMPLED, seed=99)
-    expected = "both keep the target's law (sampled): texts may differ"
+    expected = "both keep the target's distribution (sampled): texts may differ"
     assert said(ours, theirs) == ("sampled", expected)
     assert said(ours, with_token(theirs, 3, -1, "x")) == ("sampled", expected)
 
@@ -245,7 +245,7 @@ def test_the_command_fails_where_the_texts_differ_or_cannot_be_compared(tmp_path
 
 def test_a_trace_without_a_reply_is_refused(tmp_path):
     path = write(tmp_path / "empty.jsonl", [GenerationStarted("t", "d")])
-    with pytest.raises(TraceError, match="holds no token of a reply"):
+    with pytest.raises(TraceError, match="has no token of a reply"):
         open_race([TRACES / "tree.jsonl", path], Clock())
 
 

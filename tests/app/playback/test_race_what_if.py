@@ -29,7 +29,7 @@ def test_the_columns_around_the_chosen_k_are_shown_where_there_is_little_room():
 
 
 def test_a_k_that_was_never_judged_is_said_to_be():
-    assert lines(k=3)[-1] == "A, k = 3: this trace judged no chain of more than 2"
+    assert lines(k=3)[-1] == "A, k = 3: this trace verified no chain of more than 2"
 
 
 def test_without_costs_there_are_tokens_alone():
@@ -39,7 +39,7 @@ def test_without_costs_there_are_tokens_alone():
 
 
 def test_a_run_without_drafts_leads_to_expect_nothing():
-    assert lines(Outlook((), 9.0))[-1].startswith("A drafted nothing")
+    assert lines(Outlook((), 9.0))[-1].startswith("A has no drafts")
 
 
 def test_the_chosen_and_the_best_column_are_styled():

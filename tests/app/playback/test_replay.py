@@ -258,7 +258,7 @@ def test_a_system_turn_is_not_mistaken_for_the_question(clock):
 
 def test_a_trace_without_events_is_refused(tmp_path):
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(TraceError, match="holds no events"):
+    with pytest.raises(TraceError, match="has no events"):
         run_replay(tmp_path / "empty.jsonl")
 
 

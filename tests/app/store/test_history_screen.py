@@ -150,11 +150,11 @@ async def test_a_long_list_is_read_as_far_as_it_is_looked_at(tmp_path):
 async def test_a_store_that_cannot_be_used_says_why(tmp_path):
     (tmp_path / "in the way").write_text("")
     async with kept_chat(tmp_path / "in the way") as driver:
-        assert "chats cannot be kept" in driver.shown
+        assert "chats cannot be saved" in driver.shown
         await enter(driver, "Hello")
         assert len(texts(driver)) == 2
         await press(driver, "ctrl+l")
-        assert "The chats cannot be shown: chats cannot be kept" in driver.shown
+        assert "The chats cannot be shown: chats cannot be saved" in driver.shown
 
 
 async def test_an_error_leaves_the_list_as_it_was(tmp_path):

@@ -93,7 +93,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(path):
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="has version 99 and this mlxspec knows versions up to"):
+    with pytest.raises(StoreError, match="has version 99 and this mlxspec reads versions up to"):
         open_for_writing(path, pytest.fail)
     with pytest.raises(StoreError, match="update mlxspec"):
         open_for_reading(path)
@@ -179,7 +179,7 @@ def test_a_sound_store_is_not_set_aside(path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"chats cannot be kept in .*file"):
+    with pytest.raises(StoreError, match=r"chats cannot be saved in .*file"):
         open_for_writing(tmp_path / "file" / "chats.sqlite3", pytest.fail)
 
 
@@ -204,7 +204,7 @@ def test_nothing_comes_between_what_a_change_reads_and_what_it_writes(path):
     theirs.reader._connection.execute("PRAGMA busy_timeout = 0")
     with ours.transaction():
         assert ours.reader.recent() == []
-        with pytest.raises(StoreError, match="held by another program"):
+        with pytest.raises(StoreError, match="locked by another program"):
             theirs.new_chat("Theirs")
         ours.new_chat("Ours")
     theirs.new_chat("Theirs")
@@ -273,7 +273,7 @@ def test_a_store_of_other_tables_is_set_aside_and_a_new_one_begun(path, script):
     notices = []
     opened = open_for_writing(path, notices.append)
     assert len(notices) == 1
-    assert "was damaged: it was kept as" in notices[0]
+    assert "was damaged: it is now" in notices[0]
     assert opened.execute("SELECT count(*) FROM chat").fetchone() == (0,)
     opened.close()
 

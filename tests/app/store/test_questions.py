@@ -113,7 +113,7 @@ def test_a_fork_is_a_chat_of_its_own_with_a_title_of_its_own(recorder):
 def test_what_the_store_does_not_hold_cannot_be_forked(recorder):
     with pytest.raises(GoneError, match="not in the store"):
         fork_at(recorder, 0)
-    with pytest.raises(GoneError, match="nothing was said"):
+    with pytest.raises(GoneError, match="no messages"):
         fork_chat(recorder, recorder.writer.new_chat())
 
 

@@ -191,11 +191,11 @@ def test_a_place_that_cannot_hold_a_store_is_one_notice(make, tmp_path, notices)
     thread = make(tmp_path / "file" / "chats.sqlite3")
     thread.start()
     record(thread, exchange("Hello", "Hi"))
-    with pytest.raises(StoreError, match="chats cannot be kept"):
+    with pytest.raises(StoreError, match="chats cannot be saved"):
         ask(thread, lambda recorder: recorder.chat)
     thread.close()
     assert len(notices) == 1
-    assert "this chat is not kept" in notices[0]
+    assert "this chat is not saved" in notices[0]
 
 
 def test_a_mistake_of_our_own_ends_the_keeping_and_not_the_chat(thread, notices):
@@ -227,9 +227,9 @@ def test_a_store_that_gets_damaged_is_said_to_be(make, tmp_path, notices):
         ask(thread, lambda recorder: None)
     thread.close()
     assert "damaged" in notices[0]
-    assert "this chat is not kept" in notices[0]
+    assert "this chat is not saved" in notices[0]
     assert open_for_writing(path, notices.append).execute("SELECT count(*) FROM chat")
-    assert "a new one begun" in notices[-1]
+    assert "a new one was begun" in notices[-1]
 
 
 def test_another_window_that_holds_the_store_is_waited_for(thread, tmp_path, notices):

@@ -1,4 +1,4 @@
-"""What a line may become, commands or names of files, listed above the prompt as it is typed."""
+"""Completions of the typed line, commands or names of files, in a list above the prompt."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ _MOST_ROWS = 6
 
 
 class CommandHints(Static):
-    """Shows what matches the line so far; takes no room while nothing does."""
+    """Shows the completions that match the line; hidden if there are none."""
 
     DEFAULT_CSS = """
     CommandHints { height: auto; padding: 0 1; display: none; text-wrap: nowrap; }
     """
 
     def __init__(self) -> None:
-        """Make a list that shows nothing."""
+        """Make an empty list."""
         super().__init__()
         self._line = ""
         self._matching: tuple[Command, ...] = ()
@@ -28,7 +28,7 @@ class CommandHints(Static):
 
     @property
     def best(self) -> str:
-        """What Tab makes of the line, "" where nothing matches."""
+        """The line after Tab; "" if nothing matches."""
         if self._files:
             name = self._files[0]
             begun = self._line.rpartition("@")[0]

@@ -1,4 +1,4 @@
-"""The row above a long conversation: how much of it is not laid out yet."""
+"""The row above a long conversation with the number of messages that have no widget yet."""
 
 from textual.content import Content
 from textual.message import Message as Notice
@@ -8,7 +8,7 @@ from mlxspec_app.conversation.figures import count
 
 
 class EarlierRow(Static):
-    """Says how many messages came before; takes no room where there are none."""
+    """Shows the number of earlier messages; hidden if there are none."""
 
     DEFAULT_CSS = """
     EarlierRow { height: 1; color: $spec-muted; display: none; padding: 0 0 0 2; }
@@ -17,7 +17,7 @@ class EarlierRow(Static):
     ALLOW_SELECT = False
 
     class Wanted(Notice):
-        """The reader asked for earlier messages."""
+        """The reader requests earlier messages."""
 
     def show(self, num_messages: int) -> None:
         self.display = num_messages > 0

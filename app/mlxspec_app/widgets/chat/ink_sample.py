@@ -1,4 +1,4 @@
-"""A line of text in the ink that is chosen: what the colours look like, without a model."""
+"""A line of sample text in the chosen ink, to show its colours without a model."""
 
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Span

@@ -1,4 +1,4 @@
-"""The token inspector: two rows on one token, who wrote it and against whom."""
+"""The token inspector: two rows on one token, with its kind and the draft tokens that it beat."""
 
 from textual.content import Content
 from textual.widget import Widget
@@ -13,7 +13,7 @@ _MOST_RIVALS = 6
 
 
 class Inspector(Widget):
-    """Shows what is known of a token; takes no room while none is pointed at."""
+    """Shows the facts of a token; hidden while the cursor is on none."""
 
     DEFAULT_CSS = """
     Inspector {
@@ -28,7 +28,7 @@ class Inspector(Widget):
     ALLOW_SELECT = False
 
     def __init__(self) -> None:
-        """Make an inspector of nothing."""
+        """Make an empty inspector."""
         super().__init__()
         self._facts: TokenFacts | None = None
 
@@ -53,7 +53,7 @@ def _who(facts: TokenFacts) -> Content:
         (f"{SIGNS[kind]}{token_label(facts.text)}", style),
         (f"  {kind}", style.split(" ")[0]),
         (f": {MEANINGS[kind]}{source}", MUTED),
-        (f"   round {facts.round}, place {facts.depth}, id {facts.token.token}", MUTED),
+        (f"   round {facts.round}, depth {facts.depth}, id {facts.token.token}", MUTED),
     )
 
 

@@ -1,14 +1,15 @@
-"""The bottom line: which keys do what."""
+"""The bottom line: keys and their meanings."""
 
 from textual.app import ComposeResult
 from textual.widgets import Footer
 
 
 class KeyFooter(Footer):
-    """Textual's footer, which lets go of the keys that it shows no longer.
+    """Textual's footer, without its leak of key widgets.
 
-    It makes all of them anew whenever the focus moves, and each watches whether the footer is
-    compact. Only a change of that would let go of those that are gone: in a chat of an hour, never.
+    The footer makes all its key widgets again when the focus moves, and each of them watches
+    `compact`. Textual drops the watchers of removed widgets only when `compact` changes, which
+    never happens: so `compose` triggers it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How the parts of a message look, by the names that inks and Markdown give them."""
+"""The style sheet of a message: a rule for each style name of the inks and of Markdown."""
 
 MESSAGE_CSS = """
 TokenMessage {

@@ -1,4 +1,4 @@
-"""The rows above the prompt: what went wrong, and what is waiting to be sent."""
+"""The rows above the prompt: notices, errors, and messages that wait in the queue."""
 
 from textual.content import Content
 from textual.widgets import Static
@@ -12,14 +12,14 @@ _MOST_QUEUED = 3
 
 
 class NoticeRows(Static):
-    """Shows the last notices and the queue; takes no room while there is neither."""
+    """Shows the last notices and the queue; hidden while there is neither."""
 
     DEFAULT_CSS = """
     NoticeRows { height: auto; max-height: 6; padding: 0 1; display: none; }
     """
 
     def __init__(self, *, can_adjust: bool = False) -> None:
-        """Make rows that show nothing; `can_adjust` offers the settings that would help."""
+        """Make empty rows; with `can_adjust` they name settings that help."""
         super().__init__()
         self._rows: list[Content] = []
         self._can_adjust = can_adjust
@@ -52,7 +52,7 @@ def _troubles(state: ChatState) -> list[Content]:
 
 
 def _keys(state: ChatState) -> str:
-    """Return the keys that help where a model could not be loaded."""
+    """Return the keys that help when a model could not be loaded."""
     if state.choice is None:
         return "Ctrl+Q quits"
     again = "Ctrl+R tries again, " if state.phase == "failed" else ""

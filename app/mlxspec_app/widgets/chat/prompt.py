@@ -1,4 +1,4 @@
-"""The prompt: a text area that grows with its text, sends on Enter and remembers what was sent."""
+"""The prompt: a text area that grows with its text, sends on Enter and has a history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
 
 class Prompt(TextArea):
-    """Where the user types; `Submitted` carries what is to be said."""
+    """The text area of the user; `Submitted` has the text of a message."""
 
     DEFAULT_CSS = """
     Prompt {
@@ -38,7 +38,7 @@ class Prompt(TextArea):
         text: str
 
     class Completing(Message):
-        """The user wants the line finished."""
+        """The user requests a completion of the line."""
 
     def __init__(self, *, id: str | None = None) -> None:
         """Make an empty prompt."""
@@ -54,7 +54,7 @@ class Prompt(TextArea):
         self._recalled = 0
 
     def on_key(self, event: events.Key) -> None:
-        """Take the keys that mean something else in a chat than in an editor."""
+        """Handle the keys that have another meaning in a chat than in an editor."""
         if event.key == "enter":
             self._submit()
         elif event.key == "tab":
@@ -71,7 +71,7 @@ class Prompt(TextArea):
         event.prevent_default()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Let a line stand for a long text."""
+        """Replace a long text by a line that stands for it."""
         folded = self._folds.fold(event.text)
         if "\n" in event.text and "\n" not in folded:
             event.stop()
@@ -79,15 +79,15 @@ class Prompt(TextArea):
             self.replace(folded, *self.selection)
 
     def remember(self, texts: Sequence[str]) -> None:
-        """Take up what was sent in earlier sessions, oldest first."""
+        """Add the messages of earlier sessions to the history, oldest first."""
         self._sent[:0] = texts
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = super().get_line_filters()
-        return without_ascii(filters) if self.text else filters  # the placeholder is our own
+        return without_ascii(filters) if self.text else filters  # the placeholder has our own signs
 
     def restore(self, text: str) -> None:
-        """Put text back that was to be sent, before what has been typed since."""
+        """Put an unsent text back, before the text that was typed since."""
         self.text = "\n".join(part for part in (self._folds.fold(text), self.text) if part)
         self.move_cursor(self.document.end)
 
@@ -101,7 +101,7 @@ class Prompt(TextArea):
         self.post_message(self.Submitted(text))
 
     def _may_recall(self) -> bool:
-        """Whether the text is not the user's own unsent work."""
+        """Return whether the text may be replaced: it is empty, or unchanged from the history."""
         is_recalled = self._recalled > 0 and self.text == self._recalled_text
         return not self.text or is_recalled
 

@@ -1,4 +1,4 @@
-"""A reply as rendered Markdown: for reading, once it is finished."""
+"""A finished reply as rendered Markdown."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ _WEB = ("http://", "https://")
 
 
 class RenderedReply(Widget):
-    """Shows the text of a reply without its marks and its inks."""
+    """Shows the text of a reply without Markdown marks and without inks."""
 
     DEFAULT_CSS = """
     RenderedReply {
@@ -26,17 +26,17 @@ class RenderedReply(Widget):
     """
 
     def __init__(self, text: str) -> None:
-        """Render a text; what a model may have put into it to harm a terminal is made visible."""
+        """Render a text, with visible signs for characters that could harm a terminal."""
         super().__init__()
         self._text = safe_text(text)
 
     def compose(self) -> ComposeResult:
-        from textual.widgets import Markdown  # a tenth of the time to the first frame
+        from textual.widgets import Markdown  # the import takes a tenth of the time to first frame
 
         yield Markdown(self._text, open_links=False)
 
     def on_markdown_link_clicked(self, event: "Markdown.LinkClicked") -> None:
-        """Open pages of the web alone: a model could name any file or program."""
+        """Open web pages only: a model could write a link to any file or program."""
         if event.href.startswith(_WEB):
             self.app.open_url(event.href)
         else:

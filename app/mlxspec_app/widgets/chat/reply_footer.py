@@ -1,4 +1,4 @@
-"""The rows below a reply: how its prompt is being read, its figures, and what went wrong."""
+"""The rows below a reply: progress of the prefill, its figures, and its error."""
 
 from textual.content import Content
 from textual.geometry import Size
@@ -19,7 +19,7 @@ _PROOF_SIGNS = {
 
 
 class ReplyFooter(Widget):
-    """Shows the figures of one reply in a row, and an error below them when there is one.
+    """Shows the figures of one reply in a row, and its proof and its error below, if any.
 
     Attributes:
         reply: The reply.
@@ -38,7 +38,7 @@ class ReplyFooter(Widget):
         self._height = 0
 
     def update(self) -> None:
-        """Draw anew if what the footer says has changed."""
+        """Draw again if the contents have changed."""
         news = (self._parts(), self.reply.error, self.reply.proof)
         if news == self._shown:
             return

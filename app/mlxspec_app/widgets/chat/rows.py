@@ -1,4 +1,4 @@
-"""Drawing one row of a message: a run of tokens of one style, and how much of it was drafted."""
+"""Draws one row of a message: runs of tokens with one style, and the drafted share of the row."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,14 +18,14 @@ _UNDERLINE = Style(underline=True)
 def draw_run(
     text: str, run: Run, chosen: range, style: Style, selection_style: Style
 ) -> list[Segment]:
-    """Return a run in pieces: its leading space, its word, and what is selected of both.
+    """Return a run in pieces: its leading space, its word, and the selected part of each.
 
     Args:
-        text: The logical line that the run lies in.
-        run: Which characters to draw.
-        chosen: Which characters of the line are selected.
+        text: The logical line of the run.
+        run: The characters to draw.
+        chosen: The selected characters of the line.
         style: Style of the word; the space before it is not underlined.
-        selection_style: Laid over `style` where characters are selected.
+        selection_style: Added to `style` for selected characters.
     """
     word = run.start
     if style.underline:
@@ -41,10 +41,10 @@ def draw_run(
 
 
 def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
-    """Return whether a run begins a round that is not the first of its message.
+    """Return whether a run begins a round that is not the first one of its message.
 
-    A row that was broken after the space of a token begins with the word of the same token, and
-    the space hangs over the end of the row before, unseen: there the word begins the round.
+    A row can break after the leading space of a token. The space is then invisible at the end of
+    the row before, and the word of the same token begins the round.
     """
     if run.tag == 0 or spans[run.tag].round == spans[run.tag - 1].round:
         return False
@@ -55,7 +55,7 @@ def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
 
 
 def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
-    """Return the pieces of a run with a line below the first character: a round begins there."""
+    """Return the pieces of a run with the first character underlined: a round begins there."""
     (text, style, _), *rest = pieces
     end = split_graphemes(text)[0][0][1]  # a cluster cut in two would be drawn in two
     tick = Segment(text[:end], style + _UNDERLINE if style is not None else _UNDERLINE)
@@ -63,14 +63,14 @@ def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
 
 
 def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:
-    """Return which share of the characters of a row came from accepted drafts."""
+    """Return the share of the characters of a row that came from accepted draft tokens."""
     total = sum(run.end - run.start for run in runs)
-    kept = sum(run.end - run.start for run in runs if spans[run.tag].kind == "accepted")
-    return kept / total if total else 0.0
+    accepted = sum(run.end - run.start for run in runs if spans[run.tag].kind == "accepted")
+    return accepted / total if total else 0.0
 
 
 def cells_to_draw(text: WrappedText, row: Row) -> int:
-    """Return the cells of a row; the spaces that it was broken after hang over its end."""
+    """Return the visible cells of a row, without the spaces after which it was broken."""
     characters = text.row_text(row)
     is_broken = row.end < len(text.lines[row.line].text)
     return min(text.width, cell_len(characters.rstrip(" ") if is_broken else characters))

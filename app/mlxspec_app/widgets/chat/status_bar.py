@@ -1,4 +1,4 @@
-"""The top row: which models run, under which guarantee, and how full and how fast it is."""
+"""The top row: models, guarantee, use of the context, speed and memory."""
 
 from textual.content import Content
 from textual.widget import Widget
@@ -17,7 +17,7 @@ _NAME = " mlxspec "
 
 
 class StatusBar(Widget):
-    """Shows the state of the session in one row; what does not fit is left out, least first."""
+    """Shows the state of the session in one row; if it is too long, minor parts are left out."""
 
     DEFAULT_CSS = """
     StatusBar {
@@ -30,7 +30,7 @@ class StatusBar(Widget):
     ALLOW_SELECT = False
 
     def __init__(self, note: str = "") -> None:
-        """Make a bar that shows nothing yet; `note` follows the name of the app."""
+        """Make an empty bar; `note` follows the name of the app."""
         super().__init__()
         self._note = note
         self._parts: list[Part] = []
@@ -46,13 +46,13 @@ class StatusBar(Widget):
         if self._note:
             name += Content.styled(f" {self._note} ", "$foreground on $spec-line")
         width = self.size.width - name.cell_length - _GAP
-        kept = fitting(self._parts, width, _GAP)
-        row = Content(" " * _GAP).join(_styled(part) for part in kept)
+        shown = fitting(self._parts, width, _GAP)
+        row = Content(" " * _GAP).join(_styled(part) for part in shown)
         return name + Content("  ") + row
 
 
 def status_parts(state: ChatState) -> list[Part]:
-    """Return what the bar says, in order; the rank says what to leave out first."""
+    """Return the parts of the bar in order; the largest rank is left out first."""
     reply = state.reply
     parts = [_models(state)]
     if state.phase == "loading" and state.messages:

@@ -1,10 +1,10 @@
-"""A column of widgets that grows at its end, and scrolls at the same cost whatever its length.
+"""A column of widgets that grows at its end; the cost of a scroll does not depend on its length.
 
-Textual places every child of a scrolling container with every layout. Only those near the part in
-view are handed to it here, so a long conversation costs hardly more than a short one.
+In each layout, Textual processes every child of a scrolling container. This column passes only the
+children near the view, so a long conversation costs hardly more than a short one.
 
-What is on the screen stays there: the newest text while it is followed, and otherwise the widget
-that was held, when something above it grows, shrinks, comes or goes.
+The view is stable when widgets above it grow, shrink, appear or disappear: it follows the newest
+text, or else holds one widget in its row.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,12 +22,12 @@ from textual.widget import AwaitMount, Widget
 
 @dataclass(frozen=True)
 class _Hold:
-    """A widget that is to stay where it is.
+    """A widget that must stay in its row of the view.
 
     Attributes:
         widget: The widget.
-        top: Its first row, counted from the first row in view.
-        height: Its rows when it was held.
+        top: First row of the widget, relative to the first row in view.
+        height: Number of its rows when it was held.
     """
 
     widget: Widget
@@ -35,14 +35,15 @@ class _Hold:
     height: int
 
     def scroll_for(self, region: Region) -> int:
-        """Return the first row in view that keeps the widget, now at `region`, in its place."""
+        """Return the first row in view for which the widget, now at `region`, does not move."""
         if self.top >= 0 or not self.height:
             return region.y - self.top
-        return region.y + round(-self.top * region.height / self.height)  # read as far as before
+        # Its beginning is above the view and its height may differ: keep the share that is above.
+        return region.y + round(-self.top * region.height / self.height)
 
 
 class Stream(VerticalScroll, can_focus=False):
-    """Follows the newest text until the reader scrolls away, and again from the end on."""
+    """Follows the newest text until the reader scrolls away, and again once at the end."""
 
     DEFAULT_CSS = """
     Stream {
@@ -63,7 +64,7 @@ class Stream(VerticalScroll, can_focus=False):
 
     @property
     def is_following(self) -> bool:
-        """Whether new text scrolls into view by itself."""
+        """Whether new text scrolls into view automatically."""
         return not self._left_end or self.max_scroll_y == 0
 
     def on_mount(self) -> None:
@@ -76,7 +77,7 @@ class Stream(VerticalScroll, can_focus=False):
         before: int | str | Widget | None = None,
         after: int | str | Widget | None = None,
     ) -> AwaitMount:
-        if not self.is_attached:  # the app ends, and messages that were on their way still arrive
+        if not self.is_attached:  # the app ends, but messages from the queue still arrive
             return AwaitMount(self, [])
         return super().mount(*widgets, before=before, after=after)
 
@@ -119,15 +120,15 @@ class Stream(VerticalScroll, can_focus=False):
         )
 
     def region_of(self, widget: Widget) -> Region | None:
-        """Return where a child was placed in the column, None before that."""
+        """Return the region of a child in the column; None before its first layout."""
         return next((p.region for p in self._placements if p.widget is widget), None)
 
     def hold(self, widget: Widget, like: Widget | None = None) -> None:
-        """Keep a widget where it is until the reader scrolls.
+        """Keep a widget in its row of the view until the reader scrolls.
 
         Args:
-            widget: A child, which may come or change its height with the next layout.
-            like: The child whose place it takes, if another one.
+            widget: A child; the next layout may add it or change its height.
+            like: The child that it replaces, if any.
         """
         region = self.region_of(like or widget)
         if region is not None:
@@ -146,7 +147,7 @@ class Stream(VerticalScroll, can_focus=False):
         if region is None:
             return
         row = max(0, min(hold.scroll_for(region), last_row))
-        # as Textual does for an anchor: in this very layout, without a scroll that can be seen
+        # As Textual does for an anchor: set the offset within this layout, so no scroll is visible.
         self.set_reactive(Widget.scroll_y, row)
         self.set_reactive(Widget.scroll_target_y, row)
         self.vertical_scrollbar.set_reactive(ScrollBar.position, row)
@@ -158,7 +159,7 @@ class Stream(VerticalScroll, can_focus=False):
             self.follow()
 
     def _near(self, height: int) -> list[WidgetPlacement]:
-        """Return the placements in view, a screen around them, and the last screen."""
+        """Return the placements in view, one screen above and below, and the last screen."""
         top = round(self.scroll_y)
         end = self._placements[-1].region.bottom if self._placements else 0
         first, after = self._between(top - height, top + 2 * height)
@@ -166,17 +167,17 @@ class Stream(VerticalScroll, can_focus=False):
         return [*self._placements[first:after], *self._placements[max(after, last) :]]
 
     def _between(self, top: int, bottom: int) -> tuple[int, int]:
-        """Return from which placement to which one the rows `top` to `bottom` lie."""
+        """Return the range [first, after) of the placements in the rows `top` to `bottom`."""
         first = bisect_right(self._placements, top, key=lambda p: p.region.bottom)
         return first, bisect_left(self._placements, bottom, key=lambda p: p.region.y)
 
     def _place_all_while_selecting(self, selections: dict[Widget, Selection]) -> None:
-        # Textual asks where every widget is to find those between two ends of a selection
+        # Textual needs the regions of all widgets to find those between the ends of a selection.
         if bool(selections) != self._selecting_text:
             self._selecting_text = bool(selections)
             self.refresh(layout=True)
 
     def _anchor_when_full(self, full: bool) -> None:
-        # an anchor pins a short conversation to the bottom, and the first scroll makes it jump
+        # An anchor puts a short conversation at the bottom, from where the first scroll moves it.
         self._left_end = False
         self.anchor(full)

@@ -1,9 +1,9 @@
-"""A message drawn row by row from its spans: the one widget that text streams into.
+"""A message drawn row by row from its spans: the widget into which text streams.
 
-It draws with the Line API. Appending wraps the last row again and repaints the rows that changed;
-every other row comes from a cache, so the cost of a token does not grow with the message. Text is
-selected by its characters in logical lines, not by cells, so a selection survives a new width.
-Drafts that are not decided yet never enter it: they would wrap, vanish and make it jump.
+It uses Textual's Line API. An append wraps the last row again and repaints the rows that changed;
+every other row comes from a cache, so the cost of a token does not grow with the message. A
+selection consists of characters in logical lines and not of cells, so it survives a new width.
+Drafts without a verdict are never part of the message: they would wrap, vanish and make it jump.
 """
 
 from collections.abc import Sequence
@@ -35,18 +35,18 @@ from mlxspec_app.widgets.chat.rows import (
 )
 
 GUTTER = 2
-MEASURE = 100  # longer rows are hard to read
+MEASURE = 100  # cells; longer rows are hard to read
 _PREFIX = "token-message--"
 _SAID = "\u276f "
 _CARET = "▍"
 _BLOCK_BAR = "\u2502"
-_MOST_STRIPS = 160  # rows kept ready to be drawn again: a few screens of them
+_MOST_STRIPS = 160  # rows in the cache: a few screens
 _NO_STYLE = Style()
 _LOOK_STYLES = {Look.MARK: "mark", Look.STRONG: "strong", Look.EMPHASIS: "emphasis"}
 
 
 class TokenMessage(Widget):
-    """Shows one message, each token in the style that the ink gives it.
+    """Shows one message, each token in its style of the ink.
 
     It can have a margin and a background, but no padding and no border.
     """
@@ -65,7 +65,7 @@ class TokenMessage(Widget):
     DEFAULT_CSS = MESSAGE_CSS
 
     def __init__(self, *, said: bool = False) -> None:
-        """Make an empty message; `said` by the user, it is set apart and has no inks."""
+        """Make an empty message; one `said` by the user has another background and no inks."""
         super().__init__(classes="-said" if said else None)
         self._said = said
         self._text = MessageText(is_markdown=not said)
@@ -78,23 +78,23 @@ class TokenMessage(Widget):
 
     @property
     def num_spans(self) -> int:
-        """Spans shown so far."""
+        """Number of spans so far."""
         return len(self._text.spans)
 
     @property
     def text(self) -> str:
-        """The characters that are shown."""
+        """The text of the message as drawn."""
         return "\n".join(line.text for line in self._text.wrapped.lines)
 
     def extend(self, spans: Sequence[Span]) -> None:
-        """Add spans at the end, repainting only the rows that change."""
+        """Add spans at the end and repaint only the rows that change."""
         if not spans:
             return
         before = self._text.num_rows
         self._renew(self._text.extend(spans), before)
 
     def cut_to(self, num_spans: int) -> None:
-        """Drop all but the first spans; what is left is not wrapped again."""
+        """Drop all but the first spans; only the last rows are wrapped again."""
         if num_spans >= self.num_spans:
             return
         if self._pointed is not None and self._pointed >= num_spans:
@@ -103,14 +103,14 @@ class TokenMessage(Widget):
         self._renew(self._text.cut_to(num_spans), before)
 
     def set_streaming(self, streaming: bool) -> None:
-        """Show or hide the caret that says more is coming."""
+        """Show or hide the caret of an unfinished reply."""
         if streaming == self._streaming:
             return
         self._streaming = streaming
         self._renew(self._text.num_rows - 1, self._text.num_rows)
 
     def point_at(self, span: int | None) -> int:
-        """Mark a span, or none; return the row where it begins, 0 without one."""
+        """Mark a span, or none; return the row in which it begins, 0 without one."""
         before, self._pointed = self._pointed, span
         for marked in (before, span):
             if marked is not None and before != span:
@@ -166,15 +166,15 @@ class TokenMessage(Widget):
         return self._strips[y]
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return rows as they are kept.
+        """Return rows from the cache.
 
-        Textual would style all of them anew when the message grows, and leave what it made for
-        the garbage collector, whose pauses are seen.
+        Textual itself would style all rows again when the message grows. The garbage of that makes
+        the garbage collector pause for a visible time.
         """
-        if not self.is_attached:  # it was removed, and the screen is not laid out without it yet
+        if not self.is_attached:  # it was removed, but the next layout of the screen is not done
             return [Strip.blank(crop.width)] * crop.height
         if self.styles.border_top[0]:
-            return super().render_lines(crop)  # which draws the frame around them
+            return super().render_lines(crop)  # draws the frame around the rows too
         strips = [self.render_line(y) for y in crop.line_range]
         for line_filter in self.get_line_filters():
             background = self.background_colors[1]
@@ -190,7 +190,7 @@ class TokenMessage(Widget):
             self._strips.clear()
 
     def _renew(self, first: int, num_before: int) -> None:
-        """Draw the rows from `first` on anew, of which there were fewer or more before."""
+        """Repaint the rows from `first` on, after a change of a text with `num_before` rows."""
         self._forget(range(first, num_before))
         if self._text.num_rows != num_before:
             self.refresh(layout=True)
@@ -198,7 +198,7 @@ class TokenMessage(Widget):
             self.refresh(Region(0, first, self.size.width, num_before - first))
 
     def _rows_of(self, span: int) -> range:
-        """Return the rows of a span; what the user said is marked at its first row, as one."""
+        """Return the rows of a span; of a message of the user, which is marked whole, the first."""
         return range(1) if self._said else self._text.wrapped.rows_of(span)
 
     def _forget(self, rows: range) -> None:
@@ -240,7 +240,7 @@ class TokenMessage(Widget):
         return segments
 
     def _gutter(self, y: int, row: Row, runs: Sequence[Run]) -> list[Segment]:
-        """Return the margin: a prompt sign, or the drafted share of the row and what it is."""
+        """Return the margin: a prompt sign, or the drafted share of the row and a bar for code."""
         if self._said:
             style = self._style("gutter")
             is_pointed = y == 0 and self._pointed is not None
@@ -266,7 +266,7 @@ class TokenMessage(Widget):
         return style + Style(reverse=True) if is_pointed else style
 
     def _mixed(self, name: str, band: str, look: Look) -> Style:
-        """Return the style of an ink and what Markdown adds: weights, and a background below it."""
+        """Return the style of an ink with the weights and the background of Markdown."""
         style = self.rich_style
         if Look.CODE in look:
             style += self._own_style("code", "bgcolor")
@@ -276,7 +276,7 @@ class TokenMessage(Widget):
         return style + self._own_style(band, "bgcolor") if band else style
 
     def _own_style(self, name: str, *attributes: str) -> Style:
-        """Return only these attributes of a component's style, and of these only what is set."""
+        """Return a style with only these attributes of a component, and only if they are set."""
         style = self._style(name)
         return Style(**{key: getattr(style, key) or None for key in attributes})
 
@@ -288,7 +288,7 @@ class TokenMessage(Widget):
 
     @property
     def _is_tinted(self) -> bool:
-        """Whether backgrounds can tell things apart."""
+        """Whether backgrounds can separate rounds: there are colours, and they are our own."""
         return not (self.app.no_color or self.app.native_ansi_color)
 
     def _style(self, name: str) -> Style:

@@ -1,7 +1,7 @@
-"""The conversation: one widget per message, kept in step with the state.
+"""The conversation: one widget per message, synchronised with the state.
 
-Only the newest messages of a long conversation have widgets; more come in above when the reader
-gets there. `unseen` counts the tokens that arrived while the reader was elsewhere.
+Only the newest messages of a long conversation have widgets; earlier ones get theirs when the
+reader scrolls up to them. `unseen` counts the tokens that arrived while the end was out of view.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,20 +36,20 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.version_mark import VersionMarks
 
 MOST_SHOWN = 200
-_MORE = 100  # messages that come in at once, or that may be too many before the oldest go
+_MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the oldest are dropped
 
 
 class Transcript(Stream, can_focus=False):
     """Shows the messages of a conversation, oldest first.
 
-    Where the screen lets it be focused, messages and single tokens can be pointed at.
+    If the screen allows the focus, a cursor moves over messages and single tokens.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = list(TRANSCRIPT)
 
     @dataclass
     class Pointed(Notice):
-        """Another place is pointed at, or none any more."""
+        """The cursor has moved to another token, or is off."""
 
         facts: TokenFacts | None
 
@@ -87,12 +87,12 @@ class Transcript(Stream, can_focus=False):
 
     @property
     def pointed_message(self) -> Message | None:
-        """The message pointed at, the user's or a reply."""
+        """The message under the cursor, the user's or a reply."""
         return self._messages[self._cursor.message] if self._cursor is not None else None
 
     @property
     def pointed_character(self) -> int:
-        """Index in the text of the message pointed at of the token pointed at; 0 without one."""
+        """Index of the token under the cursor in the text of its message; 0 without one."""
         message = self.pointed_message
         if message is None or self._cursor is None:
             return 0
@@ -106,8 +106,8 @@ class Transcript(Stream, can_focus=False):
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text.
 
-        Messages that were finished and shown are not looked at again, unless the list begins
-        with others now.
+        Messages that were finished and shown are not compared again, unless the beginning of the
+        list has changed. So the cost does not grow with the conversation.
         """
         if list(messages[: self._settled]) != self._messages[: self._settled]:
             self._settled = self._settled_tokens = self._footed = 0
@@ -128,7 +128,7 @@ class Transcript(Stream, can_focus=False):
             self._forget_oldest()
 
     def load_earlier(self) -> None:
-        """Lay out more of the messages before the first one, which stays where it is."""
+        """Add widgets for messages before the first one, which stays in its row."""
         if self._first:
             number = self._messages[self._first].number
             self.hold(self._rendered.get(number) or self._widgets[number])
@@ -146,12 +146,12 @@ class Transcript(Stream, can_focus=False):
         rendered = self._rendered[reply.number] = RenderedReply(reply.text)
         rendered.display = False
         await self.mount(rendered, after=tokens)
-        if self._rendered.get(reply.number) is rendered:  # else it was toggled back meanwhile
+        if self._rendered.get(reply.number) is rendered:  # else the user toggled back meanwhile
             self.hold(rendered, like=tokens)
             rendered.display, tokens.display = True, False
 
     def update_footers(self) -> None:
-        """Renew the footers of replies that changed; the last one is proven after its end."""
+        """Update the footers of replies that may change; a proof comes after the end of a reply."""
         for message in self._messages[max(self._first, self._footed) :]:
             if message.number in self._footers:
                 self._footers[message.number].update()
@@ -170,7 +170,7 @@ class Transcript(Stream, can_focus=False):
             self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
 
     def show_versions(self, versions: Mapping[int, Version]) -> None:
-        """Mark the messages of which there are several versions, by their numbers."""
+        """Mark the messages that have several versions, given by their numbers."""
         for number in self._marks.renew(versions):
             widget = self._footers.get(number) or self._widgets.get(number)
             if widget is not None:
@@ -217,7 +217,7 @@ class Transcript(Stream, can_focus=False):
         self.post_message(self.Pointed(facts))
 
     def _is_pointed_in(self, messages: Sequence[Message]) -> bool:
-        """Return whether what is pointed at, if anything is, stands at the same place in a list."""
+        """Return whether the token under the cursor, if any, has the same index in a list."""
         at, message = self._cursor, self.pointed_message
         if at is None or message is None:
             return True
@@ -225,7 +225,7 @@ class Transcript(Stream, can_focus=False):
         return same is not None and same.number == message.number and at.span < len(same.spans)
 
     def _reveal(self, number: int, row: int, height: int = 1) -> None:
-        """Bring rows of a message into view."""
+        """Scroll rows of a message into view."""
         shown = self._rendered.get(number) or self._widgets.get(number)
         region = self.region_of(shown) if shown is not None else None
         if region is not None:
@@ -233,11 +233,11 @@ class Transcript(Stream, can_focus=False):
             self.scroll_to_region(Region(0, region.y + row, 1, height), animate=False)
 
     def _lay_out(self, first: int, start: int = 0) -> None:
-        """Give every message from `first` on a widget, and those before none.
+        """Make a widget for each message from `first` on, and remove those before it.
 
         Args:
             first: Index of the first message to show.
-            start: Index before which nothing is missing, unless `first` moves.
+            start: Index before which no widget is missing, unless `first` changes.
         """
         if first != self._first:
             start = 0
@@ -267,6 +267,7 @@ class Transcript(Stream, can_focus=False):
         self._tokens = self._settled_tokens + sum(len(message.spans) for message in rest)
 
     def _forget_oldest(self) -> None:
+        # Not with a cursor: its message could lose its widget.
         if len(self._messages) - self._first > MOST_SHOWN + _MORE and self._cursor is None:
             self._lay_out(len(self._messages) - MOST_SHOWN)
 

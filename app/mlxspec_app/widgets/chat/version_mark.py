@@ -1,4 +1,4 @@
-"""The row below a message of which there are several versions: which one it is."""
+"""The row below a message with several versions, which shows the number of the version."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from mlxspec_app.store.records import Version
 
 
 class VersionMark(Static):
-    """Shows `< 2/3 >`; a click on its left or right end asks for another version."""
+    """Shows `< 2/3 >`; a click on its left or right half requests another version."""
 
     DEFAULT_CSS = """
     VersionMark { width: auto; height: 1; margin: 0 0 0 2; color: $spec-muted; }
@@ -20,13 +20,13 @@ class VersionMark(Static):
 
     @dataclass
     class Chosen(Message):
-        """Another version of a message is asked for: `step` versions on, or back."""
+        """The user requests another version of a message: `step` forwards, negative to go back."""
 
         message: int
         step: int
 
     def __init__(self, message: int, version: Version) -> None:
-        """Make the mark of a message, named by its number."""
+        """Make the mark of the message with a number."""
         super().__init__(_text(version))
         self._message = message
 
@@ -42,15 +42,15 @@ class VersionMarks(dict[int, VersionMark]):
     """The marks of a transcript, by the numbers of their messages."""
 
     def __init__(self) -> None:
-        """Begin without marks."""
+        """Start without marks."""
         super().__init__()
         self._versions: Mapping[int, Version] = {}
 
     def renew(self, versions: Mapping[int, Version]) -> list[int]:
-        """Change and remove marks; return the messages whose marks have to be made.
+        """Update and remove marks; return the numbers of the messages that need a new mark.
 
         Args:
-            versions: Which version each message is, of those that have others.
+            versions: The version of each message that has more than one, by its number.
         """
         self._versions = versions
         for number in [number for number in self if number not in versions]:
@@ -60,7 +60,7 @@ class VersionMarks(dict[int, VersionMark]):
         return [number for number in versions if number not in self]
 
     def make(self, number: int) -> list[VersionMark]:
-        """Return the mark of a message in a list, an empty one if it has no other version."""
+        """Return a list with the mark of a message; an empty list if it has one version only."""
         if number not in self._versions:
             return []
         self[number] = VersionMark(number, self._versions[number])

@@ -1,6 +1,6 @@
-"""The empty conversation: what this is, what the colours mean, and something to begin with.
+"""The page of an empty conversation: what the app is, the legend of colours, and examples.
 
-While the model loads it shows how far that is, so that the wait teaches the legend.
+While the model loads, the page shows the progress: the user can read the legend meanwhile.
 """
 
 import time
@@ -30,7 +30,7 @@ _NAME_CELLS = 40
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt to try, and how much of its reply a draft can be expected to guess."""
+    """A prompt to try, and a sign for the expected acceptance of drafts in its reply."""
 
     kind: str
     expectation: str
@@ -47,13 +47,13 @@ EXAMPLES: tuple[Example, ...] = (
 
 @dataclass(frozen=True)
 class Way:
-    """What can be done when no model could be loaded.
+    """An action that helps when no model could be loaded.
 
     Attributes:
-        key: The key that does the same.
-        meaning: What it is, in a few words.
-        action: The screen's action.
-        needs_session: Whether that is of no use when the session is over.
+        key: The key of the action.
+        meaning: Description in a few words.
+        action: Name of the screen's action.
+        needs_session: Whether the action works only before the session is over.
     """
 
     key: str
@@ -71,7 +71,7 @@ WAYS_OUT: tuple[Way, ...] = (
 
 
 class Welcome(VerticalScroll, can_focus=False):
-    """Shown until the first message."""
+    """The page that is visible until the first message."""
 
     DEFAULT_CSS = """
     Welcome {
@@ -100,16 +100,16 @@ class Welcome(VerticalScroll, can_focus=False):
 
     @dataclass
     class Chosen(Message):
-        """An example was chosen."""
+        """The user chose an example."""
 
         prompt: str
 
     @dataclass
     class WayOut(Message):
-        """Without a model something else was chosen.
+        """The user chose an action after a model could not be loaded.
 
         Attributes:
-            action: The screen's action.
+            action: Name of the screen's action.
         """
 
         action: str
@@ -141,7 +141,7 @@ class Welcome(VerticalScroll, can_focus=False):
             self._show_ways_out(options, state)
 
     def show_chats(self, chats: Overview) -> None:
-        """Say that there are chats to go on with, and how the last one ended."""
+        """Show the number of stored chats, and how the last one ended."""
         kept = self.query_one("#kept", Static)
         kept.display = chats.last is not None
         if chats.last is not None:
@@ -224,7 +224,7 @@ def _progress(state: ChatState) -> Content:
 
 
 def loading_rows(state: ChatState) -> Content:
-    """Return how far the loading of the model is, in a row or two."""
+    """Return the progress of the loading model in one or two rows."""
     progress, target = state.loading, safe_line(state.target)[:_NAME_CELLS] or "the model"
     if progress is None or progress.total <= progress.done:
         return Content.styled(f"loading {target} …", "$foreground")

@@ -1,1 +1,1 @@
-"""The widgets that show a draft: its lane, its tree, its mask and its cache rows."""
+"""Widgets that show a draft: its lane, its tree, its mask and its cache rows."""

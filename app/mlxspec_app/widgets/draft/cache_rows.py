@@ -1,11 +1,11 @@
-"""The key-value cache during one round, as a tape: rows are staged, some stay, the others go.
+"""The rows of the key-value cache during one round: staged, then committed or rolled back.
 
     staged   1,915 ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░░░  7 staged
     verdict        ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓x▓xxx  3 kept, 4 rolled back
     commit         ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓      1,934 committed
 
-The last committed rows stand before those of the round; the number at the left counts what lies
-before them. Committing closes the gaps that a branch leaves.
+The last committed rows are drawn before the rows of the round; the number at the left counts the
+committed rows that are not drawn. A commit closes the gaps between the rows of the accepted path.
 """
 
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ LEGEND = f"▓ committed  ░ staged, speculative  {_CROSS} rolled back"
 
 @dataclass(frozen=True)
 class Tape:
-    """The rows of a round.
+    """The cache rows of a round.
 
     Attributes:
-        committed: Tokens committed before it.
-        staged: Rows staged by its forward, the root first.
-        kept: Which of these stay, in order; None before the verdict.
+        committed: Number of tokens committed before the round.
+        staged: Number of rows staged by its forward, the root first.
+        kept: Indices of the staged rows to commit, in order; None before the verdict.
     """
 
     committed: int
@@ -49,30 +49,30 @@ class Tape:
 
 
 def tape_of(round_: Round) -> Tape:
-    """Return what a finished round did to the cache."""
+    """Return the cache rows of a finished round."""
     verdict = round_.verdict
-    places = {node.index: place for place, node in enumerate(round_.nodes, 1)}
-    staged = len(places) + 1
+    rows = {node.index: row for row, node in enumerate(round_.nodes, 1)}
+    staged = len(rows) + 1
     kept = [0]
     if isinstance(verdict, DraftVerified):
-        kept += [places[index] for index in verdict.path if index in places]
+        kept += [rows[index] for index in verdict.path if index in rows]
         kept = kept[: max(0, staged - verdict.rollback)]  # a reply may end inside the path
     return Tape(max(0, verdict.context - len(kept)), staged, tuple(kept))
 
 
 def pending_tape(round_: Round, committed: int) -> Tape:
-    """Return the tape of a draft without its verdict, behind so many committed tokens."""
+    """Return the cache rows of a draft without its verdict, after `committed` tokens."""
     return Tape(committed, len(round_.nodes) + 1, None)
 
 
 def tape_rows(tape: Tape, width: int) -> list[Content]:
-    """Return the tape at each step of its round."""
+    """Return a row of the screen for each step of the round."""
     has_notes = width >= _NOTES_FROM_WIDTH
-    room = max(1, width - _LABEL_CELLS - (_NOTE_CELLS if has_notes else 0))
-    num_cells = max(1, room - len(f"{tape.committed:,} ") - tape.staged)
+    cells_left = max(1, width - _LABEL_CELLS - (_NOTE_CELLS if has_notes else 0))
+    num_cells = max(1, cells_left - len(f"{tape.committed:,} ") - tape.staged)
     hidden = max(0, tape.committed - num_cells)
     before = f"{hidden:,} " if hidden else ""
-    room = min(room, len(before) + tape.committed - hidden + tape.staged)
+    cells_left = min(cells_left, len(before) + tape.committed - hidden + tape.staged)
     past = [_COMMITTED] * (tape.committed - hidden)
     staged = [_STAGED] * tape.staged
     steps = [("staged", before, [*past, *staged], f"{tape.staged} staged")]
@@ -84,13 +84,13 @@ def tape_rows(tape: Tape, width: int) -> list[Content]:
         total = tape.committed + len(tape.kept)
         steps.append(("commit", blank, [*past, *[_KEPT] * len(tape.kept)], f"{total:,} committed"))
     return [
-        _row(label, start, cells, note if has_notes else "", room)
+        _row(label, start, cells, note if has_notes else "", cells_left)
         for label, start, cells, note in steps
     ]
 
 
 def _row(label: str, start: str, cells: Sequence[tuple[str, str]], note: str, room: int) -> Content:
-    runs = groupby(cells[: room + 1])  # one more, so that a cut is seen
+    runs = groupby(cells[: room + 1])  # one more, so that `truncate` shows an ellipsis
     parts = [(sign * len(list(run)), style) for (sign, style), run in runs]
     tape = Content.assemble((start, MUTED), *parts).truncate(room, ellipsis=True)
     padded = tape.pad_right(max(0, room - tape.cell_length)) if note else tape

@@ -1,7 +1,7 @@
 """The draft lane: two rows above the prompt with the verdicts of the last finished round.
 
-Its height never changes, so nothing jumps while text streams. It is told of a round at most a
-few times a second: rounds pass faster than eyes can follow, and the trace keeps every one.
+Its height never changes, so nothing jumps while text streams. It gets a round only a few times a
+second: nobody can follow all of them, and the trace has every one.
 """
 
 from textual.content import Content
@@ -15,7 +15,7 @@ _LABEL_CELLS = 7
 
 
 class DraftLane(RoundView):
-    """Shows one round: wide with q/p below each token, narrow with the figures below."""
+    """Shows one round: with q/p below each token, or in a narrow terminal with figures below."""
 
     DEFAULT_CSS = """
     DraftLane {
@@ -44,12 +44,12 @@ class DraftLane(RoundView):
 
     def _wide(self, round_: Round, width: int) -> Content:
         right = (outcome(round_), timing(round_))
-        room = width - _LABEL_CELLS - max(part.cell_length for part in right) - 2
-        tokens, probs = token_row(round_, room, probs=True)
+        cells = width - _LABEL_CELLS - max(part.cell_length for part in right) - 2
+        tokens, probs = token_row(round_, cells, probs=True)
         below = "q/p" if round_.nodes else "p"
         labels = ("draft  ", (below if probs.plain.strip() else "").ljust(_LABEL_CELLS))
         rows = []
         for label, left, part in zip(labels, (tokens, probs), right, strict=True):
-            row = Content.styled(label, MUTED) + left.truncate(room)
+            row = Content.styled(label, MUTED) + left.truncate(cells)
             rows.append(row.pad_right(width - row.cell_length - part.cell_length) + part)
         return Content("\n").join(rows)

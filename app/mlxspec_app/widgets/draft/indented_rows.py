@@ -1,7 +1,6 @@
-"""A draft tree in a narrow terminal: indented where it branches, the kept path on top.
+"""A draft tree in a narrow terminal: indented where it branches, the accepted path on top.
 
-Tokens that follow each other without a choice share a row, which goes on below, further in, where
-it is too long:
+Tokens on a path without branches share a row; a row that is too long continues below, indented:
 
     ● ✓produced .71
       ✓on .64
@@ -23,14 +22,14 @@ _INDENT, _CONTINUED = 2, 4
 
 @dataclass(frozen=True)
 class _Piece:
-    """A token, or a row of them, and how many drafted nodes it shows."""
+    """A token, or a row of tokens, and its number of draft nodes."""
 
     text: Content
     num_drafted: int
 
 
 def indented_rows(round_: Round, num_rows: int, width: int) -> tuple[list[Content], int]:
-    """Return the tree of a round in at most `num_rows` rows, and how many nodes had no room."""
+    """Return the tree of a round in at most `num_rows` rows, and the number of nodes left out."""
     tree = branches(round_)
     root = _Piece(Content.styled("●", "$foreground"), 0)
     rows = list(_rows(root, tree, 0, width))
@@ -51,7 +50,7 @@ def _num_leaves(tree: Sequence[Branch]) -> int:
 
 
 def _rows(first: _Piece, children: Sequence[Branch], indent: int, width: int) -> Iterator[_Piece]:
-    """Yield the rows of a token and of what follows it."""
+    """Yield the rows of a token and of its descendants."""
     run = [first]
     while len(children) == 1:
         run.append(_piece(children[0]))
@@ -67,7 +66,7 @@ def _piece(branch: Branch) -> _Piece:
 
 
 def _wrapped(run: Sequence[_Piece], indent: int, width: int) -> Iterator[_Piece]:
-    """Yield tokens that follow each other in rows of at most `width` cells."""
+    """Yield rows of at most `width` cells from the tokens of a path without branches."""
     row, count = Content(" " * indent) + run[0].text, run[0].num_drafted
     for piece in run[1:]:
         if row.cell_length + 1 + piece.text.cell_length > width:

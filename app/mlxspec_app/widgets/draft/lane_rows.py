@@ -1,4 +1,4 @@
-"""The two rows of the draft lane: what the last round drafted and what became of it."""
+"""The two rows of the draft lane: the draft tokens of the last round and their verdicts."""
 
 from textual.content import Content
 
@@ -27,7 +27,7 @@ _MOST_SIBLINGS = 2
 
 
 def marked(token: Judged) -> Content:
-    """Return a token with the sign of its verdict; the sign itself is not struck or underlined."""
+    """Return a token with the sign of its verdict; the sign is not struck through or underlined."""
     style = MARK_STYLES[token.mark]
     return Content.assemble(
         (SIGNS[token.mark], style.replace(" strike", "").replace(" underline", "")),
@@ -36,7 +36,7 @@ def marked(token: Judged) -> Content:
 
 
 def token_row(round_: Round, width: int, *, probs: bool) -> tuple[Content, Content]:
-    """Return the tokens of a round and, aligned below them, q/p where `probs` asks for it."""
+    """Return the tokens of a round and, aligned below them, q/p if `probs` is set."""
     tokens, figures = Content(""), Content("")
     for place in places(round_):
         shown = _place(place)
@@ -51,7 +51,7 @@ def token_row(round_: Round, width: int, *, probs: bool) -> tuple[Content, Conte
 
 
 def outcome(round_: Round) -> Content:
-    """Return how many nodes were drafted and how many tokens that gave."""
+    """Return the number of draft nodes, and of accepted and other emitted tokens."""
     drafted = len(round_.nodes)
     own = len(round_.verdict.emit) - round_.accepted
     if not drafted:
@@ -62,7 +62,7 @@ def outcome(round_: Round) -> Content:
 
 
 def timing(round_: Round) -> Content:
-    """Return the milliseconds of both halves of the round."""
+    """Return the milliseconds of drafting and verification."""
     verdict = round_.verdict
     if not isinstance(verdict, DraftVerified) or round_.draft is None:
         return Content.styled(f"target {verdict.ms:.1f} ms", MUTED)
@@ -80,7 +80,7 @@ def _place(place: Place) -> Content:
 
 
 def _probs(place: Place) -> str:
-    """Return q/p of an accepted token; q of a rejected one and p of the one put in its place."""
+    """Return q/p of an accepted token; for a rejected one its q and p of the corrected token."""
     first, last = place.tokens[0], place.tokens[-1]
     if first.mark == "accepted":
         return f"{prob(first.draft_prob)}/{prob(first.target_prob)}".strip("/")

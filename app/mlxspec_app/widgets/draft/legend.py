@@ -1,4 +1,4 @@
-"""What the colours and signs mean: on the first screen and one key away from every other."""
+"""The legend of colours and signs: on the first screen, and one key away from all others."""
 
 from textual.content import Content
 
@@ -19,7 +19,7 @@ _NAME_CELLS = 12
 
 
 def legend(*, kept_only: bool = False) -> list[Content]:
-    """Return a row for each verdict; `kept_only` leaves out tokens that never become text."""
+    """Return a row for each mark; `kept_only` leaves out tokens that never become text."""
     return [_row(mark, MEANINGS[mark]) for mark in (_KEPT if kept_only else MEANINGS)]
 
 

@@ -1,4 +1,4 @@
-"""A short recorded reply above the legend, written again as it was: the colours at work."""
+"""A short recorded reply above the legend, replayed to show the colours in use."""
 
 import math
 from pathlib import Path
@@ -17,11 +17,11 @@ from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.legend import legend
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "first_run.jsonl"
-_SPEED = 0.5  # slow enough to see a round
+_SPEED = 0.5  # of the recorded speed: slow enough to see a round
 
 
 class LegendFilm(Vertical):
-    """Plays the recording once; where nothing may move it stands at its end."""
+    """Plays the recording once; without animations it shows the end at once."""
 
     DEFAULT_CSS = """
     LegendFilm {
@@ -33,7 +33,7 @@ class LegendFilm(Vertical):
     """
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Make a film that waits to begin."""
+        """Make a film that has not started."""
         super().__init__(id=id)
         self._state = ChatState()
         self._session: ReplaySession | None = None
@@ -47,7 +47,7 @@ class LegendFilm(Vertical):
         self.set_interval(1 / frames_per_s(choices_of(self.app).settings), self.tick)
 
     def begin(self) -> None:
-        """Play from the start, the first time."""
+        """Play from the start; later calls do nothing."""
         if self._session is not None:
             return
         speed = math.inf if self.app.animation_level == "none" else _SPEED
@@ -56,7 +56,7 @@ class LegendFilm(Vertical):
         self.tick()
 
     def tick(self) -> None:
-        """Show what was written since the last frame."""
+        """Show the events since the last frame."""
         news = self._session.drain() if self._session is not None else []
         for event in news:
             self._state.apply(event)

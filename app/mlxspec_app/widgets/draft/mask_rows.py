@@ -1,8 +1,8 @@
-"""The attention among the staged rows of a round, as a matrix of half blocks.
+"""The tree mask among the staged rows of a round, as a matrix of half blocks.
 
-The forward that verifies a draft tree reads all its nodes at once, so a mask says who sees whom:
-a node sees the cached text, itself, and what it hangs on up to the root. Two nodes share a row of
-the screen, the upper and the lower half of its cells; every column is one node, the root first.
+The forward that verifies a draft tree has all nodes as rows at once, so a mask limits attention:
+a node attends to the cached tokens, itself and its ancestors up to the root. Two nodes share a row
+of the screen, the upper and the lower half of its cells; each column is one node, the root first.
 
     █▄        0 ● root        1 ✓produced
     █▄▀▄      2 ✗written      3 ✓on
@@ -26,25 +26,25 @@ _ROOT = Content.styled("● root", "$foreground")
 
 
 def ancestor_mask(nodes: Sequence[DraftNode]) -> list[list[bool]]:
-    """Return at [i][j] whether row i of a forward sees row j; row 0 is the root."""
-    places = {0: 0} | {node.index: place for place, node in enumerate(nodes, 1)}
+    """Return a square mask: [i][j] is whether row i of a forward sees row j; row 0 is the root."""
+    rows = {0: 0} | {node.index: row for row, node in enumerate(nodes, 1)}
     seen = [{0}]
-    for place, node in enumerate(nodes, 1):
-        seen.append(seen[places[node.parent]] | {place})
-    return [[column in row for column in range(len(seen))] for row in seen]
+    for row, node in enumerate(nodes, 1):
+        seen.append(seen[rows[node.parent]] | {row})
+    return [[column in visible for column in range(len(seen))] for visible in seen]
 
 
 def half_blocks(mask: list[list[bool]]) -> list[str]:
-    """Return a matrix as characters, two of its rows in each."""
+    """Return a matrix as strings, two of its rows in each."""
     blank = [False] * len(mask)
     pairs = zip(mask[::2], [*mask[1::2], blank], strict=False)
     return ["".join(_HALVES[pair] for pair in zip(*rows, strict=True)) for rows in pairs]
 
 
 def mask_rows(round_: Round, width: int, num_rows: int) -> tuple[list[Content], int]:
-    """Return the mask with the tokens beside it, and how many nodes had no room.
+    """Return the mask with the tokens beside it, and the number of nodes left out.
 
-    Columns of kept nodes have the colour of accepted tokens.
+    Columns of accepted nodes have the colour of accepted tokens.
     """
     shown = min(len(round_.nodes) + 1, width, 2 * num_rows)
     nodes = round_.nodes[: max(0, shown - 1)]

@@ -1,7 +1,7 @@
-"""The draft lane and the tree between two phases: a draft that is not judged yet.
+"""The draft lane and the tree panel for a draft without its verdict.
 
-A pending draft is drawn as the same draft with every token rejected would be, but with the sign
-and the style of what is still open.
+A pending draft is drawn like the same draft with all tokens rejected, but with the sign and the
+style of pending tokens.
 """
 
 from textual.content import Content
@@ -28,14 +28,14 @@ class PhaseLane(DraftLane, PhaseView):
             return super().render()
         width, wide = self.size.width, self.size.width >= PROBS_FROM_WIDTH
         right = [size_of(self._draft), Content.styled(f"draft {self._draft.ms:.1f} ms", MUTED)]
-        taken = max(part.cell_length for part in right) + 2 if wide else 0
-        room = width - _LABEL_CELLS - taken
-        tokens, probs = token_row(unjudged(self._draft), room, probs=wide)
-        tokens = as_pending(tokens).truncate(room)
+        reserved = max(part.cell_length for part in right) + 2 if wide else 0
+        cells = width - _LABEL_CELLS - reserved
+        tokens, probs = token_row(unjudged(self._draft), cells, probs=wide)
+        tokens = as_pending(tokens).truncate(cells)
         if not wide:
             figures = Content("  ").join(right)
             return Content("\n").join([_labelled("draft", tokens), _labelled("", figures)])
-        rows = [_labelled("draft", tokens), _labelled("q", as_pending(probs).truncate(room))]
+        rows = [_labelled("draft", tokens), _labelled("q", as_pending(probs).truncate(cells))]
         return Content("\n").join(
             row.pad_right(width - row.cell_length - part.cell_length) + part
             for row, part in zip(rows, right, strict=True)
@@ -43,7 +43,7 @@ class PhaseLane(DraftLane, PhaseView):
 
 
 class PhaseTree(TreePanel, PhaseView):
-    """A draft tree that can also be shown before its verdict."""
+    """A tree panel that can also show a draft before its verdict."""
 
     def render(self) -> Content:
         if self._draft is None:
@@ -62,19 +62,19 @@ class PhaseTree(TreePanel, PhaseView):
 
 
 def unjudged(draft: DraftProposed) -> Round:
-    """Return the draft as a round that kept nothing and emitted nothing."""
+    """Return the draft as a round that accepted no node and emitted no token."""
     return Round(draft, DraftVerified(draft.r, draft.ts, (), (), 0.0, 0, 0))
 
 
 def as_pending(row: Content) -> Content:
-    """Return a row of rejected tokens as one of tokens that wait for their verdict."""
+    """Return a row of rejected tokens in the style of pending tokens."""
     signs = {span.start for span in row.spans if span.style == _REJECTED_SIGN_STYLE}
     plain = "".join(_PENDING_SIGN if i in signs else c for i, c in enumerate(row.plain))
     return Content.styled(plain, _PENDING)
 
 
 def size_of(draft: DraftProposed) -> Content:
-    """Return how many tokens wait for their verdict."""
+    """Return the number of nodes of a pending draft."""
     round_ = unjudged(draft)
     count = len(draft.nodes)
     shape = f"{count} nodes, depth {round_.depth}" if round_.is_tree else f"k={count}"

@@ -1,4 +1,4 @@
-"""What the views of a round have in common, and those of a draft that has no verdict yet."""
+"""Base classes of the views of a round, and of the views of a draft without its verdict."""
 
 from textual.widget import Widget
 
@@ -18,7 +18,7 @@ class RoundView(Widget):
 
     @property
     def shown(self) -> Round | None:
-        """The round on display."""
+        """The round on the screen."""
         return self._round
 
     def show(self, round_: Round | None) -> None:
@@ -36,7 +36,7 @@ class PhaseView(RoundView):
         self._draft: DraftProposed | None = None
 
     def show_phase(self, view: Round | DraftProposed | None) -> None:
-        """Show what is not committed yet; None leaves the last finished round."""
+        """Show a draft or an uncommitted round; None keeps the last finished round."""
         draft = view if isinstance(view, DraftProposed) else None
         if draft is not self._draft:
             self._draft = draft

@@ -1,4 +1,4 @@
-"""The draft tree panel: the last finished round as a tree, as a mask, or as a tape of the cache."""
+"""The draft tree panel: the last finished round as a tree, as a mask, or as its cache rows."""
 
 from typing import Literal, get_args
 
@@ -15,16 +15,16 @@ from mlxspec_app.widgets.draft.tree_rows import tree_rows
 
 TreeView = Literal["tree", "mask", "tape"]
 VIEWS: tuple[TreeView, ...] = get_args(TreeView)
-"""`tree`: what was drafted, branch by branch; `mask`: which node sees which; `tape`: which rows of
-the cache were staged, kept and rolled back."""
+"""`tree`: the draft tree; `mask`: which node sees which; `tape`: the rows of the cache that were
+staged, committed and rolled back."""
 
 _COLUMNS_FROM_WIDTH = 80
 
 
 class TreePanel(RoundView):
-    """Shows what was drafted, how the target read it at once, and what stays of it.
+    """Shows the draft tree of a round, its mask or its cache rows.
 
-    Its height is fixed, but for a mask: that grows to the most nodes seen so far.
+    The height is fixed, except for a mask: it grows to the largest number of nodes so far.
     """
 
     DEFAULT_CSS = """
@@ -47,11 +47,11 @@ class TreePanel(RoundView):
     def toggle(self, view: str = "") -> None:
         """Show the panel in a view, one of `VIEWS`, or in its last one.
 
-        What is shown already gives way: the mask and the tape to the tree, the tree to nothing.
-        Without a view, whatever is shown gives way to nothing.
+        If that view is on the screen already, the mask and the tape change to the tree, and the
+        tree is hidden. Without a view, a visible panel is hidden.
         """
         is_shown = self.has_class("-shown")
-        wanted = next((known for known in VIEWS if known == view), self.view)
+        wanted = next((each for each in VIEWS if each == view), self.view)
         if is_shown and wanted == self.view:
             self.set_class(bool(view) and wanted != "tree", "-shown")
             wanted = "tree" if view else wanted
@@ -68,7 +68,7 @@ class TreePanel(RoundView):
             self.refresh(layout=self.view == "mask")
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return 1 + (self._most_nodes + 2) // 2
+        return 1 + (self._most_nodes + 2) // 2  # the title; two nodes a row, the root included
 
     def render(self) -> Content:
         if self._round is None:
@@ -86,7 +86,7 @@ class TreePanel(RoundView):
         return [title + _not_shown(hidden), *rows]
 
     def tree_of(self, round_: Round) -> tuple[list[Content], int]:
-        """Return the rows of a tree and how many nodes they leave out."""
+        """Return the rows of a tree, and the number of nodes left out."""
         width, height = self.size
         if width < _COLUMNS_FROM_WIDTH:
             return indented_rows(round_, height - 1, width)
@@ -104,7 +104,7 @@ class TreePanel(RoundView):
         return [title + _not_shown(hidden), *rows]
 
     def tape_rows_of(self, round_: Round, tape: Tape) -> list[Content]:
-        """Return the title and the rows of a tape."""
+        """Return the title and the rows of the cache view."""
         title = Content.assemble(
             (f"KV tape, round {round_.verdict.r}  ", MUTED),
             (f"{tape.committed:,} rows + {tape.staged}  ", "$foreground"),

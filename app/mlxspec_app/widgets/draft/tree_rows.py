@@ -1,7 +1,7 @@
-"""A draft tree in rows: a column for each depth, a row for each leaf, the kept path on top.
+"""A draft tree in rows: a column for each depth, a row for each leaf, the accepted path on top.
 
-The target's own token stands where the kept path ends. A tree with more leaves than rows loses
-its least probable branches; the path, and what competed with it, stay.
+The bonus token stands at the end of the accepted path. A tree with more leaves than rows loses its
+least probable branches; the accepted path always stays.
 
     ●━━ ✓produced .71 ━┳━ ✓on .64 ━┳━ →its .88
                        │           └─ ✗his .33 ─── ·own .52
@@ -24,9 +24,9 @@ from mlxspec_app.text.safe_text import token_label
 from mlxspec_app.widgets.draft.lane_rows import MUTED, marked
 
 _MOST_LABEL_CELLS = 14
-_MOST_NODES, _MOST_DEPTH = 256, 32  # what no screen can hold need not be laid out
+_MOST_NODES, _MOST_DEPTH = 256, 32  # more fit on no screen
 _LINES = {
-    # (kept, first child, more siblings below): what leads to a node
+    # (kept, first child, more siblings below): the line that leads to a node
     (True, True, True): "━┳━",
     (True, True, False): "━━━",
     (True, False, True): " ┣━",
@@ -40,12 +40,12 @@ _LINES = {
 
 @dataclass(eq=False)
 class Branch:
-    """A node as it is drawn.
+    """A node to draw.
 
     Attributes:
-        token: Its label and verdict.
-        weight: Product of the draft probabilities down to it, which decides what is left out.
-        children: What follows it, the kept one first.
+        token: Label and verdict of the node.
+        weight: Path probability; the branches of the smallest weight are left out first.
+        children: The children, the accepted one first.
     """
 
     token: Judged
@@ -66,21 +66,22 @@ def branches(round_: Round) -> list[Branch]:
     """Return the tree of a round: the branches below the root."""
     verdict = round_.verdict
     path = getattr(verdict, "path", ())
-    kept_tokens = [token for token in verdict.emit if token.kind == "accepted"]
+    accepted = [token for token in verdict.emit if token.kind == "accepted"]
     below = children_by_parent(round_.nodes[:_MOST_NODES])
-    probs = dict(zip(path, (token.target_prob for token in kept_tokens), strict=False))
+    probs = dict(zip(path, (token.target_prob for token in accepted), strict=False))
     marks = node_marks(round_)
 
     def grow(parent: int, weight: float, depth: int) -> list[Branch]:
         grown = []
         for node in below.get(parent, []) if depth < _MOST_DEPTH else []:
-            q = 0.5 if node.prob is None else node.prob
+            q = 0.5 if node.prob is None else node.prob  # None: the drafter gives no probability
             label, p = token_label(node.text), probs.get(node.index)
             token = Judged(label, marks[node.index], p, node.prob)
             grown.append(Branch(token, weight * q, grow(node.index, weight * q, depth + 1)))
         if parent == (path[-1] if path else 0):
             own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
             grown = [Branch(token) for token in own] + grown
+        # A stable sort: the accepted child first, the others in the order of the draft.
         return sorted(grown, key=lambda branch: branch.token.mark in ("rejected", "skipped"))
 
     return grow(0, 1.0, 0)
@@ -97,7 +98,7 @@ def prune(tree: list[Branch], num_rows: int) -> None:
 
 
 def tree_rows(round_: Round, num_rows: int) -> tuple[list[Content], int]:
-    """Return the tree of a round in at most `num_rows` rows, and how many nodes had no room."""
+    """Return the tree of a round in at most `num_rows` rows, and the number of nodes left out."""
     tree = branches(round_)
     prune(tree, num_rows)
     shown = sum(branch.num_drafted for branch in tree)
@@ -114,7 +115,7 @@ def tree_rows(round_: Round, num_rows: int) -> tuple[list[Content], int]:
 
 
 def _twigs(siblings: list[Branch]) -> list[tuple[list[Branch], Branch]]:
-    """Return the branches that can go, each taking one row with it, and the list it is in."""
+    """Return the leaves whose removal saves a row, each with the list that contains it."""
     found = []
     for branch in siblings:
         kept = branch.token.mark not in ("rejected", "skipped")
@@ -127,12 +128,12 @@ def _twigs(siblings: list[Branch]) -> list[tuple[list[Branch], Branch]]:
 
 def _fill(grid: list[list[Content]], siblings: list[Branch], depth: int) -> None:
     """Add the rows of siblings at a depth; the first of them continues the last row."""
-    for place, branch in enumerate(siblings):
-        more = place + 1 < len(siblings)
-        if place or not grid:
+    for number, branch in enumerate(siblings):
+        more = number + 1 < len(siblings)
+        if number or not grid:
             grid.append([Content("")] * depth)
         top = len(grid)
-        grid[-1].append(_cell(branch, first=place == 0, more=more))
+        grid[-1].append(_cell(branch, first=number == 0, more=more))
         _fill(grid, branch.children, depth + 1)
         for row in grid[top:] if more else []:
             row[depth] = Content.styled(" │ ", MUTED)

@@ -1,1 +1,1 @@
-"""The widgets that show figures."""
+"""Widgets that show figures."""

@@ -1,4 +1,4 @@
-"""What fills the model's context, as rows: replies, questions, and the room that is left."""
+"""Rows on the use of the model's context: replies, questions, and the tokens that are free."""
 
 from textual.content import Content
 
@@ -14,7 +14,7 @@ _NOTHING = "nothing was read yet: it fills with the first reply"
 
 
 def context_rows(state: ChatState, width: int) -> list[Content]:
-    """Return the rows, each at most `width` cells wide where there is room for a bar."""
+    """Return the rows, each at most `width` cells wide if that leaves a cell for a bar."""
     reply = state.reply
     if reply is None or not state.context:
         return [heading("context", "", width), Content.styled(_NOTHING, MUTED)]
@@ -35,7 +35,7 @@ def context_rows(state: ChatState, width: int) -> list[Content]:
 
 
 def _parts(state: ChatState, reply: Reply) -> list[tuple[str, int, str]]:
-    """Return what the tokens of the context are, with its size and colour."""
+    """Return the parts of the context as (name, number of tokens, colour)."""
     written = [m.stats.generated_tokens for m in state.messages if isinstance(m, Reply)]
     last = min(state.context, reply.stats.generated_tokens)
     earlier = min(state.context - last, sum(written) - reply.stats.generated_tokens)

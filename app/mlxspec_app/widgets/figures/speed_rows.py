@@ -1,6 +1,6 @@
-"""A reply's speed over time against the plain line, and what a forward costs by its rows.
+"""Rows on the speed of a reply over time against plain decoding, and on the cost curve.
 
-Both rest on what was measured on this machine; before that they say so instead of guessing.
+Both use measurements on this machine; before those they show that nothing was measured yet.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from mlxspec_app.widgets.figures.headings import MUTED, heading
 
 _CHART_ROWS = 3
 _AXIS_CELLS = 7
-_COST_CELLS = 22  # what a row of costs holds beside its bar
+_COST_CELLS = 22  # cells of a row of costs without its bar
 _LINES = "▁─▔"  # low, in the middle or high in a row
 _NOT_YET = "not measured yet"
 
 
 @dataclass(frozen=True)
 class _Line:
-    """Where a value lies in the chart: its row, counted from the top, and the sign to draw."""
+    """The line of plain decoding in the chart: its row, from the top, and the sign to draw."""
 
     row: int
     sign: str
 
 
 def speed_rows(reply: Reply, width: int) -> list[Content]:
-    """Return tokens/s over the time of a reply, three rows high, and the line to compare with."""
+    """Return a chart of tokens/s over the time of a reply with the line of plain decoding."""
     plain = reply.cost.plain_tps if reply.cost is not None else 0.0
     values = reply.pace.speeds(reply.stats.prefill_s, max(1, width - _AXIS_CELLS))
     top = max([*values, plain])
@@ -47,10 +47,11 @@ def speed_rows(reply: Reply, width: int) -> list[Content]:
 
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
-    """Return the cost of each measured width in plain forwards, the one in use marked."""
+    """Return the cost of each measured width in plain forwards, with a mark at the one in use."""
     cost, rows_used = reply.cost, reply.pace.rows_in_use
     if cost is None:
         return [heading("cost by rows", _NOT_YET, width)]
+    # Only some widths were measured: mark the next wider one.
     in_use = next((w for w in cost.widths if w >= (rows_used or 0)), cost.widths[-1])
     used = f" \u00b7 {rows_used} in use" if rows_used else ""
     rows = [heading("cost by rows", f"\u00f7 1 row{used}", width)]
@@ -81,7 +82,7 @@ def _legend(cost: CostMeasured | None) -> str:
 
 
 def _line_at(share: float) -> _Line:
-    """Return where a share of the chart's height lies."""
+    """Return the line at a share of the chart's height."""
     height = min(1.0, share) * _CHART_ROWS
     below = min(_CHART_ROWS - 1, int(height))
     sign = _LINES[min(len(_LINES) - 1, int((height - below) * len(_LINES)))]
@@ -89,7 +90,7 @@ def _line_at(share: float) -> _Line:
 
 
 def _crossed(sign: str, style: str, line: str) -> tuple[str, str]:
-    """Return a cell that the line crosses: before a full one, in place of an empty one."""
+    """Return a cell under the line: over a full cell, instead of an empty one."""
     if sign == "█":
         return line, f"$background on {style}"
     return (line, MUTED) if sign == " " else (sign, style)

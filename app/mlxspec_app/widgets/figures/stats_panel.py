@@ -1,4 +1,4 @@
-"""The figures of a reply beside the chat: acceptance, lengths, and where the time went."""
+"""The panel with the figures of a reply: acceptance, accepted lengths, and shares of the time."""
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -23,7 +23,7 @@ class StatsPanel(VerticalScroll, can_focus=False):
     """
 
     def __init__(self) -> None:
-        """Make a panel of nothing."""
+        """Make an empty panel."""
         super().__init__()
         self._num_rows = 0
 
@@ -33,6 +33,6 @@ class StatsPanel(VerticalScroll, can_focus=False):
     def show(self, reply: Reply | None) -> None:
         width = max(20, self.scrollable_content_region.width)
         rows = stats_rows(reply, width)
-        has_room = len(rows) == self._num_rows
+        is_as_high = len(rows) == self._num_rows  # then a repaint is enough, without a new layout
         self._num_rows = len(rows)
-        self.query_one("#figures", Static).update(Content("\n").join(rows), layout=not has_room)
+        self.query_one("#figures", Static).update(Content("\n").join(rows), layout=not is_as_high)

@@ -1,7 +1,7 @@
 """The rows of the statistics panel, as styled text.
 
 Every figure follows the definitions of `mlxspec.trace.stats`. Acceptance by position has two
-denominators, and the field quotes either: of all rounds, and of the rounds that got that far.
+denominators, and the field uses both: all drafted rounds, and the rounds that reached the position.
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def _lengths(stats: GenerationStats, width: int) -> list[Content]:
 
 
 def _folded(counts: Sequence[int]) -> list[int]:
-    """Return the counts with everything beyond the last row added to it."""
+    """Return the counts with all lengths beyond the last row in the last row."""
     return [*counts[:_MOST_POSITIONS], sum(counts[_MOST_POSITIONS:])][: len(counts)]
 
 

@@ -1,1 +1,1 @@
-"""The widgets from which something is chosen."""
+"""Lists from which the user chooses."""

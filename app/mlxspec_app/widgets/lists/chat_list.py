@@ -1,4 +1,4 @@
-"""The list of chats: draws the rows in view and nothing else, so a thousand chats cost as ten."""
+"""The list of chats. It draws only the rows in view, so a thousand chats cost as much as ten."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from mlxspec_app.settings.keys_chats import LIST
 from mlxspec_app.store.entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
 
 _PREFIX = "chat-list--"
-_NEAR_END = 20  # entries below the chosen one; with fewer, more are asked for
+_NEAR_END = 20  # entries below the view; with fewer, the list requests more
 
 
 class ChatList(ScrollView, can_focus=True):
-    """Entries of which one is pointed at."""
+    """Entries with a cursor on one of them."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(LIST)
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -41,15 +41,15 @@ class ChatList(ScrollView, can_focus=True):
 
     @dataclass
     class Chosen(Message):
-        """An entry was chosen to be opened."""
+        """The user chose an entry to open."""
 
         entry: Entry
 
     class Moved(Message):
-        """Another entry is pointed at, or the list was scrolled."""
+        """The cursor is on another entry, or the list has scrolled."""
 
     class NearEnd(Message):
-        """The last entries come into view; there may be more."""
+        """The last entries are near the view; there may be more."""
 
     def __init__(self, *, id: str | None = None) -> None:
         """Make an empty list."""
@@ -59,12 +59,12 @@ class ChatList(ScrollView, can_focus=True):
 
     @property
     def entry(self) -> Entry | None:
-        """The entry that is pointed at, or None where there is none."""
+        """The entry under the cursor, or None in an empty list."""
         return self._entries[self._pointed] if self._entries else None
 
     @property
     def row_in_view(self) -> int | None:
-        """Row of the widget in which the entry begins; None while it is out of view."""
+        """Row of the widget in which the entry under the cursor begins; None if out of view."""
         row = self._pointed * ROWS_PER_ENTRY - round(self.scroll_y)
         return row if self._entries and 0 <= row < self.size.height else None
 
@@ -73,7 +73,7 @@ class ChatList(ScrollView, can_focus=True):
 
         Args:
             entries: From top to bottom.
-            pointed: Which to point at; None stays as far down as it was.
+            pointed: Index for the cursor; None keeps the present index.
         """
         self._entries = entries
         self.virtual_size = Size(0, len(entries) * ROWS_PER_ENTRY)
@@ -81,7 +81,7 @@ class ChatList(ScrollView, can_focus=True):
         self.refresh()
 
     def point_at(self, index: int) -> None:
-        """Point at an entry and bring it into view."""
+        """Move the cursor to an entry and scroll it into view."""
         self._pointed = max(0, min(index, len(self._entries) - 1))
         row = self._pointed * ROWS_PER_ENTRY
         self.scroll_to_region(Region(0, row, 1, ROWS_PER_ENTRY), animate=False)

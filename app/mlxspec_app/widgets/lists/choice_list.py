@@ -1,4 +1,4 @@
-"""A list from which one thing is chosen: a first click points, a second one or Enter chooses."""
+"""A list of choices: a first click highlights a row, a second one or Enter chooses it."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from textual.widgets import OptionList
 
 
 class ChoiceList(OptionList):
-    """Rows of text, of which one is highlighted."""
+    """Rows of text with one of them highlighted."""
 
     DEFAULT_CSS = """
     ChoiceList {
@@ -52,7 +52,7 @@ class ChoiceList(OptionList):
         self.highlighted = highlighted
 
     def on_click(self, event: events.Click) -> None:
-        """Point at a row that is not highlighted, instead of choosing it at once."""
+        """Highlight the clicked row first; choose it only if it already was highlighted."""
         clicked = event.style.meta.get("option")
         if clicked is not None and clicked != self.highlighted:
             self.highlighted = clicked

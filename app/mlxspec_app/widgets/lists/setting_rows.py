@@ -1,4 +1,4 @@
-"""The rows of the settings: a name and a value each, under headings, and what is said of one."""
+"""Rows of the settings: name and value under headings, and the description of one setting."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def setting_options(settings: Settings, bindings: Mapping[str, Binding]) -> list
 
 
 def setting_row(settings: Settings, name: str, bindings: Mapping[str, Binding]) -> Content:
-    """Return the row of a setting; what is not as usual stands out."""
+    """Return the row of a setting; a value other than the default is bold with a star."""
     table, _, rest = name.partition(".")
     shown = _keys(settings, bindings[rest]) if table == KEYS else _shown(settings, name)
     is_usual = value_of(settings, name) == value_of(Settings(), name)
@@ -42,7 +42,7 @@ def setting_row(settings: Settings, name: str, bindings: Mapping[str, Binding]) 
 
 
 def detail(rule: Rule, meaning: str, default: str, error: str = "") -> Content:
-    """Return what is said of a setting: its meaning, what is allowed, and what went wrong."""
+    """Return the description of a setting: its meaning, and its allowed values or an error."""
     if error:
         second = Content.assemble(
             ("✗ ", "$spec-rejected bold"), (safe_line(error), "$spec-rejected")
@@ -53,7 +53,7 @@ def detail(rule: Rule, meaning: str, default: str, error: str = "") -> Content:
 
 
 def written(value: Value | None) -> str:
-    """Return a value as the file has it, without quotation marks."""
+    """Return a value as in the settings file, without quotation marks."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The field that stands in place of a chat's title while that is being changed."""
+"""The field that replaces a chat's title in the list while the user changes it."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from mlxspec_app.store.entries import Entry
 
 
 class TitleField(Input):
-    """Takes another title; hidden while none is asked for.
+    """Reads another title; hidden while no title is being changed.
 
     Attributes:
-        entry: The entry whose title is being changed, or None.
+        entry: The entry with the title to change, or None.
     """
 
     DEFAULT_CSS = """
@@ -22,7 +22,7 @@ class TitleField(Input):
 
     @dataclass
     class Given(Message):
-        """A chat was given another title."""
+        """The user entered another title for a chat."""
 
         chat: int
         title: str
@@ -33,7 +33,7 @@ class TitleField(Input):
         self.entry: Entry | None = None
 
     def ask(self, entry: Entry, row: int) -> None:
-        """Ask for another title, in a row of the list."""
+        """Show the field over a row of the list, with the present title."""
         self.entry, self.value = entry, entry.title
         self.offset = self.offset._replace(y=row)
         self.display = True

@@ -1,4 +1,4 @@
-"""The last rows of a race: the clock, who leads, and whether both say the same."""
+"""The last rows of a race: the clock, who leads, and whether both texts agree."""
 
 from textual.content import Content
 from textual.widget import Widget
@@ -18,7 +18,7 @@ _STYLES = {
 
 
 class RaceBar(Widget):
-    """Two rows below the lanes; the verdict is there from the first moment."""
+    """Two rows below the lanes; the verdict is visible from the start."""
 
     DEFAULT_CSS = """
     RaceBar {
@@ -30,7 +30,7 @@ class RaceBar(Widget):
     """
 
     def __init__(self, race: Race, verdict: Verdict) -> None:
-        """Make the rows of a race with a known verdict."""
+        """Make the rows of a race with its verdict."""
         super().__init__()
         self._race = race
         self._verdict = verdict
@@ -39,7 +39,7 @@ class RaceBar(Widget):
         return Content("\n").join([self._place(), verdict_row(self._verdict)])
 
     def _place(self) -> Content:
-        """Return one row: the verdict below it has to keep its place."""
+        """Return the clock in one row: more would move the verdict below it."""
         race, width = self._race, max(1, self.size.width)
         now = min(race.playhead.now, race.duration)
         sign = "‖ paused" if race.playhead.paused else "▶"
@@ -48,9 +48,9 @@ class RaceBar(Widget):
             Part(f"{now:.1f} of {race.duration:.1f} s", 1),
             Part(lead(race.progress())),
         ]
-        kept = fitting(parts, width, len(_GAP))
+        shown = fitting(parts, width, len(_GAP))
         styles = {0: "$foreground", 1: "$spec-muted"}
-        row = Content(_GAP).join(Content.styled(part.text, styles[part.rank]) for part in kept)
+        row = Content(_GAP).join(Content.styled(part.text, styles[part.rank]) for part in shown)
         return row.truncate(width, ellipsis=True)
 
 

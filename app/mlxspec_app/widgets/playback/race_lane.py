@@ -1,4 +1,4 @@
-"""One lane of a race: who runs, how far it is, and the text as it comes."""
+"""One lane of a race: the name of the run, its progress and figures, and its text."""
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -16,7 +16,7 @@ _SEPARATOR = " · "
 
 
 class RaceLane(Vertical):
-    """Shows one run: a bar of what it has written, its figures, and its conversation."""
+    """Shows one run: a progress bar, its figures, and its conversation."""
 
     DEFAULT_CSS = """
     RaceLane {
@@ -43,7 +43,7 @@ class RaceLane(Vertical):
         yield Transcript()
 
     def show_text(self) -> None:
-        """Show what the run has written."""
+        """Show the text of the run so far."""
         self.query_one(Transcript).sync(self._track.state.messages)
 
     def show_figures(self, progress: Progress) -> None:
@@ -60,13 +60,13 @@ def _bar_row(track: Track, progress: Progress, width: int) -> Content:
     name = Content.assemble((track.lane, "$foreground bold"), "  ", (track.name, "$spec-accepted"))
     name = name.truncate(_NAME_CELLS, ellipsis=True)
     count = Content.styled(f"{progress.tokens}/{progress.total} tok", "$foreground")
-    room = width - name.cell_length - count.cell_length - 4
-    if room < _LEAST_BAR_CELLS:
+    cells = width - name.cell_length - count.cell_length - 4
+    if cells < _LEAST_BAR_CELLS:
         return name + Content("  ") + count
     share = progress.tokens / progress.total if progress.total else 0.0
-    full, half = divmod(round(share * room * 2), 2)
+    full, half = divmod(round(share * cells * 2), 2)
     drawn = Content.assemble(
-        ("━" * full + "╸" * half, "$foreground"), ("─" * (room - full - half), "$spec-line")
+        ("━" * full + "╸" * half, "$foreground"), ("─" * (cells - full - half), "$spec-line")
     )
     return Content("  ").join([name, drawn, count])
 
@@ -77,5 +77,5 @@ def _figures_row(progress: Progress, width: int) -> Content:
         Part(acceptance(progress), 1),
         Part(f"{progress.at:.1f} s"),
     ]
-    kept = fitting([*parts, *[Part("done", 2)] * progress.is_over], width, len(_SEPARATOR))
-    return Content.styled(_SEPARATOR.join(part.text for part in kept), "$spec-muted")
+    shown = fitting([*parts, *[Part("done", 2)] * progress.is_over], width, len(_SEPARATOR))
+    return Content.styled(_SEPARATOR.join(part.text for part in shown), "$spec-muted")

@@ -1,7 +1,7 @@
-"""The scrubber: a whole recording in one strip, with the place that is being shown.
+"""The scrubber: a whole recording in one strip, with a mark at the present position.
 
-The heavy part of the line above the strip is what was played, and the mark at its end is here.
-A notch in the line is the beginning of a reply. A click, or a drag, goes there.
+The heavy part of the line above the strip is the part that was played. A notch in the line is the
+beginning of a reply. A click or a drag goes to another position.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _LEVELS = ("$spec-accepted 65%", "$spec-accepted 80%", "$spec-accepted")
 
 
 class Scrubber(Widget):
-    """Two rows: the line with the place, and the accepted lengths."""
+    """Two rows: the line with the position, and the accepted lengths."""
 
     DEFAULT_CSS = """
     Scrubber { height: 2; padding: 0 1; text-wrap: nowrap; }
@@ -29,7 +29,7 @@ class Scrubber(Widget):
 
     @dataclass
     class Picked(Message):
-        """A place was chosen, as a share of the recording."""
+        """The user chose a position, as a share of the recording."""
 
         share: Fraction
 
@@ -72,8 +72,8 @@ class Scrubber(Widget):
 
     def _line(self, width: int) -> Content:
         timeline = self._timeline
-        starts = [place for place, mark in enumerate(timeline.rounds) if self._opens(place)]
-        notches = {place * width // len(timeline.rounds) for place in starts}
+        starts = [index for index in range(len(timeline.rounds)) if self._opens(index)]
+        notches = {index * width // len(timeline.rounds) for index in starts}
         done = timeline.rounds_done(self._position)
         here = cell_of(done, len(timeline.rounds), width)
         if self._position >= len(timeline):
@@ -87,9 +87,9 @@ class Scrubber(Widget):
             ("".join(signs[here + 1 :]), "$spec-line"),
         )
 
-    def _opens(self, place: int) -> bool:
+    def _opens(self, index: int) -> bool:
         rounds = self._timeline.rounds
-        return place > 0 and rounds[place].reply != rounds[place - 1].reply
+        return index > 0 and rounds[index].reply != rounds[index - 1].reply
 
     def _strip(self) -> Content:
         runs = groupby(self._cells, key=_style)

@@ -1,4 +1,4 @@
-"""The transport of a replay: how fast it runs, where it is, and which phase is on show."""
+"""The transport of a replay: its speed, its position, and the phase on the screen."""
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -15,7 +15,7 @@ _MUTED = "$spec-muted"
 
 
 class Transport(Vertical):
-    """Three rows: the scrubber, and the figures."""
+    """Three rows: two of the scrubber, and the figures."""
 
     DEFAULT_CSS = """
     Transport {
@@ -34,14 +34,14 @@ class Transport(Vertical):
         yield Static(id="place")
 
     def show(self, note: str = "") -> None:
-        """Show where the session is, and a note."""
+        """Show the position of the session, and a note."""
         self.query_one(Scrubber).show(self._session.position)
         row = place_row(self._session, max(1, self.size.width - 2), note)
         self.query_one("#place", Static).update(row)
 
 
 def place_row(session: ReplaySession, width: int, note: str = "") -> Content:
-    """Return the figures of the place, in at most `width` cells: what tells least goes first."""
+    """Return the figures of the position in at most `width` cells; minor ones are left out."""
     timeline = session.timeline
     current = timeline.rounds_done(session.position) + (session.view is not None)
     state = [
@@ -64,7 +64,7 @@ def place_row(session: ReplaySession, width: int, note: str = "") -> Content:
 
 
 def playing_sign(session: ReplaySession) -> str:
-    """Return whether it plays, and how many times as fast as it was."""
+    """Return a sign for playing, paused or the end, and the speed as a multiple of the recorded."""
     sign = "■ end" if not session.busy else "‖ paused" if session.playhead.paused else "▶"
     return f"{sign} {session.playhead.speed:g}\u00d7"
 
@@ -76,7 +76,7 @@ def _reply_at(session: ReplaySession) -> int:
 
 
 def _phases(session: ReplaySession) -> Content:
-    """Return the phases of a round with the one on show, where there is time to look at it."""
+    """Return the phases of a round, the present one marked if it stays long enough to be seen."""
     moments, position = session.timeline.moments, session.position
     phase = moments[position - 1].phase if position and session.lingers else None
     if phase == "prefill":

@@ -1,4 +1,4 @@
-"""What other numbers of drafted tokens would have given, below the lanes of a race."""
+"""The table below the lanes of a race: estimated speeds with other numbers of draft tokens."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _LEGEND = "* fastest   ~ between measured widths   ↑ ↓ k   w closes"
 
 
 class WhatIfPanel(Widget):
-    """A table of what is to be expected, hidden until it is asked for."""
+    """A table of estimates, hidden until the user opens it."""
 
     DEFAULT_CSS = """
     WhatIfPanel {
@@ -30,7 +30,7 @@ class WhatIfPanel(Widget):
     """
 
     def __init__(self, runs: Sequence[tuple[str, Sequence[Reply]]]) -> None:
-        """Make the table of named runs; the fastest k of the first that drafted is chosen."""
+        """Make the table of named runs; it starts at the fastest k of the first run with drafts."""
         super().__init__()
         found = outlooks([replies for _, replies in runs])
         self._runs = [(name, outlook) for (name, _), outlook in zip(runs, found, strict=True)]

@@ -1,4 +1,4 @@
-"""What a run leads to expect, as rows: a column for each k, and one of them in words."""
+"""Rows of the what-if table: a column for each k, and a sentence on the chosen k."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ def what_if_rows(runs: Sequence[tuple[str, Outlook]], k: int, width: int) -> lis
     """Return the rows for the named runs, with `k` marked.
 
     Args:
-        runs: The name of each run and what it leads to expect.
-        k: The chosen number of drafted tokens.
-        width: Cells there are; where they are few, the columns around `k` are shown.
+        runs: The name of each run and its estimates.
+        k: The chosen number of draft tokens.
+        width: Width in cells; if it is too small, only the columns around `k` are shown.
     """
     shown = _columns(k, width)
     rows = [_row("drafted k", [_head(one, k) for one in shown])]
@@ -32,9 +32,9 @@ def what_if_rows(runs: Sequence[tuple[str, Outlook]], k: int, width: int) -> lis
 
 
 def _columns(k: int, width: int) -> range:
-    room = min(MOST_DRAFTED, max(1, (width - _LABEL_CELLS) // _COLUMN_CELLS))
-    first = min(max(1, k - room // 2), MOST_DRAFTED - room + 1)
-    return range(first, first + room)
+    count = min(MOST_DRAFTED, max(1, (width - _LABEL_CELLS) // _COLUMN_CELLS))
+    first = min(max(1, k - count // 2), MOST_DRAFTED - count + 1)
+    return range(first, first + count)
 
 
 def _head(one: int, k: int) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def _head(one: int, k: int) -> tuple[str, str]:
 
 def _run_rows(name: str, outlook: Outlook, shown: range, k: int) -> list[Content]:
     if not outlook.expected:
-        line = f"{name} drafted nothing: nothing is to be expected"
+        line = f"{name} has no drafts: there is no estimate"
         return [Content.styled(line, _MUTED)]
     fastest = best(outlook.expected)
     by_k = {one.k: one for one in outlook.expected}
@@ -80,7 +80,7 @@ def _sentence(name: str, outlook: Outlook, k: int) -> Content:
     one = next((found for found in outlook.expected if found.k == k), None)
     if one is None:
         most = len(outlook.expected)
-        text = f"{name}, k = {k}: this trace judged no chain of more than {most}"
+        text = f"{name}, k = {k}: this trace verified no chain of more than {most}"
         return Content.styled(text, _MUTED)
     if one.tps is None:
         line = f"{one.tokens:.2f} tokens a round; no width around this one was measured"
