@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.kv.storage import Quantization, Rows, grown, read_planes
+from mlxspec.device.packed import Quantization, Rows
+from mlxspec.kv.storage import grown, read_planes
 
 
 class BatchRows:

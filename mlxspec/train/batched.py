@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device.backend import sync
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.kv.storage import GROWTH
 from mlxspec.models import Model
 from mlxspec.models.layers import Attention, DecoderLayer
@@ -167,7 +167,7 @@ def row_dtype(model: Model) -> mx.Dtype:
 def _rotated(attention: Attention, x: mx.array, heads: int, positions: mx.array) -> mx.array:
     """Return (B, heads, 1, D) rows, each rotated by the position of its own slot."""
     rows = x.reshape(1, x.shape[0], heads, -1).swapaxes(1, 2)  # (1, heads, B, D)
-    return attention.rope(rows, positions).transpose(2, 1, 0, 3)
+    return attention.rope(rows, rows, positions)[0].transpose(2, 1, 0, 3)
 
 
 def _attend(queries: mx.array, keys: mx.array, values: mx.array, mask: mx.array) -> mx.array:

@@ -7,10 +7,10 @@ import pytest
 from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.batch.masks import layout_of
+from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import CacheError
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization
 from mlxspec.models.layers import DecoderLayer
 from mlxspec.target.decoder import Decoder
 from tests.support.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close

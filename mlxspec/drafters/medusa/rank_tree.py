@@ -16,7 +16,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.drafters.medusa.rank_paths import (
     RankPath,
     most_accurate_paths,
