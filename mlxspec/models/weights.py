@@ -14,7 +14,10 @@ from mlx.utils import tree_flatten
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.models.checkpoint import Quantization
+
+Quantization = Mapping[str, Any]
+"""`group_size`, `bits` and `mode` of an MLX checkpoint, and the same by module path where a
+module differs; False there marks a module that is not quantised."""
 
 _NAMED = 4  # tensors named in a message before the rest is counted
 _EMBEDDING = "model.embed_tokens."

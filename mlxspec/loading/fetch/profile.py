@@ -24,7 +24,7 @@ from mlxspec.loading.gguf.header import TENSOR_TYPES, GgufHeader, read_header
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
-from mlxspec.models.checkpoint import Quantization
+from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
