@@ -181,6 +181,15 @@ def is_cpu() -> bool:
     return _device()[1] == "cpu"
 
 
+def keeps_weights_as_stored() -> bool:
+    """Return whether weights are computed with as they are stored: packed, and in their type.
+
+    On a CPU all are unpacked to float32, which is fastest there: its kernel for quantised products
+    takes n times as long for n rows.
+    """
+    return not is_cpu()
+
+
 @cache
 def lacks_accelerate() -> bool:
     """Return whether MLX computes on a CPU without Apple's libraries.
