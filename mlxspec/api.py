@@ -15,6 +15,7 @@ from os import PathLike
 
 from mlxspec import checks
 from mlxspec.device import backend
+from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
@@ -29,7 +30,6 @@ from mlxspec.drafting.registry import (
 )
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig

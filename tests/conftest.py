@@ -11,6 +11,7 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 import mlxspec  # noqa: F401
 
+from mlxspec.device import backend  # isort: skip
 from tests.support.app_pictures import FOLDER, Pictures  # isort: skip
 from tests.support.device_facts import (  # isort: skip
     believe,
@@ -46,6 +47,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--device") == "cpu":
         compute_on_cpu_everywhere()
+    backend.lacks_accelerate()  # kept for the whole process: asked before a test changes a fact
     if config.getoption("--device-facts") == "gpu":
         believe_everywhere()
 

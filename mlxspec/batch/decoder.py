@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.batch.cache import BatchCache
-from mlxspec.batch.masks import layout_of
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
+from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import batch_layout
 from mlxspec.models import Model
 
 
@@ -72,7 +72,7 @@ class BatchDecoder:
             own = values(tree.tokens)
             tokens.append([*own, *own[:1] * missing])
             parents.append([*values(tree.parents), *[0] * missing])
-        layout = layout_of(self.cache.offsets, parents, self._windows)
+        layout = batch_layout(self.cache.offsets, parents, self._windows)
         try:
             hidden, _ = self.model.hidden_states(
                 mx.array(tokens, mx.int32), self.cache, layout.positions, layout.masks

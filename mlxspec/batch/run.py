@@ -63,7 +63,7 @@ class BatchRun:
         self._decoder = BatchDecoder(target.model, target.cache, settings.batch_size)
         self._width = WidthChoice(costs)
         self._drafters = [fresh_drafter(drafter) for _ in range(settings.batch_size)]
-        self._running: list[BatchSequence] = []  # by place; none before the first round
+        self._running: dict[int, BatchSequence] = {}  # by place
 
     def replies(
         self,
@@ -75,42 +75,74 @@ class BatchRun:
 
         Args:
             jobs: What to reply to; to be called once.
+            should_stop: As in `replies_as_they_end`.
+            stop_when: As in `replies_as_they_end`.
+        """
+        waiting = deque(jobs)
+        ended = self.replies_as_they_end(
+            lambda: waiting.popleft() if waiting else None, should_stop, stop_when
+        )
+        over: dict[int, BatchReply] = {}
+        for job in jobs:
+            while job.index not in over:
+                reply = next(ended)
+                over[reply.index] = reply
+            yield over.pop(job.index)
+
+    def replies_as_they_end(
+        self,
+        next_job: Callable[[], Job | None],
+        should_stop: Callable[[int], bool],
+        stop_when: Callable[[int, EmittedToken], bool] = lambda index, token: False,
+    ) -> Iterator[BatchReply]:
+        """Yield every reply as it ends; jobs may depend on the replies before them.
+
+        Args:
+            next_job: Asked for a job where a place is free, after the reply that left it; None
+                where no job waits now. To be called once.
             should_stop: Asked with the index of a prompt, once a round and once per chunk of it.
             stop_when: Asked with the index of a prompt of every token of its reply.
         """
         self._stop_when = stop_when
-        waiting = deque(jobs)
-        over: dict[int, BatchReply] = {}
-        for job in jobs:
-            while job.index not in over:
-                with device_turn():
-                    finished = self._settle(waiting, should_stop)
-                    over |= {reply.index: reply for reply in finished}
-                    if self._running:
-                        self._round(self._running)
-            yield over.pop(job.index)
+        while True:
+            with device_turn():
+                over = self._let_go(should_stop)
+                if not over and self._fill(next_job, should_stop):
+                    over = self._let_go(should_stop)  # some are over before they begin
+                if not over:
+                    if not self._running:
+                        return
+                    self._shrink()
+                    self._round([self._running[place] for place in sorted(self._running)])
+            yield from over  # in no turn: whoever reads them may compute
 
     # ---- places ----------------------------------------------------------------------------
 
-    def _settle(
-        self, waiting: deque[Job], should_stop: Callable[[int], bool]
-    ) -> Iterator[BatchReply]:
-        """Let finished sequences leave and waiting ones take their places."""
-        kept: dict[int, BatchSequence] = {}
+    def _let_go(self, should_stop: Callable[[int], bool]) -> list[BatchReply]:
+        """Take the sequences that are over out of their places."""
+        over = [
+            place
+            for place, sequence in self._running.items()
+            if self._is_over(place, sequence, should_stop)
+        ]
+        return [self._running.pop(place).finished() for place in over]
+
+    def _fill(self, next_job: Callable[[], Job | None], should_stop: Callable[[int], bool]) -> bool:
+        """Give free places to the jobs that wait; say whether there was one."""
+        has_begun = False
         for place in range(self._decoder.num_places):
-            sequence = self._running[place] if self._running else None
-            while sequence is None or self._is_over(place, sequence, should_stop):
-                if sequence is not None:
-                    yield sequence.finished()
-                if not waiting:
-                    break
-                sequence = self._begin(place, waiting.popleft(), should_stop)
-            else:
-                kept[place] = sequence
-        if kept and len(kept) < self._decoder.num_places:
-            self._decoder.keep(list(kept))
-        self._drafters = [self._drafters[place] for place in kept]
-        self._running = list(kept.values())
+            if place not in self._running and (job := next_job()):
+                self._running[place] = self._begin(place, job, should_stop)
+                has_begun = True
+        return has_begun
+
+    def _shrink(self) -> None:
+        """Give up the places that nobody waits for."""
+        kept = sorted(self._running)
+        if len(kept) < self._decoder.num_places:
+            self._decoder.keep(kept)
+            self._drafters = [self._drafters[place] for place in kept]
+            self._running = {new: self._running[old] for new, old in enumerate(kept)}
 
     def _is_over(
         self, place: int, sequence: BatchSequence, should_stop: Callable[[int], bool]

@@ -24,7 +24,7 @@ GB = 1e9
 _OPS_PER_BUFFER = "200"
 _MB_PER_BUFFER = "500"
 _LARGE_MAC_GB = 32.0
-_MOST_LANES = 2
+_MOST_SPLIT_CORES = 2
 
 
 class BlasChoiceError(MlxspecError, ValueError):
@@ -181,6 +181,15 @@ def is_cpu() -> bool:
     return _device()[1] == "cpu"
 
 
+def keeps_weights_as_stored() -> bool:
+    """Return whether weights are computed with as they are stored: packed, and in their type.
+
+    On a CPU all are unpacked to float32, which is fastest there: its kernel for quantised products
+    takes n times as long for n rows.
+    """
+    return not is_cpu()
+
+
 @cache
 def lacks_accelerate() -> bool:
     """Return whether MLX computes on a CPU without Apple's libraries.
@@ -190,18 +199,18 @@ def lacks_accelerate() -> bool:
     return is_cpu() and sys.platform != "darwin"
 
 
-def num_lanes() -> int:
-    """Return how many lanes (see `core_split.py`) suit this machine; 0 for none.
+def num_split_cores() -> int:
+    """Return how many cores are to share work (see `core_split.py`); 0 for no split.
 
     Two where there are two cores and a BLAS that cannot or need not use both; one where OpenBLAS
-    was told to use one. More cores are left to the BLAS: what lanes give there was not measured.
+    was told to use one. More cores are left to the BLAS: what a split gives there was not measured.
     """
     if not lacks_accelerate():
         return 0
     if loaded_blas() == STOCK_BLAS:
-        return min(_cores(), _MOST_LANES)
+        return min(_cores(), _MOST_SPLIT_CORES)
     threads = blas_threads()
-    return threads if threads <= _MOST_LANES else 0
+    return threads if threads <= _MOST_SPLIT_CORES else 0
 
 
 def memory_gb() -> float:

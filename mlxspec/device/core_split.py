@@ -1,4 +1,4 @@
-"""Lanes: the cores of a small CPU share every product of a forward, as two devices would.
+"""Core split: the cores of a small CPU share the products of a forward, as two devices would.
 
 MLX computes one operation after the other; on a CPU only the BLAS below it knows of a second core,
 and for the few rows of a draft it takes as long to share the work as to do it. So the work is
@@ -6,8 +6,8 @@ shared here: a matrix is cut by its rows, each part runs in a stream of its own 
 thread, and the results lie side by side (column parallelism: Megatron-LM, Shoeybi et al. 2019,
 https://arxiv.org/abs/1909.08053). No sum is cut, so a cut product is the product.
 
-    lane 0   q ........ | attention | o, upper rows | silu of gate | down, upper rows
-    lane 1   k, v       |           | o, lower rows | up ......... | down, lower rows
+    core 0   q ........ | attention | o, upper rows | silu of gate | down, upper rows
+    core 1   k, v       |           | o, lower rows | up ......... | down, lower rows
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,89 +26,89 @@ Second = TypeVar("Second")
 class Part(NamedTuple):
     """One of so many parts of a matrix, cut by its rows."""
 
-    lane: int
+    core: int
     of: int
 
     def rows(self, height: int) -> slice:
         """Return which rows of a matrix of so many are in this part."""
-        return slice(self.lane * height // self.of, (self.lane + 1) * height // self.of)
+        return slice(self.core * height // self.of, (self.core + 1) * height // self.of)
 
 
 WHOLE = Part(0, 1)
 
 
-class _Lanes:
-    """The lanes of this process: how many, and the streams of all but the first."""
+class _CoreSplit:
+    """The cores that this process splits work among, and the streams of all but the first."""
 
     def __init__(self) -> None:
         self.count = 0
         self.is_open = False
-        self.blas_threads = 1  # that the BLAS would use without lanes
+        self.blas_threads = 1  # that the BLAS would use without a split
         self._own: list[mx.ThreadLocalStream] = []
         self._shared: list[mx.Stream] = []
 
     def open(self) -> None:
-        self.is_open, self.count = True, backend.num_lanes()
+        self.is_open, self.count = True, backend.num_split_cores()
         self.blas_threads = blas_threads()
         if self.count:
             set_blas_threads(1)
         self._own = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
         cpu = mx.Device(mx.cpu)
-        self._shared = [turns.shared_stream(cpu, lane) for lane in range(1, self.count)]
+        self._shared = [turns.shared_stream(cpu, core) for core in range(1, self.count)]
 
     @property
     def others(self) -> Sequence[mx.Stream | mx.ThreadLocalStream]:
-        """The streams of all lanes but the first: in a turn shared ones, else the thread's own."""
+        """The streams of all cores but the first: in a turn shared ones, else the thread's own."""
         return self._shared if turns.is_mine() else self._own
 
 
-_lanes = _Lanes()
+_split = _CoreSplit()
 
 
 def count() -> int:
-    """Return how many lanes there are; 0 where products are best left to MLX and its BLAS."""
-    if not _lanes.is_open:
-        _lanes.open()
-    return _lanes.count
+    """Return how many cores share work; 0 where products are best left to MLX and its BLAS."""
+    if not _split.is_open:
+        _split.open()
+    return _split.count
 
 
 @contextmanager
 def left_to_blas() -> Iterator[None]:
-    """Compute as if there were no lanes, with all the threads that the BLAS would have.
+    """Compute without the split, with all the threads that the BLAS would have.
 
     For loops that are not ours, and for gradients, which views of weights would lose.
     """
     before = count()
-    _lanes.count = 0
+    _split.count = 0
     if before:
-        set_blas_threads(_lanes.blas_threads)
+        set_blas_threads(_split.blas_threads)
     try:
         yield
     finally:
-        _lanes.count = before
+        _split.count = before
         if before:
             set_blas_threads(1)
 
 
 def each(run: Callable[[Part], First]) -> list[First]:
-    """Return what every lane computes of its part.
+    """Return what every core computes of its part.
 
     Args:
-        run: Computes one part, which is the whole where there is one lane or none.
+        run: Computes one part, which is the whole where there is one core or none.
     """
     if count() < 2:
         return [run(WHOLE)]
     results = [run(Part(0, count()))]
-    for index, stream in enumerate(_lanes.others, 1):
+    for index, stream in enumerate(_split.others, 1):
         with mx.stream(stream):
             results.append(run(Part(index, count())))
     return results
 
 
 def together(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-    """Run two computations in two lanes, where there are two."""
+    """Run two computations on two cores, where there are two."""
     if count() < 2:
         return first(), second()
-    with mx.stream(_lanes.others[0]):
+    with mx.stream(_split.others[0]):
         beside = second()
     return first(), beside

@@ -83,9 +83,9 @@ def may_compile() -> bool:
     return not threading.current_thread().daemon
 
 
-def shared_stream(device: mx.Device, lane: int = 0) -> mx.Stream:
-    """Return the stream of a device, or of one of its lanes, that all threads share."""
-    key = str(device), lane
+def shared_stream(device: mx.Device, core: int = 0) -> mx.Stream:
+    """Return the stream of a device, or of one of its cores, that all threads share."""
+    key = str(device), core
     if key not in _streams:
         _streams[key] = mx.new_thread_unsafe_stream(device)
     return _streams[key]

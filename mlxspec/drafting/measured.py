@@ -25,7 +25,7 @@ def machine_key() -> str:
     """Return what a speed depends on beside the model: the device and the libraries."""
     facts, threads = backend.facts(), os.environ.get("OPENBLAS_NUM_THREADS")
     library = (facts.blas or facts.backend) + (f" of {threads} threads" if threads else "")
-    shared = f", {core_split.count()} lanes" if core_split.count() else ""
+    shared = f", split among {core_split.count()}" if core_split.count() else ""
     return f"{facts.device}, {facts.cores} cores{shared}, {library}, mlx {facts.mlx}"
 
 

@@ -18,8 +18,9 @@ from itertools import groupby
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError
-from mlxspec.kv.storage import Quantization, Rows, RowStore
+from mlxspec.kv.storage import RowStore
 
 
 class Cache:

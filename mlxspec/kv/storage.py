@@ -7,124 +7,18 @@ ones like committed ones: attention may multiply with them so, and need not unpa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.errors import CacheError, UnsupportedOperationError
+from mlxspec.device.packed import PackedRows, Quantization, Rows
+from mlxspec.errors import CacheError
 
 GROWTH = 256
 """Slots are added in steps of this many rows, so that growing is rare."""
 
-_GROUP_SIZES = (64, 32)
 
-
-@dataclass(frozen=True)
-class Quantization:
-    """How rows are packed: `bits` per value, in groups of `group_size` with one scale each."""
-
-    bits: int
-    group_size: int
-
-    @staticmethod
-    def for_head_dim(bits: int, head_dim: int) -> "Quantization":
-        """Return the packing for rows of `head_dim` values.
-
-        Raises:
-            ValueError: `bits` is not 4 or 8.
-            UnsupportedOperationError: No group size divides `head_dim`.
-        """
-        if bits not in (4, 8):
-            raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
-        for group_size in _GROUP_SIZES:
-            if head_dim % group_size == 0:
-                return Quantization(bits, group_size)
-        raise UnsupportedOperationError(
-            f"quantised keys and values need a head size divisible by 32; this model has "
-            f"{head_dim}: leave the KV bits unset"
-        )
-
-    def pack(self, rows: mx.array) -> list[mx.array]:
-        """Return (..., D) rows as packed integers, scales and biases."""
-        return list(mx.quantize(rows, group_size=self.group_size, bits=self.bits))
-
-    def unpack(self, packed: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
-        """Return the rows (..., D) that `pack` took apart, bit for bit as `mx.dequantize` does.
-
-        On a CPU that unpacks one value after the other, so whole arrays are reckoned with there.
-        """
-        if mx.default_device().type != mx.DeviceType.cpu:
-            return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
-        codes = self._codes(packed).astype(scales.dtype)
-        if scales.shape[-1] == 1:
-            return codes * scales + biases
-        groups = codes.reshape(*scales.shape, self.group_size)
-        return (groups * scales[..., None] + biases[..., None]).reshape(codes.shape)
-
-    def _codes(self, packed: mx.array) -> mx.array:
-        """Return (..., D) uint8: the integers in (..., D * bits / 32) uint32 words."""
-        octets = packed.view(mx.uint8)
-        if self.bits == 8:
-            return octets
-        pairs = octets.astype(mx.uint16)  # 0x00hl becomes 0x0h0l: the bytes l and h
-        return ((pairs | (pairs << 4)) & 0x0F0F).view(mx.uint8)
-
-
-@dataclass(frozen=True)
-class PackedRows:
-    """Rows (B, H, n, D) that stay packed.
-
-    Attributes:
-        packing: How.
-        planes: What `packing` made of them, cut to n rows.
-    """
-
-    packing: Quantization
-    planes: tuple[mx.array, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(B, H, n, D)."""
-        words = self.planes[0].shape
-        return *words[:-1], words[-1] * 32 // self.packing.bits
-
-    def unpacked(self) -> mx.array:
-        """Return the rows (B, H, n, D)."""
-        return self.packing.unpack(*self.planes)
-
-    def dot(self, x: mx.array) -> mx.array:
-        """Return the (B, H, L, n) products of (B, H, L, D) with every row."""
-        return self._product(x, is_dot=True)
-
-    def mixed(self, weights: mx.array) -> mx.array:
-        """Return (B, H, L, D): the rows added up by (B, H, L, n) weights."""
-        return self._product(weights, is_dot=False)
-
-    def _product(self, x: mx.array, *, is_dot: bool) -> mx.array:
-        packed, scales, biases = self.planes
-        bits, group_size = self.packing.bits, self.packing.group_size
-        return mx.quantized_matmul(
-            x, packed, scales, biases, transpose=is_dot, group_size=group_size, bits=bits
-        )
-
-
-Rows = mx.array | PackedRows
-"""Rows (B, H, n, D), packed or not."""
-
-
-def read_planes(planes: Sequence[mx.array], length: int, packing: Quantization | None) -> Rows:
-    """Return the first `length` rows that planes hold."""
-    cut = tuple(plane[:, :, :length] for plane in planes)
-    return cut[0] if packing is None else PackedRows(packing, cut)
-
-
-def unpacked(rows: Rows) -> mx.array:
-    """Return rows (B, H, n, D) as an array."""
-    return rows.unpacked() if isinstance(rows, PackedRows) else rows
-
-
-class RowStore:
-    """Slots for the keys or the values of one layer.
+class _Planes:
+    """Slots for rows of keys or values, as the planes that hold them.
 
     A read after a write sees the write, also while both are lazy. Writing donates the old buffer,
     so no copy is made as long as nobody else holds it: do not keep what `read` returned.
@@ -133,6 +27,44 @@ class RowStore:
     def __init__(self, quantization: Quantization | None) -> None:
         self._quantization = quantization
         self._planes: list[mx.array] = []
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """The arrays that hold the rows, to be evaluated or measured."""
+        return self._planes
+
+    def read(self, length: int) -> Rows:
+        """Return (B, H, length, D): the first `length` slots."""
+        cut = tuple(plane[:, :, :length] for plane in self._planes)
+        return cut[0] if self._quantization is None else PackedRows(self._quantization, cut)
+
+    def _encode(self, rows: mx.array) -> list[mx.array]:
+        return [rows] if self._quantization is None else self._quantization.pack(rows)
+
+    def _reserve(self, needed: int, like: Sequence[mx.array], batch: int) -> None:
+        """Grow where there are fewer slots than needed.
+
+        Args:
+            needed: Slots that there have to be.
+            like: (..., H, L, D) rows that go in, a plane each.
+            batch: B.
+        """
+        held = self._planes[0].shape[2] if self._planes else 0
+        if needed <= held:
+            return
+        extra = -(-(needed - held) // GROWTH) * GROWTH
+        blank = [mx.zeros((batch, p.shape[1], extra, p.shape[3]), p.dtype) for p in like]
+        if held:
+            pairs = zip(self._planes, blank, strict=True)
+            blank = [mx.concatenate(list(pair), axis=2) for pair in pairs]
+        self._planes = blank
+
+
+class RowStore(_Planes):
+    """Slots for the keys or the values of one layer."""
+
+    def __init__(self, quantization: Quantization | None) -> None:
+        super().__init__(quantization)
         self._recent: list[list[mx.array]] = []
         self._kind: tuple[int, int, int, mx.Dtype] | None = None  # B, H, D, dtype
 
@@ -148,7 +80,7 @@ class RowStore:
         """Put (B, H, L, D) `rows` into the slots from `start` on, growing where needed."""
         self._kind = _kind(rows)
         planes = self._encode(rows)
-        self._grow(start + rows.shape[2], planes)
+        self._reserve(start + rows.shape[2], planes, rows.shape[0])
         self._put(start, planes)
         self._recent.append(planes)
 
@@ -174,47 +106,74 @@ class RowStore:
         """Let go of the rows written so far; what is in the slots stays."""
         self._recent.clear()
 
-    def read(self, length: int) -> Rows:
-        """Return (B, H, length, D): the first `length` slots."""
-        return read_planes(self._planes, length, self._quantization)
-
-    @property
-    def arrays(self) -> list[mx.array]:
-        """The arrays that hold the rows, to be evaluated or measured."""
-        return self._planes
-
-    def _encode(self, rows: mx.array) -> list[mx.array]:
-        if self._quantization is None:
-            return [rows]
-        return self._quantization.pack(rows)
-
     def _put(self, start: int, planes: Sequence[mx.array]) -> None:
         for index, plane in enumerate(planes):
             self._planes[index][:, :, start : start + plane.shape[2]] = plane
 
-    def _grow(self, needed: int, like: Sequence[mx.array]) -> None:
-        self._planes = grown(self._planes, needed, like, like[0].shape[0])
 
+class BatchRows(_Planes):
+    """Slots for the keys or the values of one layer and several sequences.
 
-def grown(
-    planes: list[mx.array], needed: int, like: Sequence[mx.array], batch: int
-) -> list[mx.array]:
-    """Return planes with slots enough, as they are where they have them.
-
-    Args:
-        planes: (B, H, n, D) each; none before the first rows.
-        needed: Slots that there have to be.
-        like: (..., H, L, D) rows that go in, a plane each.
-        batch: B.
+    Every sequence has a place of its own along the batch axis and is written at its own end.
     """
-    held = planes[0].shape[2] if planes else 0
-    if needed <= held:
-        return planes
-    extra = -(-(needed - held) // GROWTH) * GROWTH
-    blank = [mx.zeros((batch, p.shape[1], extra, p.shape[3]), p.dtype) for p in like]
-    if not planes:
-        return blank
-    return [mx.concatenate(list(pair), axis=2) for pair in zip(planes, blank, strict=True)]
+
+    def __init__(self, num_places: int, quantization: Quantization | None) -> None:
+        super().__init__(quantization)
+        self._num_places = num_places
+        self._recent: list[mx.array] = []
+
+    @property
+    def num_planes(self) -> int:
+        """Arrays that hold the rows: 1, or 3 where they are quantised."""
+        return 1 if self._quantization is None else 3
+
+    def write(self, slots: mx.array, rows: mx.array, needed: int) -> None:
+        """Put rows into slots of their own in every place.
+
+        Args:
+            slots: (B, L) int32.
+            rows: (B, H, L, D).
+            needed: Slots that there have to be.
+        """
+        planes = self._encode(rows)
+        self._reserve(needed, planes, self._num_places)
+        heads = mx.arange(rows.shape[1])[None, :, None]
+        places = mx.arange(rows.shape[0])[:, None, None]
+        for plane, new in zip(self._planes, planes, strict=True):
+            plane[places, heads, slots[:, None]] = new
+        self._recent = planes
+
+    def move(self, places: mx.array, rows: mx.array, slots: mx.array) -> None:
+        """Copy some of the rows written last into other slots of their places.
+
+        They are taken from what was written, not out of the slots: where one evaluation reads a
+        buffer and writes it, MLX copies all of it.
+
+        Args:
+            places: (n,) int32.
+            rows: (n,) int32 index among those written last in the place.
+            slots: (n,) int32.
+        """
+        heads = mx.arange(self._planes[0].shape[1])[None]
+        to = places[:, None], heads, slots[:, None]
+        for plane, recent in zip(self._planes, self._recent, strict=True):
+            plane[to] = recent[places[:, None], heads, rows[:, None]]
+
+    def fill(self, place: int, planes: Sequence[mx.array], length: int) -> None:
+        """Put the first `length` rows of (1, H, n, D) planes into the first slots of a place."""
+        self._reserve(length, planes, self._num_places)
+        for plane, new in zip(self._planes, planes, strict=True):
+            plane[place : place + 1, :, :length] = new[:, :, :length]
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep some places, in the order given, and release the others."""
+        self._num_places = len(places)
+        index = mx.array(list(places), mx.int32)
+        self._planes = [mx.take(plane, index, axis=0) for plane in self._planes]
+
+    def forget(self) -> None:
+        """Let go of the rows written last; what is in the slots stays."""
+        self._recent = []
 
 
 def _kind(rows: mx.array) -> tuple[int, int, int, mx.Dtype]:

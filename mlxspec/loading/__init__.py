@@ -7,6 +7,7 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
+from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.local import LocalModel, list_local_models
 from mlxspec.loading.fetch.pip_download import ProgressCallback
@@ -18,7 +19,6 @@ from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sizes import check_size
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.models.checkpoint import Checkpoint
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.tokenizer import Tokenizer
 

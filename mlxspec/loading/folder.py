@@ -13,8 +13,9 @@ import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.models.checkpoint import Checkpoint, Quantization
+from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.models.config import FAMILIES
+from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"

@@ -34,7 +34,7 @@ def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) 
     if asked != "auto":
         dtype: mx.Dtype = getattr(mx, asked)
         return dtype
-    if backend.is_cpu():
+    if not backend.keeps_weights_as_stored():
         return mx.float32
     stored = embedding_dtype(tensors)
     if stored == mx.float16 and config.model_type in _OVERFLOWS:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.kv.storage import Quantization
 from mlxspec.models import ModelConfig
 
 

@@ -17,8 +17,9 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
 
-from mlxspec.device.kernels import SharedMask
-from mlxspec.device.products import Linear, product
+from mlxspec.device import ops
+from mlxspec.device.mask import SharedMask
+from mlxspec.device.ops import Linear
 from mlxspec.kv.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
@@ -155,4 +156,4 @@ class Model(nn.Module):
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
         is_tied = self.config.tie_word_embeddings
-        return product(self.model.embed_tokens if is_tied else self.lm_head, hidden)
+        return ops.product(self.model.embed_tokens if is_tied else self.lm_head, hidden)

@@ -15,12 +15,12 @@ https://arxiv.org/abs/2104.09864).
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.device import backend
+from mlxspec.device import ops
+from mlxspec.device.ops import Positions
 
 
 def inverse_frequencies(
@@ -77,30 +77,6 @@ def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[
 _VECTOR = 16  # numbers in the widest vector of a processor
 
 
-@dataclass(frozen=True)
-class Angles:
-    """The turns of L rows, computed once for all layers of a forward.
-
-    Attributes:
-        cosines: (L, head_dim) float32, both halves alike; (B, 1, L, head_dim) where each sequence
-            of a batch has positions of its own.
-        sines: The same shape, the first half negated.
-    """
-
-    cosines: mx.array
-    sines: mx.array
-
-    def turn(self, x: mx.array) -> mx.array:
-        """Return (B, H, L, D) rows, each turned by its angles; the dtype is kept."""
-        crossed = mx.roll(x, x.shape[-1] // 2, -1)
-        return (x * self.cosines + crossed * self.sines).astype(x.dtype)
-
-
-Positions = int | mx.array | Angles
-"""Where the L rows of a forward stand: the position of the first of contiguous rows, (L,) int32
-positions, (B, L) where sequences differ, or the angles that `Rope.prepared` made of these."""
-
-
 class Rope:
     """Rotates queries and keys; shared by all layers of a model.
 
@@ -119,51 +95,21 @@ class Rope:
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
 
     def prepared(self, positions: int | mx.array, num_rows: int) -> Positions:
-        """Return what rotates `num_rows` rows fastest when many layers share their positions.
-
-        On a CPU MLX puts the rotation together from a dozen operations, cosines and sines among
-        them, in every layer anew; there the angles are worth keeping.
-        """
-        if not backend.is_cpu():
-            return positions
-        if isinstance(positions, int):
-            positions = mx.arange(positions, positions + num_rows)
-        turns = positions.astype(mx.float32)[..., None] * self._frequencies
-        if positions.ndim == 2:
-            turns = turns[:, None]
+        """Return what rotates `num_rows` rows fastest when many layers share their positions."""
         half = self._head_dim // 2
-        cosines, sines = mx.cos(turns)[..., :half], mx.sin(turns)[..., :half]
-        return Angles(
-            mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
-        )
+        return ops.prepared_positions(positions, num_rows, self._frequencies, half)
 
-    def __call__(self, x: mx.array, positions: Positions) -> mx.array:
+    def __call__(
+        self, queries: mx.array, keys: mx.array, positions: Positions
+    ) -> tuple[mx.array, mx.array]:
         """Rotate each row by its position.
 
         Args:
-            x: (B, H, L, D).
+            queries: (B, H, L, D).
+            keys: (B, Hkv, L, D).
             positions: Of the L rows.
 
         Returns:
-            (B, H, L, D), the dtype kept.
+            Queries and keys, the dtype kept.
         """
-        if isinstance(positions, Angles):
-            return positions.turn(x)
-        if isinstance(positions, int):
-            return self._rotate(x, positions)
-        B, H, L, D = x.shape
-        # Offsets vary over the batch axis only, so rows move there.
-        offsets = mx.broadcast_to(positions, (B, L)).reshape(-1)
-        rows = self._rotate(x.swapaxes(1, 2).reshape(B * L, H, 1, D), offsets)
-        return rows.reshape(B, L, H, D).swapaxes(1, 2)
-
-    def _rotate(self, x: mx.array, offset: int | mx.array) -> mx.array:
-        return mx.fast.rope(
-            x,
-            self._head_dim,
-            traditional=False,
-            base=None,
-            scale=1.0,
-            offset=offset,
-            freqs=self._wavelengths,
-        )
+        return ops.rotate(queries, keys, positions, self._wavelengths)

@@ -1,7 +1,7 @@
 """A checkpoint's tensors, checked one by one and put into a model.
 
-On a CPU every weight is unpacked: the CPU kernel for quantised products costs n times as much for
-n rows. On a GPU quantised weights stay so. All floating-point ones, scales included, take one type,
+Quantised weights stay so, or are unpacked where the device multiplies faster with them
+(`backend.keeps_weights_as_stored`). All floating-point ones, scales included, take one type,
 so that nothing is promoted on the way; `precision.py` says which.
 """
 
@@ -14,7 +14,10 @@ from mlx.utils import tree_flatten
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.models.checkpoint import Quantization
+
+Quantization = Mapping[str, Any]
+"""`group_size`, `bits` and `mode` of an MLX checkpoint, and the same by module path where a
+module differs; False there marks a module that is not quantised."""
 
 _NAMED = 4  # tensors named in a message before the rest is counted
 _EMBEDDING = "model.embed_tokens."
@@ -45,10 +48,10 @@ def load_weights(
     kept = {name: array for name, array in tensors.items() if not _is_ignored(name, tied)}
     stored = _stored_words(kept, quantization)
     if dtype is None:
-        dtype = mx.float32 if backend.is_cpu() else embedding_dtype(kept)
+        dtype = embedding_dtype(kept) if backend.keeps_weights_as_stored() else mx.float32
     weights = _unpacked(kept, quantization, dtype)
     _check_names(wanted, weights)  # what is lazy until here is only computed on a CPU
-    if quantization is not None and not backend.is_cpu():
+    if quantization is not None and backend.keeps_weights_as_stored():
         _quantize(model, kept, quantization)
         weights = {name: _in_dtype(array, dtype) for name, array in kept.items()}
         _check_names(dict(tree_flatten(model.parameters())), weights)
@@ -64,12 +67,12 @@ def words_of_loaded(stored: str, dtype: str = "auto") -> str:
         stored: How its weights are stored, in words.
         dtype: The type that was asked for.
     """
-    if dtype == "auto" and not backend.is_cpu():
+    if dtype == "auto" and backend.keeps_weights_as_stored():
         return stored
     dtype = "float32" if dtype == "auto" else dtype
     if dtype == stored:
         return stored
-    is_packed = stored.endswith("-bit") and not backend.is_cpu()
+    is_packed = stored.endswith("-bit") and backend.keeps_weights_as_stored()
     return f"{stored} in {dtype}" if is_packed else f"{dtype} from {stored}"
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.storage import GROWTH
 from mlxspec.loading import LoadedModel
-from mlxspec.train.batched import Task, row_dtype, run_tasks
+from mlxspec.train.batched import Task, run_tasks
 from mlxspec.train.corpus import (
     Conversation,
     digest_of,
@@ -34,7 +34,7 @@ from mlxspec.train.prompts import find_user_frame, read_prompts
 
 _USUAL_TOKENS = 150  # that one try adds, those in vain included: the last shard need not be whole
 _FEWEST_TRIES = 32
-_LOGIT_BYTES = 4 * 3  # float32: those of the model, of the host, and their exponentials
+_LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, shares, and the noise of the draw
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,9 @@ def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
     length = min(_longest(loaded, settings), config.max_position_embeddings)
     capacity = -(-length // GROWTH) * GROWTH
     rows = 2 * config.num_hidden_layers * config.num_key_value_heads * capacity
-    per_slot = rows * config.head_dim * row_dtype(loaded.model).size
-    return loaded.model.nbytes + settings.batch_size * (per_slot + config.vocab_size * _LOGIT_BYTES)
+    per_place = rows * config.head_dim * loaded.model.dtype.size
+    places = settings.batch_size + 1  # prompts are read beside the batch
+    return loaded.model.nbytes + places * (per_place + config.vocab_size * _LOGIT_BYTES)
 
 
 def is_heldout(conversation: Conversation, share: float) -> bool:
@@ -134,7 +135,7 @@ class _Maker:
         find_user_frame(loaded.tokenizer, [])  # a template that does not serve is refused at once
         config = loaded.config
         self.progress = DataProgress()
-        self._model, self._settings, self._on_progress = loaded.model, settings, on_progress
+        self._loaded, self._settings, self._on_progress = loaded, settings, on_progress
         self._writer = DialogueWriter(
             loaded.tokenizer, settings, config.max_position_embeddings, config.vocab_size
         )
@@ -160,7 +161,7 @@ class _Maker:
         num_tries = min(num_tries, self._settings.tries_per_shard)
         before, kept = self.progress, list[Conversation]()
         tasks = (self._task(shard, index) for index in range(num_tries))
-        for _, result in run_tasks(self._model, tasks, self._settings.batch_size):
+        for _, result in run_tasks(self._loaded, tasks, self._settings.batch_size):
             if not isinstance(result, Conversation):
                 self._drop(result)
             elif (digest := result.digest) in self._seen:

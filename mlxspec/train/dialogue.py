@@ -112,7 +112,8 @@ class DialogueWriter:
 
         prompt = [*transcript.tokens, *self._added(transcript, frame.header)]
         self._check_room(len(prompt) + self._settings.max_prompt_tokens)
-        reply = yield Request(prompt, self._settings.max_prompt_tokens, 1.0, rng, is_over)
+        limit = self._settings.max_prompt_tokens
+        reply = yield Request(prompt, limit, 1.0, _seed(rng), is_over)
         return self._said(reply, ending)
 
     def _turn_ending(self, footer: str) -> int | str:
@@ -162,7 +163,7 @@ class DialogueWriter:
         self._check_room(len(before) + self._settings.max_answer_tokens)
         kind, temperature = self._draw_temperature(rng)
         limit = self._settings.max_answer_tokens
-        reply = yield Request(before, limit, temperature, rng, self._is_over)
+        reply = yield Request(before, limit, temperature, _seed(rng), self._is_over)
         is_ended = reply[-1] in self._eos
         body = reply[:-1] if is_ended else reply
         check_reply(body, self._special)
@@ -195,3 +196,7 @@ class DialogueWriter:
         """Say whether a reply ended, or loops and would be dropped anyway."""
         is_looping = len(reply) % _LOOK_FOR_LOOPS == 0 and has_periodic_tail(reply)
         return reply[-1] in self._special or is_looping
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**63))

@@ -18,8 +18,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.device.exponential import exp
-from mlxspec.device.products import heads
+from mlxspec.device import ops
 from mlxspec.drafters.eagle.network import LAYER_FIELDS, Eagle3Network
 from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, chain_matches
@@ -125,9 +124,10 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
     """Attend from every place at one depth; its keys and values are appended to `rows`."""
     B, n, _ = both.shape
     H, Hkv = attention.n_heads, attention.n_kv_heads
-    queries = attention.rope(heads(attention.q_proj, both, attention.head_dim), 0)
-    keys = attention.rope(heads(attention.k_proj, both, attention.head_dim), 0)
-    values = heads(attention.v_proj, both, attention.head_dim)
+    queries, keys, values = ops.attention_heads(
+        both, attention.q_proj, attention.k_proj, attention.v_proj, attention.head_dim
+    )
+    queries, keys = attention.rope(queries, keys, 0)
     rows.append((keys, values))
     depth = len(rows) - 1
     queries = (queries * attention.scale).reshape(B, Hkv, H // Hkv, n, -1)
@@ -139,7 +139,7 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
     own = [(_shift(k, depth - d), _shift(v, depth - d)) for d, (k, v) in enumerate(rows) if d]
     parts += [(queries * k[:, :, None]).sum(axis=-1, keepdims=True) for k, _ in own]
     joined = mx.concatenate(parts, axis=-1)
-    weights = exp(joined - mx.stop_gradient(joined.max(axis=-1, keepdims=True)))
+    weights = ops.exp(joined - mx.stop_gradient(joined.max(axis=-1, keepdims=True)))
     mixed = weights[..., :n] @ first_values[:, :, None]
     for index, (_, v) in enumerate(own):
         mixed = mixed + weights[..., n + index : n + index + 1] * v[:, :, None]

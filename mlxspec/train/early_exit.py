@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import Model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches

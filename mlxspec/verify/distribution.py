@@ -16,8 +16,7 @@ from math import log
 
 import mlx.core as mx
 
-from mlxspec.device import core_split
-from mlxspec.device.exponential import log_sum_exp, softmax, softmax_and_log_total
+from mlxspec.device.ops import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import FilterOrder, Law
 from mlxspec.verify.gumbel import draw, draw_several
@@ -108,15 +107,7 @@ class NodeLaws:
     @cached_property
     def _at_one(self) -> tuple[mx.array, mx.array]:
         """The probabilities at temperature 1, and (n,) logarithms of what they were divided by."""
-        half = self.logits.shape[0] // 2
-        if half == 0 or core_split.count() < 2:  # cutting rows copies them
-            return softmax_and_log_total(self.logits)
-        shares = core_split.together(
-            lambda: softmax_and_log_total(self.logits[:half]),
-            lambda: softmax_and_log_total(self.logits[half:]),
-        )
-        probs, log_total = (mx.concatenate(list(pair)) for pair in zip(*shares, strict=True))
-        return probs, log_total
+        return softmax_and_log_total(self.logits)
 
     @property
     def _log_total(self) -> mx.array:

@@ -4,13 +4,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.batch.cache import BatchCache
 from mlxspec.batch.decoder import BatchDecoder
-from mlxspec.batch.masks import layout_of
+from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import CacheError
+from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization
+from mlxspec.kv.masks import batch_layout
 from mlxspec.models.layers import DecoderLayer
 from mlxspec.target.decoder import Decoder
 from tests.support.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
@@ -171,7 +171,7 @@ def test_rounds_do_not_copy_the_context(packing):
 
 
 def test_masks_and_positions_of_two_sequences():
-    layout = layout_of([2, 4], [[-1, 0, 0, 1], [-1, 0, 1, 0]], [None, 3])
+    layout = batch_layout([2, 4], [[-1, 0, 0, 1], [-1, 0, 1, 0]], [None, 3])
     assert layout.positions.tolist() == [[2, 3, 3, 4], [4, 5, 6, 5]]
     everything = [
         ["11100000", "11110000", "11101000", "11110100"],

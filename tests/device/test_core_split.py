@@ -1,4 +1,4 @@
-"""Lanes: how many there are, what runs in which, and that nothing computed in them is lost."""
+"""Core split: how many cores share, what runs on which, and that nothing computed is lost."""
 
 import threading
 
@@ -9,7 +9,7 @@ import pytest
 from mlxspec.device import backend, blas, core_split
 from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.device.core_split import WHOLE, Part, each, left_to_blas, together
-from mlxspec.device.kernels import attend
+from mlxspec.device.ops import attend
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from tests.support.decoders import (
     EACH,
@@ -28,10 +28,10 @@ OPENBLAS = "OpenBLAS 0.3.21 (libopenblas.so.0)"
 
 
 @pytest.fixture
-def two_lanes(monkeypatch):
-    """Two lanes, on any machine."""
-    monkeypatch.setattr(backend, "num_lanes", lambda: 2)
-    monkeypatch.setattr(core_split, "_lanes", core_split._Lanes())
+def two_cores(monkeypatch):
+    """Two cores that share work, on any machine."""
+    monkeypatch.setattr(backend, "num_split_cores", lambda: 2)
+    monkeypatch.setattr(core_split, "_split", core_split._CoreSplit())
     threads = blas.blas_threads()
     yield
     blas.set_blas_threads(threads)
@@ -57,23 +57,23 @@ def stream_now():
         (STOCK_BLAS, 0, 16, 2),
     ],
 )
-def test_lanes_take_the_place_of_the_threads_of_a_small_machine(
+def test_a_core_split_takes_the_place_of_the_threads_of_a_small_machine(
     library, threads, cores, expected, monkeypatch
 ):
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
     monkeypatch.setattr(backend, "loaded_blas", lambda: library)
     monkeypatch.setattr(backend, "blas_threads", lambda: threads)
     monkeypatch.setattr(backend, "_cores", lambda: cores)
-    assert backend.num_lanes() == expected
+    assert backend.num_split_cores() == expected
 
 
-def test_a_gpu_and_a_mac_have_no_lanes(monkeypatch):
+def test_a_gpu_and_a_mac_have_no_core_split(monkeypatch):
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: False)
-    assert backend.num_lanes() == 0
+    assert backend.num_split_cores() == 0
 
 
-@pytest.mark.usefixtures("two_lanes")
-def test_each_lane_leaves_the_other_core_to_the_other(monkeypatch):
+@pytest.mark.usefixtures("two_cores")
+def test_each_core_leaves_the_other_to_the_other(monkeypatch):
     set_to = []
     monkeypatch.setattr(core_split, "blas_threads", lambda: 2)
     monkeypatch.setattr(core_split, "set_blas_threads", set_to.append)
@@ -85,8 +85,8 @@ def test_each_lane_leaves_the_other_core_to_the_other(monkeypatch):
     assert (core_split.count(), set_to) == (2, [1, 2, 1])
 
 
-@pytest.mark.usefixtures("two_lanes")
-def test_lanes_are_back_after_an_error():
+@pytest.mark.usefixtures("two_cores")
+def test_the_split_is_back_after_an_error():
     def fail():
         with left_to_blas():
             raise KeyError
@@ -112,18 +112,18 @@ def test_openblas_uses_the_threads_it_is_given():
 @pytest.mark.parametrize("height", [0, 1, 2, 7, 64])
 @pytest.mark.parametrize("of", [1, 2, 3])
 def test_the_parts_of_a_matrix_are_all_of_it_in_order(height, of):
-    parts = [range(height)[Part(lane, of).rows(height)] for lane in range(of)]
+    parts = [range(height)[Part(core, of).rows(height)] for core in range(of)]
     assert [row for part in parts for row in part] == list(range(height))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.usefixtures("two_lanes")
-def test_every_lane_computes_its_part_in_a_stream_of_its_own():
+@pytest.mark.usefixtures("two_cores")
+def test_every_core_computes_its_part_in_a_stream_of_its_own():
     seen = []
 
     def run(part):
         seen.append((part, stream_now()))
-        return part.lane
+        return part.core
 
     assert each(run) == [0, 1]
     (first, here), (second, there) = seen
@@ -132,13 +132,13 @@ def test_every_lane_computes_its_part_in_a_stream_of_its_own():
     assert together(stream_now, stream_now) == (here, there)
 
 
-@pytest.mark.usefixtures("two_lanes")
-def test_lanes_serve_every_thread():
+@pytest.mark.usefixtures("two_cores")
+def test_the_split_serves_every_thread():
     results = []
 
     def work():
         x = mx.arange(4.0)
-        results.append(mx.concatenate(each(lambda part: x + part.lane)).tolist())
+        results.append(mx.concatenate(each(lambda part: x + part.core)).tolist())
 
     for _ in range(2):
         thread = threading.Thread(target=work)
@@ -152,8 +152,8 @@ def test_lanes_serve_every_thread():
 
 
 @EACH
-@pytest.mark.usefixtures("two_lanes")
-def test_two_lanes_say_what_the_target_says(family, kind):
+@pytest.mark.usefixtures("two_cores")
+def test_two_cores_say_what_the_target_says(family, kind):
     decoder, truth = make(family, kind)
     decoder.observe(TEXT[:20])
     logits = decoder.logits(decoder.forward_tree(TREE))
@@ -162,8 +162,8 @@ def test_two_lanes_say_what_the_target_says(family, kind):
     assert_is_as_if_read_from_nothing(decoder, TEXT[:20] + PATH_TOKENS, truth)
 
 
-@pytest.mark.usefixtures("two_lanes")
-def test_a_reply_in_two_lanes_is_the_target_s_in_every_thread():
+@pytest.mark.usefixtures("two_cores")
+def test_a_reply_in_two_cores_is_the_target_s_in_every_thread():
     model, prompt = tiny_model(), [3, 7, 1, 3, 7, 1, 4, 3]
     replies = []
 
@@ -179,7 +179,7 @@ def test_a_reply_in_two_lanes_is_the_target_s_in_every_thread():
     assert replies == [expected, expected]
 
 
-@pytest.mark.usefixtures("two_lanes")
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("mask", ["none", "causal", "tree"])
 @pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(9, 3), (4, 2), (4, 4), (3, 1)])
 def test_attention_over_many_keys_is_shared_by_heads(num_heads, num_kv_heads, mask, monkeypatch):

@@ -13,7 +13,7 @@ ASK = """
 import sys
 from mlxspec.device import backend
 assert "mlx.core" not in sys.modules
-print(backend.is_cpu(), backend.lacks_accelerate(), backend.num_lanes())
+print(backend.is_cpu(), backend.lacks_accelerate(), backend.num_split_cores())
 """
 
 ASK_CORE = """
@@ -37,7 +37,7 @@ def facts():
     return backend.is_cpu(), backend.lacks_accelerate()
 
 
-def test_a_gpu_s_facts_close_the_lanes(gpu):
+def test_a_gpu_s_facts_end_the_core_split(gpu):
     assert facts() == (False, False)
     assert core_split.count() == 0
 
@@ -58,7 +58,7 @@ def test_processes_of_the_suite_have_its_facts_and_import_nothing_earlier(monkey
     for module, name in (
         (backend, "is_cpu"),
         (backend, "lacks_accelerate"),
-        (core_split, "_lanes"),
+        (core_split, "_split"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))  # so that all is taken back
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -1,4 +1,4 @@
-"""Products in pieces and in lanes against the plain product."""
+"""Products in pieces and by several cores against the plain product."""
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from mlxspec.device import backend, core_split
-from mlxspec.device.products import Linear, gated, heads, product, tall_product
+from mlxspec.device.ops import Linear, attention_heads, product, swiglu
 
 D = 576
 
 
-@pytest.fixture(params=[0, 1, 2], ids=["no lane", "one lane", "two lanes"])
+@pytest.fixture(params=[0, 1, 2], ids=["no split", "one core", "two cores"])
 def count(request, monkeypatch):
-    """As many lanes, on any machine."""
-    monkeypatch.setattr(backend, "num_lanes", lambda: request.param)
-    monkeypatch.setattr(core_split, "_lanes", core_split._Lanes())
+    """As many cores that share work, on any machine."""
+    monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
+    monkeypatch.setattr(backend, "num_split_cores", lambda: request.param)
+    monkeypatch.setattr(core_split, "_split", core_split._CoreSplit())
     monkeypatch.setattr(core_split, "set_blas_threads", lambda threads: None)
     return request.param
 
@@ -71,20 +72,21 @@ def test_quantised_layers_are_multiplied_too(count, kind):
     expected = layer(x) if kind is nn.Linear else layer.as_linear(x)
     np.testing.assert_allclose(product(layer, x), expected, atol=1e-5)
     if kind is nn.Linear:
-        inner = gated(layer, layer, x)
+        inner = swiglu(layer, layer, x)
         np.testing.assert_allclose(inner, nn.silu(expected) * expected, atol=1e-4)
-        np.testing.assert_allclose(
-            heads(layer, x, 32), expected.reshape(2, 3, 4, 32).swapaxes(1, 2), atol=1e-5
-        )
+        for got in attention_heads(x, layer, layer, layer, 32):
+            np.testing.assert_allclose(got, expected.reshape(2, 3, 4, 32).swapaxes(1, 2), atol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 27), (1, 40), (1, 200), (3, 5)])
 @pytest.mark.parametrize("head_dim", [16, 64, 96])
 def test_heads_come_in_front(count, head_dim, shape, bias):
-    layer, x = linear(6 * head_dim, bias=bias), normal(*shape, D)
-    expected = by_hand(layer, x).reshape(*shape, 6, head_dim).swapaxes(1, 2)
-    assert_close(heads(layer, x, head_dim), expected)
+    layers = [linear(count * head_dim, bias=bias) for count in (6, 3, 2)]
+    x = normal(*shape, D)
+    for layer, got in zip(layers, attention_heads(x, *layers, head_dim), strict=True):
+        expected = by_hand(layer, x).reshape(*shape, -1, head_dim).swapaxes(1, 2)
+        assert_close(got, expected)
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
@@ -94,7 +96,7 @@ def test_a_gate_and_what_it_lets_through(count, shape, bias):
     up.weight = normal(320, D, seed=9)
     opened = by_hand(gate, x)
     expected = opened / (1 + np.exp(-opened)) * by_hand(up, x)
-    got = gated(gate, up, x)
+    got = swiglu(gate, up, x)
     np.testing.assert_allclose(np.array(got), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -135,5 +137,7 @@ def test_views_hold_no_copy_of_the_weights(count):
 @pytest.mark.parametrize("height", [700, 768, 769, 2000])
 def test_a_tall_product_is_the_product(height, has_accelerate, monkeypatch):
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: not has_accelerate)
-    x, weight = normal(3, 8), normal(height, 8, seed=1)
-    np.testing.assert_allclose(tall_product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-5)
+    head, x = nn.Embedding(height, 8), normal(3, 8)
+    with core_split.left_to_blas():
+        got = product(head, x)
+    np.testing.assert_allclose(got, x @ head.weight.T, rtol=1e-5, atol=1e-5)

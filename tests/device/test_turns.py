@@ -10,7 +10,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from mlxspec.device import core_split, kernels, turns
+from mlxspec.device import core_split, fused, turns
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
@@ -105,18 +105,18 @@ def test_batches_and_replies_of_several_threads_do_not_disturb_each_other():
     assert single.result() == SHADOWS["full"].greedy(PROMPT, 12)
 
 
-def test_lanes_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
-    monkeypatch.setattr(core_split._lanes, "count", 2)
-    monkeypatch.setattr(core_split._lanes, "is_open", True)
-    monkeypatch.setattr(core_split._lanes, "_own", ["own"])
-    monkeypatch.setattr(core_split._lanes, "_shared", ["shared"])
+def test_streams_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
+    monkeypatch.setattr(core_split._split, "count", 2)
+    monkeypatch.setattr(core_split._split, "is_open", True)
+    monkeypatch.setattr(core_split._split, "_own", ["own"])
+    monkeypatch.setattr(core_split._split, "_shared", ["shared"])
     with turns.device_turn():
-        shared = core_split._lanes.others
-    assert core_split._lanes.others == ["own"]
+        shared = core_split._split.others
+    assert core_split._split.others == ["own"]
 
     def others():
         with turns.device_turn():
-            return core_split._lanes.others
+            return core_split._split.others
 
     assert in_a_thread(others) == shared == ["shared"]
 
@@ -241,13 +241,13 @@ def test_a_process_whose_threads_used_an_engine_ends_well(is_daemon, count):
 @pytest.mark.parametrize("is_daemon", [False, True])
 def test_a_daemon_thread_keeps_nothing_that_mlx_compiled(is_daemon, monkeypatch):
     compiled, results = [], []
-    usual = kernels.nn.silu
-    monkeypatch.setattr(kernels.nn, "silu", lambda x: compiled.append(x) or usual(x))
+    usual = fused.nn.silu
+    monkeypatch.setattr(fused.nn, "silu", lambda x: compiled.append(x) or usual(x))
     x = mx.array([-2.0, 0.0, 3.0], mx.float16)
     mx.eval(x)
 
     def compute():
-        results.append(kernels.silu(x).tolist())
+        results.append(fused.silu(x).tolist())
 
     thread = threading.Thread(target=compute, daemon=is_daemon)
     thread.start()

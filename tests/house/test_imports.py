@@ -17,8 +17,8 @@ from tests.support.paths import ROOT
 FLOORS = {
     "mlxspec": [
         {"errors", "checks", "text", "template_guard"},
-        {"trace", "law", "prompt", "kv"},
-        {"device", "params", "tokenizer"},
+        {"trace", "law", "prompt", "device"},
+        {"kv", "params", "tokenizer"},
         {"drafts", "models", "options"},
         {"verify", "target", "loading"},
         {"drafters", "budget"},

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlxspec.device.packed import Quantization
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import GROWTH, Quantization
+from mlxspec.kv.storage import GROWTH
 from tests.support.dict_cache import (
     HEADS,
     LAYERS,

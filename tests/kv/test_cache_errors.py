@@ -3,9 +3,9 @@
 import mlx.core as mx
 import pytest
 
+from mlxspec.device.packed import Quantization
 from mlxspec.errors import CacheError
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization
 from tests.support.dict_cache import (
     LAYERS,
     SIZE,

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.kv.storage import Quantization
 from tests.support.dict_cache import (
     SIZE,
     assert_same,

@@ -7,10 +7,10 @@ from mlx.utils import tree_flatten
 
 from mlxspec import api, loading
 from mlxspec.device import backend, memory
+from mlxspec.device.packed import Quantization
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization
 from mlxspec.loading import LocalModel, Room, load_model
 from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.sizes import row_bytes

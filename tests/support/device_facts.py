@@ -29,7 +29,7 @@ def believe(kind, setattr_):
     is_cpu = kind == "cpu"
     setattr_(backend, "is_cpu", lambda: is_cpu)
     setattr_(backend, "lacks_accelerate", lambda: is_cpu and sys.platform != "darwin")
-    setattr_(core_split, "_lanes", core_split._Lanes())  # how many there are was found out once
+    setattr_(core_split, "_split", core_split._CoreSplit())  # how many there are was found out once
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.device.packed import unpacked
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import unpacked
 
 LAYERS, HEADS, SIZE = 2, 3, 32
 

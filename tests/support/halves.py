@@ -7,7 +7,8 @@ other kernels for several rows, which cut the sums; here that is done by hand.
 import mlx.core as mx
 from mlx.utils import tree_map
 
-from mlxspec.device import products
+from mlxspec.device import fused
+from mlxspec.device.cpu import products
 from mlxspec.target.decoder import Decoder
 from tests.support.tiny import tiny_model
 
@@ -59,4 +60,5 @@ def cut_sums(monkeypatch):
         return x[..., :half] @ matrix[:, :half].T + x[..., half:] @ matrix[:, half:].T
 
     monkeypatch.setattr(products, "_is_cut", lambda layer: False)
-    monkeypatch.setattr(products, "_uncut", cut)
+    monkeypatch.setattr(products, "product", cut)
+    monkeypatch.setattr(fused, "product", cut)

@@ -1,10 +1,10 @@
 """Tiny random models and a toy tokenizer: enough of the real thing to test the engine around it."""
 
 from mlxspec import testing
+from mlxspec.device.packed import Quantization
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization
 from mlxspec.models import Model
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed

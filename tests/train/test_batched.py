@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from mlxspec.train import batched
-from mlxspec.train.batched import BatchedDecoder, Request, draw_token, run_tasks
-from tests.support.tiny import tiny_model
+from mlxspec.kv import storage
+from mlxspec.loading import LoadedModel
+from mlxspec.train.batched import Request, run_tasks
+from tests.support.tiny import ToyTokenizer, tiny_model
 from tests.support.truth import Target
 
 PROMPTS = [
@@ -30,26 +31,29 @@ def never(reply):
 
 def single(prompt, max_tokens, temperature=0.0, seed=0, is_over=never):
     """A task of one request that returns the reply."""
-    rng = np.random.default_rng(seed)
-    return (yield Request(prompt, max_tokens, temperature, rng, is_over))
+    return (yield Request(prompt, max_tokens, temperature, seed, is_over))
+
+
+def loaded(model, tokenizer=None):
+    return LoadedModel(model, model.config, tokenizer or ToyTokenizer(), "tiny", "float32")
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("num_slots", [1, 3])
-def test_greedy_replies_equal_decoding_one_by_one(name, num_slots):
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_greedy_replies_equal_decoding_one_by_one(name, batch_size):
     model = tiny_model(**MODELS[name])
     target = Target(model)
     lengths = [14, 1, 6, 9, 12, 3, 8]
     tasks = [single(*pair) for pair in zip(PROMPTS, lengths, strict=True)]
-    replies = dict(run_tasks(model, tasks, num_slots))
+    replies = dict(run_tasks(loaded(model), tasks, batch_size))
     expected = [target.greedy(*pair) for pair in zip(PROMPTS, lengths, strict=True)]
     assert [replies[index] for index in range(len(PROMPTS))] == expected
 
 
 def test_texts_outgrow_the_room_reserved_for_them(monkeypatch):
-    monkeypatch.setattr(batched, "GROWTH", 4)
+    monkeypatch.setattr(storage, "GROWTH", 4)
     model = tiny_model()
-    replies = dict(run_tasks(model, [single([1, 2, 3], 12), single([4] * 9, 7)], 2))
+    replies = dict(run_tasks(loaded(model), [single([1, 2, 3], 12), single([4] * 9, 7)], 2))
     target = Target(model)
     assert replies == {0: target.greedy([1, 2, 3], 12), 1: target.greedy([4] * 9, 7)}
 
@@ -63,33 +67,18 @@ def test_a_reply_may_be_asked_for_in_the_light_of_another():
         second = yield from single([*prompt, *first, 0, 1], 6)
         return first, second
 
-    replies = dict(run_tasks(model, [chat(prompt) for prompt in PROMPTS[:4]], 2))
+    replies = dict(run_tasks(loaded(model), [chat(prompt) for prompt in PROMPTS[:4]], 2))
     for index, prompt in enumerate(PROMPTS[:4]):
         first = target.greedy(prompt, 5)
         assert replies[index] == (first, target.greedy([*prompt, *first, 0, 1], 6))
 
 
-def test_only_what_differs_from_the_text_in_a_slot_is_read(monkeypatch):
-    model = tiny_model()
-    decoder, read = BatchedDecoder(model, 1), []
-    forward = type(model).hidden_states
-
-    def record(self, tokens, *rest, **options):
-        read.append(tokens.shape[1])
-        return forward(self, tokens, *rest, **options)
-
-    monkeypatch.setattr(type(model), "hidden_states", record)
-    for prompt in ([1, 2, 3, 4], [1, 2, 5, 6, 7], [1, 2, 5], [1, 2, 5]):
-        decoder.read(0, prompt)
-    assert read == [4, 3, 1, 1]
-
-
 def test_a_sampled_reply_does_not_depend_on_its_neighbours():
     model = tiny_model()
 
-    def replies(num_slots):
+    def replies(batch_size):
         tasks = [single(prompt, 10, 1.5, seed) for seed, prompt in enumerate(PROMPTS)]
-        return dict(run_tasks(model, tasks, num_slots))
+        return dict(run_tasks(loaded(model), tasks, batch_size))
 
     alone = replies(1)
     assert replies(3) == alone
@@ -100,13 +89,13 @@ def test_a_reply_ends_with_the_token_that_is_the_last():
     model = tiny_model()
     whole = Target(model).greedy([1, 2, 3], 12)
     task = single([1, 2, 3], 12, is_over=lambda reply: len(reply) > 2 and reply[-1] == whole[4])
-    [(_, reply)] = run_tasks(model, [task], 2)
+    [(_, reply)] = run_tasks(loaded(model), [task], 2)
     assert reply == whole[: whole.index(whole[4], 2) + 1]
 
 
 def test_tasks_come_in_the_order_in_which_they_end():
     tasks = [single([1], 9), single([2], 3), single([3], 5)]
-    assert [index for index, _ in run_tasks(tiny_model(), tasks, 3)] == [1, 2, 0]
+    assert [index for index, _ in run_tasks(loaded(tiny_model()), tasks, 3)] == [1, 2, 0]
 
 
 def test_a_task_may_ask_for_nothing():
@@ -116,12 +105,12 @@ def test_a_task_may_ask_for_nothing():
 
     model = tiny_model()
     tasks = [mute("a"), single([1, 2], 2), mute("b"), mute("c")]
-    results = dict(run_tasks(model, tasks, 2))
+    results = dict(run_tasks(loaded(model), tasks, 2))
     assert results == {0: "a", 1: Target(model).greedy([1, 2], 2), 2: "b", 3: "c"}
 
 
 def test_no_tasks_give_no_results():
-    assert list(run_tasks(tiny_model(), [], 2)) == []
+    assert list(run_tasks(loaded(tiny_model()), [], 2)) == []
 
 
 def test_tasks_are_begun_when_there_is_room_for_them():
@@ -132,46 +121,28 @@ def test_tasks_are_begun_when_there_is_room_for_them():
             begun.append(index)
             yield single([1], 4)
 
-    next(run_tasks(tiny_model(), tasks(), 2))
+    next(run_tasks(loaded(tiny_model()), tasks(), 2))
     assert begun == [0, 1]
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
+@pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_draws_follow_the_law(temperature):
-    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05, 1e-30], np.float32))
-    probs = np.exp(logits.astype(np.float64) / temperature)
+    model, count = tiny_model(vocab_size=6), 300
+    logits = Target(model).logits((1, 2, 3)).astype(np.float64)
+    probs = np.exp((logits - logits.max()) / temperature)
     probs /= probs.sum()
-    rng, count = np.random.default_rng(1), 20_000
-    draws = [draw_token(logits, temperature, rng) for _ in range(count)]
-    found = np.bincount(draws, minlength=5) / count
-    assert (abs(found - probs) <= 4.5 * np.sqrt(probs * (1 - probs) / count) + 1e-9).all()
+    tasks = [single([1, 2, 3], 1, temperature, seed) for seed in range(count)]
+    drawn = [reply[0] for _, reply in run_tasks(loaded(model), tasks, 100)]
+    found = np.bincount(drawn, minlength=6) / count
+    assert (abs(found - probs) <= 4 * np.sqrt(probs * (1 - probs) / count)).all()
 
 
-def test_a_token_of_no_mass_is_never_drawn():
-    logits = np.array([-np.inf, 0, -np.inf, -np.inf], np.float32)
+def test_nothing_but_the_request_ends_a_reply():
+    """Not even an end token: a task has to be told of it."""
 
-    class Edge:
-        def __init__(self, value):
-            self.random = lambda: value
+    class Ending(ToyTokenizer):
+        eos_token_ids = tuple(range(24))
 
-    assert draw_token(logits, 1.0, Edge(0.0)) == 1
-    assert draw_token(logits, 1.0, Edge(1 - 2**-53)) == 1
-
-
-def test_rare_tokens_are_not_lost_among_many():
-    """Of 2**18 tokens all but the first have the same mass; float32 sums would skip some."""
-    logits = np.full(2**18, -18.0, np.float32)
-    logits[0] = 0.0
-
-    class Fixed:
-        def random(self):
-            share = np.exp(-18.0)
-            total = 1 + (2**18 - 1) * share
-            return (1 + 1000.5 * share) / total
-
-    assert abs(draw_token(logits, 1.0, Fixed()) - 1001) <= 1
-
-
-def test_greedy_takes_the_lowest_of_equals():
-    logits = np.array([0.0, 2.0, 1.0, 2.0], np.float32)
-    assert draw_token(logits, 0.0, np.random.default_rng(0)) == 1
+    model = tiny_model()
+    [(_, reply)] = run_tasks(loaded(model, Ending()), [single([1, 2, 3], 5)], 1)
+    assert reply == Target(model).greedy([1, 2, 3], 5)

@@ -66,12 +66,13 @@ def test_a_wrong_setting_is_named(wrong):
 # ---- memory --------------------------------------------------------------------------------
 
 
-def test_memory_is_weights_and_slots_and_logits():
+def test_memory_is_weights_and_places_and_logits():
     settings = DataSettings(**SIZES, second_turn_share=0.0)
     # 3 template tokens, 10 asked, 12 answered: within the first 256 rows of 2 layers, keys and
-    # values, 1 head of 32 float32; per slot 3 times 24 float32 logits.
-    slots = 4 * (256 * 2 * 2 * 32 * 4 + 3 * 24 * 4)
-    assert estimate_memory(TARGET, settings) == TARGET.model.nbytes + slots
+    # values, 1 head of 32 float32; per place 4 times 24 float32 logits. One place beside those of
+    # the batch, where prompts are read.
+    places = (4 + 1) * (256 * 2 * 2 * 32 * 4 + 4 * 24 * 4)
+    assert estimate_memory(TARGET, settings) == TARGET.model.nbytes + places
 
 
 def test_long_prompts_of_a_file_need_more_memory(tmp_path):
@@ -79,4 +80,4 @@ def test_long_prompts_of_a_file_need_more_memory(tmp_path):
     path.write_text("a" * 300 + "\nb\n")
     with_file, without = (DataSettings(**SIZES, prompts=prompts) for prompts in (path, None))
     more = estimate_memory(TARGET, with_file) - estimate_memory(TARGET, without)
-    assert more == 4 * 256 * 2 * 2 * 32 * 4
+    assert more == (4 + 1) * 256 * 2 * 2 * 32 * 4

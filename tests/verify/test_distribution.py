@@ -8,7 +8,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.device import backend, core_split, exponential
+from mlxspec.device import backend, core_split
+from mlxspec.device.cpu import exponential
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.law import FilterOrder, Law
 from mlxspec.verify.distribution import NodeLaws, TokenCounts, top_tokens
@@ -73,13 +74,13 @@ def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(("num_nodes", "num_lanes"), [(1, 2), (5, 0), (5, 2)])
+@pytest.mark.parametrize(("num_nodes", "num_split_cores"), [(1, 2), (5, 0), (5, 2)])
 def test_the_vocabulary_s_exponentials_are_computed_once(
-    temperature, num_nodes, num_lanes, monkeypatch
+    temperature, num_nodes, num_split_cores, monkeypatch
 ):
     computed = []
-    monkeypatch.setattr(backend, "num_lanes", lambda: num_lanes)
-    monkeypatch.setattr(core_split, "_lanes", core_split._Lanes())
+    monkeypatch.setattr(backend, "num_split_cores", lambda: num_split_cores)
+    monkeypatch.setattr(core_split, "_split", core_split._CoreSplit())
     monkeypatch.setattr(core_split, "set_blas_threads", lambda threads: None)
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
     monkeypatch.setattr(exponential, "exp", lambda x: (computed.append(x.size), mx.exp(x))[1])

@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.device.products import Linear
+from mlxspec.device.ops import Linear
 from mlxspec.drafters.eagle.base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle.network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError

@@ -17,7 +17,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.device.products import Linear
+from mlxspec.device.ops import Linear
 from mlxspec.kv.masks import Masks
 from mlxspec.models import ModelConfig
 from mlxspec.models.layers import MLP, Attention, StagingCache

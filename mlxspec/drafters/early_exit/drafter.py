@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from mlxspec.device.backend import sync, values
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import ExitHead
 from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafters.search.reduced_head import head_rows

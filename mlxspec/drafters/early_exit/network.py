@@ -15,8 +15,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.device.kernels import silu
-from mlxspec.device.products import Linear
+from mlxspec.device.ops import Linear, silu
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models.weights import load_weights
 from mlxspec.options import check_threshold

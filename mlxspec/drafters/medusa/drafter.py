@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.drafters.medusa.rank_tree import RankTree, best_guesses
 from mlxspec.drafters.search.reduced_head import head_rows

@@ -13,8 +13,7 @@ import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec.device.kernels import silu
-from mlxspec.device.products import Linear
+from mlxspec.device.ops import Linear, silu
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models.weights import load_weights
 

@@ -16,7 +16,7 @@ from math import log
 
 import mlx.core as mx
 
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.options import FREE, DraftLimits
 

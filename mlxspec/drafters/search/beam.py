@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.device.exponential import exp
+from mlxspec.device.ops import exp
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.options import FREE, DraftLimits

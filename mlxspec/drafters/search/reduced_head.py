@@ -8,7 +8,7 @@ https://arxiv.org/abs/2502.14856).
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.device.products import Linear
+from mlxspec.device.ops import Linear
 from mlxspec.models import Model
 
 

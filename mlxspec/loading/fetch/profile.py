@@ -24,7 +24,7 @@ from mlxspec.loading.gguf.header import TENSOR_TYPES, GgufHeader, read_header
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
-from mlxspec.models.checkpoint import Quantization
+from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
@@ -60,12 +60,12 @@ class ModelProfile:
         """
         if dtype != "auto":
             return dtype
-        return "float32" if backend.is_cpu() else self.stored.dtype
+        return self.stored.dtype if backend.keeps_weights_as_stored() else "float32"
 
     def weight_bytes(self, dtype: str = "auto") -> int:
         """Return what its weights take here: a CPU unpacks them, a GPU leaves them packed."""
         size = _SIZES.get(self.computes_in(dtype))
-        if backend.is_cpu():
+        if not backend.keeps_weights_as_stored():
             return num_weights(self.config) * (size or _FLOAT_BYTES)
         floats = self.stored.float_bytes if size is None else self.stored.num_floats * size
         return self.stored.packed_bytes + floats

@@ -14,11 +14,11 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.gguf.config import check_architecture, gguf_config
 from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.gguf.tensors import GROUP_SIZE, read_tensors
 from mlxspec.loading.gguf.tokenizer import tokenizer_from_gguf
-from mlxspec.models.checkpoint import Checkpoint
 
 _TOP_NAMES = {
     "token_embd": "model.embed_tokens",

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from mlxspec.budget.cost import fastest_times
 from mlxspec.device import backend
-from mlxspec.device.kernels import attend
+from mlxspec.device.ops import attend
 from mlxspec.report.allowance import Allowance, Finding, curve_dict
 from mlxspec.report.shapes import HEADS, KEYS, ROWS, attention_name
 

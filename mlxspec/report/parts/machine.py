@@ -26,7 +26,7 @@ def measure(time: Allowance) -> Iterator[Finding]:
     yield "packages", {name: _version(name) for name in _PACKAGES}
     yield "blas", facts.blas
     yield "cores", facts.cores
-    yield "lanes", core_split.count()
+    yield "core_split", core_split.count()
     yield "memory_gb", facts.memory_gb
     yield from _of_the_device()
     yield "settings", {name: os.environ[name] for name in _SETTINGS if name in os.environ}

@@ -10,9 +10,9 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec.device import backend, core_split
+from mlxspec.device import core_split, fused
 from mlxspec.device.core_split import WHOLE, Part
-from mlxspec.device.kernels import silu
+from mlxspec.device.cpu.exponential import silu
 
 _SMALL = 1_000_000  # multiplications
 _HEIGHTS = (64, 32, 16)  # rows of a piece
@@ -20,27 +20,15 @@ _DENSE = (nn.Linear, nn.Embedding)
 _BLOCK = 768  # rows of a matrix that stay in a core's cache
 
 
-class Linear(nn.Linear):
-    """`nn.Linear`, its product shared by all lanes."""
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return product(self, x)
-
-
 def product(layer: nn.Module, x: mx.array) -> mx.array:
-    """Return the (..., o) products of (..., D) rows with a layer's matrix.
-
-    Args:
-        layer: An `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either.
-        x: The rows.
-    """
+    """Return the (..., o) products of (..., D) rows with a layer's matrix."""
     if not _is_cut(layer):
         return _uncut(layer, x)
     return _joined(core_split.each(lambda part: _in_pieces(layer, x, part)), x)
 
 
-def gated(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
-    """Return silu(gate x) * up x, (..., o) of (..., D) rows."""
+def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
+    """Return silu(gate x) * up x, (..., o) of (..., D) rows: a matrix for each core."""
     if not (_is_cut(gate) and _is_cut(up)):
         return silu(product(gate, x)) * product(up, x)
     opened, let_through = core_split.together(
@@ -49,21 +37,28 @@ def gated(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
     return _joined([opened * let_through], x)
 
 
-def heads(layer: nn.Module, x: mx.array, head_dim: int) -> mx.array:
+def attention_heads(
+    x: mx.array, q: nn.Module, k: nn.Module, v: nn.Module, head_dim: int
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Return queries by one core, and keys and values by the other: (B, H, L, head_dim) each."""
+    queries, (keys, values) = core_split.together(
+        lambda: _heads(q, x, head_dim), lambda: (_heads(k, x, head_dim), _heads(v, x, head_dim))
+    )
+    return queries, keys, values
+
+
+def _heads(layer: nn.Module, x: mx.array, head_dim: int) -> mx.array:
     """Return (B, H, L, head_dim) products of (B, L, D) rows with a layer's matrix, head by head."""
-    B, L, _ = x.shape
-    if B == 1 and _is_cut(layer):
+    if x.shape[0] == 1 and _is_cut(layer):
         pieces = _in_pieces(layer, x, WHOLE, head_dim)
         if pieces.ndim == 3 and pieces.shape[-1] == head_dim:
             return pieces[None]  # a piece is a head
-        products = _joined([pieces], x)
-    else:
-        products = product(layer, x)
-    return products.reshape(B, L, -1, head_dim).transpose(0, 2, 1, 3)
+        return fused.heads(_joined([pieces], x), head_dim)
+    return fused.heads(product(layer, x), head_dim)
 
 
 def _is_cut(layer: nn.Module) -> bool:
-    return bool(core_split.count()) and isinstance(layer, _DENSE)  # others run on GPUs
+    return bool(core_split.count()) and isinstance(layer, _DENSE)  # quantised ones run on GPUs
 
 
 def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx.array:
@@ -88,7 +83,7 @@ def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx
 
 
 def _joined(parts: list[mx.array], x: mx.array) -> mx.array:
-    """Return (..., o) from what `_in_pieces` returned for (..., D) rows in every lane."""
+    """Return (..., o) from what `_in_pieces` returned for (..., D) rows on every core."""
     outer = x.shape[:-1]
     is_uncut = parts[0].shape[:-1] == outer
     if len(parts) > 1 and not is_uncut and len({part.shape[1:] for part in parts}) == 1:
@@ -164,25 +159,16 @@ def _height(numbers: int, matrix_rows: int, wanted: int) -> int:
 
 
 def _uncut(layer: nn.Module, x: mx.array) -> mx.array:
-    if isinstance(layer, nn.Linear):
-        return nn.Linear.__call__(layer, x)
-    if isinstance(layer, nn.Embedding):
-        return tall_product(x, layer.weight)
-    products: mx.array = (
-        layer.as_linear(x) if isinstance(layer, nn.QuantizedEmbedding) else layer(x)
-    )
-    return products
+    is_tall = isinstance(layer, nn.Embedding) and layer.weight.shape[0] > _BLOCK
+    return _tall_product(x, layer.weight) if is_tall else fused.product(layer, x)
 
 
-def tall_product(x: mx.array, weight: mx.array) -> mx.array:
+def _tall_product(x: mx.array, weight: mx.array) -> mx.array:
     """Return the (..., V) products of (..., D) rows and a (V, D) matrix of many rows.
 
     OpenBLAS packs a matrix into its own order before it multiplies, which for a head is more work
     than the product; blocks that stay in a core's cache are packed faster or, for a row or two,
     not at all: on one core a head takes half the time, on two a fifth less.
     """
-    V = weight.shape[0]
-    if not backend.lacks_accelerate() or V <= _BLOCK:
-        return x @ weight.T
-    blocks = [x @ weight[start : start + _BLOCK].T for start in range(0, V, _BLOCK)]
-    return mx.concatenate(blocks, axis=-1)
+    starts = range(0, weight.shape[0], _BLOCK)
+    return mx.concatenate([x @ weight[start : start + _BLOCK].T for start in starts], axis=-1)

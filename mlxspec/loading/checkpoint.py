@@ -1,15 +1,12 @@
 """What every kind of source is read into: a config, tensors and a tokenizer as Hugging Face's."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
-Quantization = Mapping[str, Any]
-"""`group_size`, `bits` and `mode` of an MLX checkpoint, and the same by module path where a
-module differs; False there marks a module that is not quantised."""
+from mlxspec.models.weights import Quantization
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.batch.rows import BatchRows
+from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.storage import Quantization, Rows
+from mlxspec.kv.storage import BatchRows
 
 
 class BatchCache:

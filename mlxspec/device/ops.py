@@ -1,0 +1,159 @@
+"""The operations that models are made of: one name each, whatever computes them.
+
+A device has one of two implementations of them. A GPU, and a CPU with Apple's libraries, run MLX's
+fused kernels (`fused.py`). Any other CPU computes exponentials another way, multiplies a few rows
+in pieces and shares the work among its cores (`cpu/`, `core_split.py`). The results are the same up
+to rounding; who calls an operation does not know which it was.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlxspec.device import backend, core_split, fused
+from mlxspec.device.cpu import attention, exponential, products
+from mlxspec.device.cpu.attention import Angles
+from mlxspec.device.mask import Mask, SharedMask
+from mlxspec.device.packed import Rows
+
+Positions = int | mx.array | Angles
+"""Where the L rows of a forward stand: the position of the first of contiguous rows, (L,) int32
+positions, (B, L) where sequences differ, or what `prepared_positions` made of these."""
+
+
+# ---- exponentials ------------------------------------------------------------------------------
+
+
+def exp(x: mx.array) -> mx.array:
+    """Return the exponential of an array of any shape, exactly 0 at minus infinity."""
+    return exponential.exp(x) if backend.lacks_accelerate() else mx.exp(x)
+
+
+def silu(x: mx.array) -> mx.array:
+    """Return x * sigmoid(x), of any shape."""
+    return exponential.silu(x) if backend.lacks_accelerate() else fused.silu(x)
+
+
+def softmax(x: mx.array) -> mx.array:
+    """Return the exponentials of (..., n) numbers as shares of their sum."""
+    return exponential.softmax(x) if backend.lacks_accelerate() else fused.softmax(x)
+
+
+def log_sum_exp(x: mx.array) -> mx.array:
+    """Return the (...) logarithms of the summed exponentials of (..., n) numbers."""
+    return exponential.log_sum_exp(x) if backend.lacks_accelerate() else fused.log_sum_exp(x)
+
+
+def softmax_and_log_total(x: mx.array) -> tuple[mx.array, mx.array]:
+    """Return `softmax(x)` and `log_sum_exp(x)` of (m, n) numbers.
+
+    They share their exponentials where these are slow. What is not evaluated is not computed.
+    """
+    if backend.lacks_accelerate():
+        return exponential.softmax_and_log_total(x)
+    return fused.softmax(x), fused.log_sum_exp(x)
+
+
+# ---- products with a layer's matrix ------------------------------------------------------------
+
+
+class Linear(nn.Linear):
+    """`nn.Linear`, multiplied as the device does it best."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return product(self, x)
+
+
+def product(layer: nn.Module, x: mx.array) -> mx.array:
+    """Return the (..., o) products of (..., D) rows with a layer's matrix.
+
+    Args:
+        layer: An `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either.
+        x: The rows.
+    """
+    return products.product(layer, x) if backend.lacks_accelerate() else fused.product(layer, x)
+
+
+def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
+    """Return silu(gate x) * up x, (..., o) of (..., D) rows."""
+    if backend.lacks_accelerate():
+        return products.swiglu(gate, up, x)
+    return fused.silu(fused.product(gate, x)) * fused.product(up, x)
+
+
+def attention_heads(
+    x: mx.array, q: nn.Module, k: nn.Module, v: nn.Module, head_dim: int
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Return queries, keys and values, each (B, H, L, head_dim), of (B, L, D) rows.
+
+    Args:
+        x: The rows.
+        q: Layer of the queries.
+        k: Layer of the keys.
+        v: Layer of the values.
+        head_dim: Size of a head.
+    """
+    if backend.lacks_accelerate():
+        return products.attention_heads(x, q, k, v, head_dim)
+    queries, keys, values = (fused.heads(fused.product(layer, x), head_dim) for layer in (q, k, v))
+    return queries, keys, values
+
+
+# ---- attention ---------------------------------------------------------------------------------
+
+
+def prepared_positions(
+    positions: int | mx.array, num_rows: int, frequencies: mx.array, num_pairs: int
+) -> Positions:
+    """Return what rotates `num_rows` rows fastest when many layers share their positions.
+
+    Args:
+        positions: Of the first row, or of all.
+        num_rows: L.
+        frequencies: (n,) float32 angle per token of each pair, filled up at the end.
+        num_pairs: Pairs of a head.
+    """
+    if not backend.is_cpu():
+        return positions
+    if isinstance(positions, int):
+        positions = mx.arange(positions, positions + num_rows)
+    return Angles.of(positions, frequencies, num_pairs)
+
+
+def rotate(
+    queries: mx.array, keys: mx.array, positions: Positions, wavelengths: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Return queries and keys (B, H, L, D), each row rotated by its position; dtypes are kept.
+
+    Args:
+        queries: (B, H, L, D).
+        keys: (B, Hkv, L, D).
+        positions: Of the L rows.
+        wavelengths: (D / 2,) float32 tokens per radian of each pair.
+    """
+    turn: Callable[[mx.array], mx.array] = (
+        positions.turn
+        if isinstance(positions, Angles)
+        else partial(fused.rotate, positions=positions, wavelengths=wavelengths)
+    )
+    return core_split.together(lambda: turn(queries), lambda: turn(keys))
+
+
+def attend(queries: mx.array, keys: Rows, values: Rows, *, scale: float, mask: Mask) -> mx.array:
+    """Return grouped-query attention, as `mx.fast.scaled_dot_product_attention` does.
+
+    Args:
+        queries: (B, H, L, D).
+        keys: (B, Hkv, S, D), where Hkv divides H.
+        values: (B, Hkv, S, D), packed like the keys or not at all.
+        scale: Multiplies the scores.
+        mask: Who sees whom.
+
+    Returns:
+        (B, H, L, D).
+    """
+    shared = mask if isinstance(mask, SharedMask) else SharedMask(mask)
+    run = attention.attend if backend.lacks_accelerate() else fused.attend
+    return run(queries, keys, values, scale, shared)
