@@ -1,4 +1,4 @@
-"""What came of decoding a reply once more without drafts."""
+"""The proof: a greedy reply, decoded again without drafts and compared token by token."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from mlxspec.trace.near_tie import is_near_tie, verdict_on
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two greedy replies part.
+    """The first position at which two greedy replies have different tokens.
 
     Attributes:
-        index: Tokens before it, which are the same.
-        drafted: The token written with drafts, as text.
-        plain: The token written without, as text.
-        drafted_logit: The target's logit of the former, read without drafts, after bias and
-            penalties.
-        plain_logit: Of the latter.
-        near_tie: Largest gap between the two that rounding explains; 0 for none.
+        index: Number of equal tokens before it.
+        drafted: Text of the token that was written with drafts.
+        plain: Text of the token that was written without drafts.
+        drafted_logit: The target's logit of the first, from a forward without drafts, after bias
+            and penalties.
+        plain_logit: The same of the second.
+        near_tie: Largest gap of these logits that rounding explains; 0 for none.
     """
 
     index: int
@@ -28,23 +28,23 @@ class Difference:
 
     @property
     def gap(self) -> float:
-        """By how much the two logits differ."""
+        """The absolute difference of the two logits."""
         return abs(self.plain_logit - self.drafted_logit)
 
     @property
     def is_near_tie(self) -> bool:
-        """Whether rounding explains that another token was taken."""
+        """Whether rounding explains the different tokens."""
         return is_near_tie(self.gap, self.near_tie)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """How far a reply is the text of plain decoding.
+    """How many tokens of a reply are those of plain decoding.
 
     Attributes:
-        num_tokens: Tokens of the reply.
-        num_same: Tokens that are the same, from the first on.
-        difference: What follows them; None where the reply is the same to its end, or the
+        num_tokens: Number of tokens of the reply.
+        num_same: Number of equal tokens, counted from the first token.
+        difference: The first difference; None where the reply is identical to its end, or the
             comparison was stopped.
     """
 
@@ -57,7 +57,7 @@ class Proof:
         return self.num_same == self.num_tokens
 
     def describe(self) -> str:
-        """Return the outcome in a line."""
+        """Return the result in one line."""
         if self.is_identical:
             return f"identical to plain decoding: {self.num_tokens} of {self.num_tokens} tokens"
         if self.difference is None:
