@@ -1,9 +1,9 @@
-"""Growing storage for cache rows, plain or quantised, written in place.
+"""Growing storage of cache rows, plain or quantised, written in place.
 
-Rows are kept as one or more *planes*: the rows themselves, or what `mx.quantize` makes of them
-(packed integers, scales, biases). Every row is quantised on its own, so a row reads the same
-whichever rows were written beside it. Quantised rows are handed out as they are packed, staged
-ones like committed ones: attention may multiply with them so, and need not unpack the whole past.
+Rows are stored as one or more *planes*: the rows themselves, or the output of `mx.quantize`
+(packed integers, scales, biases). Each row is quantised alone, so its values do not depend on the
+rows that were written with it. A read returns quantised rows packed, committed and staged ones.
+Attention can multiply packed rows, so it does not unpack the whole past.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ import mlx.core as mx
 from mlxspec.errors import CacheError, UnsupportedOperationError
 
 GROWTH = 256
-"""Slots are added in steps of this many rows, so that growing is rare."""
+"""Slots are added in multiples of this number, since each growth copies all rows."""
 
 _GROUP_SIZES = (64, 32)
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How rows are packed: `bits` per value, in groups of `group_size` with one scale each."""
+    """The packing of rows: `bits` per value, one scale and one bias per group of `group_size`."""
 
     bits: int
     group_size: int
@@ -35,7 +35,7 @@ class Quantization:
             UnsupportedOperationError: No group size divides `head_dim`.
         """
         if bits not in (4, 8):
-            raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
+            raise ValueError(f"keys and values can be stored in 4 or 8 bits, not {bits}")
         for group_size in _GROUP_SIZES:
             if head_dim % group_size == 0:
                 return Quantization(bits, group_size)
@@ -49,9 +49,10 @@ class Quantization:
         return list(mx.quantize(rows, group_size=self.group_size, bits=self.bits))
 
     def unpack(self, packed: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
-        """Return the rows (..., D) that `pack` took apart, bit for bit as `mx.dequantize` does.
+        """Return the rows (..., D) that `pack` packed, bit for bit as `mx.dequantize` does.
 
-        On a CPU that unpacks one value after the other, so whole arrays are reckoned with there.
+        On a CPU `mx.dequantize` unpacks value by value, so there operations on whole arrays
+        replace it.
         """
         if mx.default_device().type != mx.DeviceType.cpu:
             return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
@@ -62,7 +63,7 @@ class Quantization:
         return (groups * scales[..., None] + biases[..., None]).reshape(codes.shape)
 
     def _codes(self, packed: mx.array) -> mx.array:
-        """Return (..., D) uint8: the integers in (..., D * bits / 32) uint32 words."""
+        """Return the (..., D) uint8 integers in (..., D * bits / 32) uint32 words."""
         octets = packed.view(mx.uint8)
         if self.bits == 8:
             return octets
@@ -72,11 +73,11 @@ class Quantization:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows (B, H, n, D) that stay packed.
+    """Rows (B, H, n, D) in packed form.
 
     Attributes:
-        packing: How.
-        planes: What `packing` made of them, cut to n rows.
+        packing: The packing.
+        planes: Packed integers, scales and biases of the n rows.
     """
 
     packing: Quantization
@@ -93,11 +94,11 @@ class PackedRows:
         return self.packing.unpack(*self.planes)
 
     def dot(self, x: mx.array) -> mx.array:
-        """Return the (B, H, L, n) products of (B, H, L, D) with every row."""
+        """Return the (B, H, L, n) dot products of (B, H, L, D) vectors with every row."""
         return self._product(x, is_dot=True)
 
     def mixed(self, weights: mx.array) -> mx.array:
-        """Return (B, H, L, D): the rows added up by (B, H, L, n) weights."""
+        """Return the (B, H, L, D) sums of the rows, weighted by (B, H, L, n) weights."""
         return self._product(weights, is_dot=False)
 
     def _product(self, x: mx.array, *, is_dot: bool) -> mx.array:
@@ -113,7 +114,7 @@ Rows = mx.array | PackedRows
 
 
 def read_planes(planes: Sequence[mx.array], length: int, packing: Quantization | None) -> Rows:
-    """Return the first `length` rows that planes hold."""
+    """Return the first `length` rows of planes."""
     cut = tuple(plane[:, :, :length] for plane in planes)
     return cut[0] if packing is None else PackedRows(packing, cut)
 
@@ -126,8 +127,8 @@ def unpacked(rows: Rows) -> mx.array:
 class RowStore:
     """Slots for the keys or the values of one layer.
 
-    A read after a write sees the write, also while both are lazy. Writing donates the old buffer,
-    so no copy is made as long as nobody else holds it: do not keep what `read` returned.
+    A read after a write returns the written rows, also while both are lazy. A write donates the old
+    buffer, so MLX copies nothing if no other array refers to it: do not store the result of `read`.
     """
 
     def __init__(self, quantization: Quantization | None) -> None:
@@ -137,15 +138,15 @@ class RowStore:
         self._kind: tuple[int, int, int, mx.Dtype] | None = None  # B, H, D, dtype
 
     def check(self, rows: mx.array) -> None:
-        """Raise a `CacheError` where `rows` are not like those held: MLX would broadcast or cast.
+        """Raise `CacheError` if `rows` differ from the stored ones: MLX would broadcast or cast.
 
-        The first rows decide on the batch, heads, size and dtype of all.
+        The first rows define batch, heads, size and dtype of all rows.
         """
         if self._kind not in (None, _kind(rows)):
             raise CacheError(f"rows (B, H, D, dtype) {_kind(rows)} do not fit {self._kind}")
 
     def write(self, start: int, rows: mx.array) -> None:
-        """Put (B, H, L, D) `rows` into the slots from `start` on, growing where needed."""
+        """Write (B, H, L, D) `rows` into the slots from `start` on; add slots where needed."""
         self._kind = _kind(rows)
         planes = self._encode(rows)
         self._grow(start + rows.shape[2], planes)
@@ -153,14 +154,14 @@ class RowStore:
         self._recent.append(planes)
 
     def place(self, recent: mx.array, runs: Sequence[tuple[int, int]]) -> None:
-        """Copy rows written since `forget` into runs of slots given as (start, length).
+        """Copy rows written since `forget` into runs of slots.
 
-        They are taken from what was written, not out of the slots: where one evaluation reads a
-        buffer and writes it, MLX copies all of it.
+        The source is the written arrays, not their slots: where one evaluation reads and writes the
+        same buffer, MLX copies the whole buffer.
 
         Args:
-            recent: Which rows, counted in the order of writing, in the order of the slots.
-            runs: Slots to fill.
+            recent: int32 indices of the rows in the order of writing, one per slot to fill.
+            runs: Slots to fill, as (start, length).
         """
         parts = zip(*self._recent, strict=True)
         written = [mx.concatenate(list(planes), axis=2) for planes in parts]
@@ -171,16 +172,16 @@ class RowStore:
             taken += length
 
     def forget(self) -> None:
-        """Let go of the rows written so far; what is in the slots stays."""
+        """Drop the references to the rows written so far; the slots do not change."""
         self._recent.clear()
 
     def read(self, length: int) -> Rows:
-        """Return (B, H, length, D): the first `length` slots."""
+        """Return the rows of the first `length` slots, (B, H, length, D)."""
         return read_planes(self._planes, length, self._quantization)
 
     @property
     def arrays(self) -> list[mx.array]:
-        """The arrays that hold the rows, to be evaluated or measured."""
+        """The arrays of the rows, to evaluate or to measure."""
         return self._planes
 
     def _encode(self, rows: mx.array) -> list[mx.array]:
@@ -199,12 +200,12 @@ class RowStore:
 def grown(
     planes: list[mx.array], needed: int, like: Sequence[mx.array], batch: int
 ) -> list[mx.array]:
-    """Return planes with slots enough, as they are where they have them.
+    """Return planes with at least `needed` slots; the same planes where they have them.
 
     Args:
-        planes: (B, H, n, D) each; none before the first rows.
-        needed: Slots that there have to be.
-        like: (..., H, L, D) rows that go in, a plane each.
+        planes: (B, H, n, D) each; empty before the first rows.
+        needed: Number of slots.
+        like: (..., H, L, D) rows to store, one array per plane.
         batch: B.
     """
     held = planes[0].shape[2] if planes else 0
