@@ -1,9 +1,9 @@
-"""Paths of ranks: a head's best guess, then the next head's third best, and so on.
+"""Rank paths: for example a head's best guess, then the next head's third best.
 
-Heads that guess several tokens ahead at once say the same below every node of a depth. A path in
-their draft tree is then a tuple of ranks, (0, 2) for the first head's best guess followed by the
-second head's third, and what it is worth is a product of one number per head (Medusa, Cai et al.
-2024, https://arxiv.org/abs/2401.10774).
+Heads that predict several tokens at once have the same guesses below every node of a depth. So a
+path of their draft tree is a tuple of ranks: (0, 2) is the first head's best guess, then the second
+head's third best. The value of a path is a product of one number per head (Medusa, Cai et al. 2024,
+https://arxiv.org/abs/2401.10774).
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,10 @@ RankPath = tuple[int, ...]
 
 @lru_cache(maxsize=64)
 def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, ...]:
-    """Return the paths that can be among the `budget` most probable, whatever the probabilities.
+    """Return the paths that can be among the `budget` most probable, for any probabilities.
 
-    A path is no better than any path of its length or shorter whose ranks are nowhere larger;
-    where these, itself included, are more than `budget`, it is out.
+    A path is never better than a path of its length or shorter with no larger rank at any depth. If
+    these paths, itself included, are more than `budget`, it is left out.
 
     Args:
         num_heads: Length of the longest path.
@@ -26,13 +26,12 @@ def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, .
         budget: Number of paths to choose later.
 
     Returns:
-        Paths in lexical order: each behind its beginnings and behind all that no probabilities
-        can make worse.
+        Paths in lexical order: each after its prefixes and after all paths that are never worse.
     """
 
     def below(path: RankPath, alike: int, better: int) -> Iterator[RankPath]:
         for rank in range(width):
-            as_long = alike * (rank + 1)  # paths of this length with ranks nowhere larger
+            as_long = alike * (rank + 1)  # paths of this length with no larger rank at any depth
             if better + as_long > budget:
                 return
             yield (*path, rank)
@@ -48,11 +47,11 @@ def most_accurate_paths(
 ) -> tuple[RankPath, ...]:
     """Return the `budget` paths with the largest products of accuracies, the largest first.
 
-    Paths that were never right are left out; of equal products the lexically first is taken.
+    Paths with product 0 are left out; of equal products the lexically first path wins.
 
     Args:
-        accuracies: Per head, how often its guess of each rank was right.
-        budget: Most paths.
+        accuracies: Per head, the share of correct guesses of each rank.
+        budget: Largest number of paths.
     """
     heap: list[tuple[float, RankPath]] = [(-1.0, ())]
     paths: list[RankPath] = []
@@ -67,14 +66,14 @@ def most_accurate_paths(
 
 
 def parents_first(paths: Sequence[RankPath]) -> tuple[RankPath, ...]:
-    """Return paths in the order given, but each behind its beginnings.
+    """Return paths in the given order, but each after its prefixes.
 
     Raises:
-        ValueError: A path is empty, has a negative rank, is there twice, or its beginning is not.
+        ValueError: A path is empty, has a negative rank, occurs twice, or lacks a prefix.
     """
     known = set(paths)
     if len(known) < len(paths):
-        raise ValueError("choices hold a path twice; each node of a tree is named once")
+        raise ValueError("choices have a path twice; list each node of a tree once")
     ordered: dict[RankPath, None] = {}
     for path in paths:
         if not path or min(path) < 0:
@@ -82,6 +81,6 @@ def parents_first(paths: Sequence[RankPath]) -> tuple[RankPath, ...]:
         beginnings = [path[:length] for length in range(1, len(path) + 1)]
         missing = [beginning for beginning in beginnings if beginning not in known]
         if missing:
-            raise ValueError(f"the path {path} hangs in the air: add {missing[0]} to the choices")
+            raise ValueError(f"the path {path} has no parent: add {missing[0]} to the choices")
         ordered |= dict.fromkeys(beginnings)
     return tuple(ordered)

@@ -1,10 +1,10 @@
-"""Draft trees of heads that guess several tokens ahead at once, made on the device.
+"""Draft trees of heads that predict several tokens at once, made on the device.
 
-A static tree takes the same ranks in every round, those that were right most often. A dynamic one
-takes the most probable paths of the round; the paths that can be among them are few and known
-beforehand (`rank_paths`), so this choice too is a sum, a sort and a gather without a look at any
-number (Cai et al. 2024, https://arxiv.org/abs/2401.10774; with the best-first tree of OPT-Tree,
-Wang et al. 2024, https://arxiv.org/abs/2406.17276).
+A static tree has the same ranks in every round, those that were correct most often. A dynamic tree
+has the most probable paths of the round. Only a few paths can be among them, and these are fixed
+(`rank_paths`), so the choice is a sum, a sort and a gather, without a host synchronisation (Cai et
+al. 2024, https://arxiv.org/abs/2401.10774; with the best-first tree of OPT-Tree, Wang et al. 2024,
+https://arxiv.org/abs/2406.17276).
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.options import FREE, DraftLimits
 from mlxspec.verify.distribution import top_tokens
 
-_WIDTH = 10  # guesses of a head that are looked at
+_WIDTH = 10  # largest number of guesses per head
 _LEAST_LOGPROB = -60.0  # its exponential is still above 0 in float32
 
 
@@ -47,10 +47,10 @@ class RankNodes:
 
 
 class RankTree(Protocol):
-    """Chooses which guesses of the heads make the tree.
+    """Selects the nodes of a tree from the guesses of the heads.
 
     Attributes:
-        depth: Heads that it needs at least.
+        depth: Smallest number of heads that it needs.
     """
 
     @property
@@ -63,30 +63,29 @@ class RankTree(Protocol):
         budget: int,
         limits: DraftLimits = FREE,
     ) -> RankNodes:
-        """Return at most `budget` nodes, parents before children, no two siblings alike.
+        """Return at most `budget` nodes, parents before children, siblings all different.
 
         Args:
-            logits: (H, V) what the heads say, the one for depth 1 first.
-            target_ids: (V,) int32 target token of each output; None where they agree.
-            budget: Most nodes, at least 1.
-            limits: How wide and how deep the tree may be.
+            logits: (H, V) logits of the heads, depth 1 first.
+            target_ids: (V,) int32 target token of each output; None where they are equal.
+            budget: Largest number of nodes, at least 1.
+            limits: Limits of width and depth.
         """
 
 
 class DynamicTree:
-    """The most probable paths, chosen anew in every round.
+    """The most probable paths of each round.
 
-    Nodes stand in order of falling path probability: the first n are the best tree of n nodes.
-    A head's probabilities tell sure places from unsure ones; how often its ranks were right, where
-    that was measured, tells how far it may be trusted. The geometric mean of both does better than
-    either.
+    Nodes are in order of falling path probability: the first n are the best tree of n nodes. The
+    heads' probabilities tell certain positions from uncertain ones; measured accuracies of their
+    ranks tell how reliable a head is. The geometric mean of both is better than each alone.
     """
 
     def __init__(self, accuracies: Sequence[Sequence[float]] | None = None) -> None:
-        """Go by the heads' own probabilities, or by these and measured accuracies.
+        """Use the heads' probabilities, and measured accuracies where they are given.
 
         Args:
-            accuracies: Per head, how often its guess of each rank was right.
+            accuracies: Per head, the share of correct guesses of each rank.
 
         Raises:
             ValueError: An accuracy is not from 0 to 1.
@@ -111,9 +110,9 @@ class DynamicTree:
         paths = _layout(possible_paths(n_heads, width, budget), n_heads)
         order = mx.argsort(_sort_keys(_path_logprobs(paths, guesses.log_probs)))
         chosen = order[:budget]
-        places = mx.argsort(order).astype(mx.int32) + 1  # behind the root
+        nodes = mx.argsort(order).astype(mx.int32) + 1  # node 0 is the root
         above = paths.parents[chosen]
-        parents = mx.where(above < 0, 0, places[mx.maximum(above, 0)])
+        parents = mx.where(above < 0, 0, nodes[mx.maximum(above, 0)])
         heads, ranks = paths.heads[chosen], paths.last_ranks[chosen]
         return RankNodes(
             guesses.tokens[heads, ranks], parents, exp(guesses.log_probs[heads, ranks])
@@ -131,7 +130,7 @@ class DynamicTree:
 class StaticTree:
     """The same paths in every round; needs no probabilities of the heads and so no softmax.
 
-    A smaller budget gets the beginning of the same order of paths.
+    A smaller budget gets the first paths of the same order.
     """
 
     def __init__(
@@ -139,20 +138,20 @@ class StaticTree:
         choices: Sequence[Sequence[int]] | None = None,
         accuracies: Sequence[Sequence[float]] | None = None,
     ) -> None:
-        """Begin with either paths or accuracies.
+        """Make a tree from either paths or accuracies.
 
         Args:
-            choices: Paths of ranks, the most useful first, such as published `medusa_choices`;
-                the beginnings of every path must be among them.
-            accuracies: Per head, how often its guess of each rank was right; the paths with the
-                largest products are taken, best first.
+            choices: Rank paths, the most useful first, such as published `medusa_choices`; the
+                prefixes of every path must be among them.
+            accuracies: Per head, the share of correct guesses of each rank; the tree has the
+                paths with the largest products, best first.
 
         Raises:
-            ValueError: Both are given or none, a path hangs in the air, is there twice or holds
-                a negative rank, or an accuracy is not from 0 to 1.
+            ValueError: Both are given or none, a path lacks a prefix, occurs twice or has a
+                negative rank, or an accuracy is not from 0 to 1.
         """
         if bool(choices) == bool(accuracies):
-            raise ValueError("a static tree is made of choices or of accuracies: give one of them")
+            raise ValueError("a static tree needs either choices or accuracies: give one of them")
         self._choices = parents_first([tuple(path) for path in choices or ()])
         self._accuracies = tuple(tuple(map(float, row)) for row in accuracies or ())
         _check_shares(self._accuracies)
@@ -184,12 +183,12 @@ class StaticTree:
 
 
 def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> NextTokens:
-    """Return what each head finds most probable, best first; log-probabilities are at most 0.
+    """Return the most probable tokens of each head, best first; log-probabilities are at most 0.
 
     Args:
         logits: (H, V).
-        target_ids: (V,) int32 target token of each output; None where they agree.
-        most: Guesses per head, ten at most.
+        target_ids: (V,) int32 target token of each output; None where they are equal.
+        most: Guesses per head; at most ten are returned.
     """
     guesses = NextTokens.of(logits, min(most, _WIDTH), target_ids)
     is_usual = guesses.log_probs > _LEAST_LOGPROB  # False for a NaN too
@@ -203,18 +202,18 @@ def _check_shares(accuracies: Sequence[Sequence[float]]) -> None:
 
 
 def _falling_logs(shares: Sequence[float]) -> list[float]:
-    """Return the logarithms of shares, none above the one before: ranks must keep their order."""
+    """Return the logarithms of shares, none above the one before: ranks must stay in order."""
     logs = (log(share) if share > 0 else _LEAST_LOGPROB for share in shares)
     return list(accumulate(logs, min))
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Paths as arrays, none of them lazy: they are kept, and another thread may use them.
+    """Paths as arrays, none of them lazy: they are cached, and another thread may use them.
 
     Attributes:
         ranks: Per head, (n,) int32 rank of each path; -1 below its end.
-        heads: (n,) int32 head that speaks for the end of each path.
+        heads: (n,) int32 head of the last node of each path.
         last_ranks: (n,) int32 rank at the end of each path.
         parents: (n,) int32 index of each path without its end; -1 where that is the root.
     """
@@ -238,10 +237,10 @@ def _layout(paths: tuple[RankPath, ...], n_heads: int) -> _Layout:
 
 
 def _path_logprobs(paths: _Layout, logprobs: mx.array) -> mx.array:
-    """Return (n,) log-probabilities of paths, none larger than that of its beginning.
+    """Return (n,) log-probabilities of paths, none larger than that of its prefix.
 
-    Summed head by head: rounding keeps the order then, which a reduction over an axis does not
-    promise.
+    The sum goes head by head: then rounding cannot change this order, while a reduction over an
+    axis gives no such guarantee.
     """
     total = mx.zeros(paths.heads.shape)
     for ranks, row in zip(paths.ranks, logprobs, strict=True):
@@ -250,10 +249,10 @@ def _path_logprobs(paths: _Layout, logprobs: mx.array) -> mx.array:
 
 
 def _sort_keys(logprobs: mx.array) -> mx.array:
-    """Return (n,) int64 keys, no two the same, least for the largest and for the first in ties.
+    """Return (n,) int64 keys, all different: the smallest for the largest, first in ties.
 
-    The bits of a float that is not negative are ordered as the float. Were the floats sorted, the
-    device would decide which of two equal ones comes first: a child before its parent perhaps.
+    The bits of a non-negative float sort like the float. A sort of the floats themselves would let
+    the device order equal ones, and could put a child before its parent.
     """
     count = logprobs.shape[0]
     bits = mx.abs(logprobs).view(mx.int32).astype(mx.int64)
