@@ -1,14 +1,14 @@
 """Rotary position embedding: one table of frequencies per model, one position per node.
 
-Every kind of scaling is only a change of the frequencies, made once in float64:
+Every kind of scaling only changes the frequencies, once, in float64:
 
     default   theta ** (-2 i / head_dim)
     linear    all divided by `factor`
-    llama3    long wavelengths divided by `factor`, short ones kept, a ramp between them
+    llama3    long wavelengths divided by `factor`, short ones unchanged, a ramp between them
     yarn      the same idea with the ramp over the index i, and sharper attention
               (Peng et al. 2023, https://arxiv.org/abs/2309.00071)
 
-Angles are float32 whatever the dtype of the model: bfloat16 cannot tell position 257 from 256.
+Angles are float32 for every dtype of the model: bfloat16 cannot tell position 257 from 256.
 Pairs are (i, i + head_dim / 2), as in Hugging Face checkpoints (RoFormer, Su et al. 2021,
 https://arxiv.org/abs/2104.09864).
 """
@@ -26,7 +26,7 @@ from mlxspec.device import backend
 def inverse_frequencies(
     head_dim: int, theta: float, scaling: Mapping[str, Any] | None
 ) -> list[float]:
-    """Return the angle per token, in radians, of each of the `head_dim / 2` pairs.
+    """Return the angle per position, in radians, of each of the `head_dim / 2` pairs.
 
     Args:
         head_dim: Size of an attention head, even.
@@ -47,43 +47,43 @@ def inverse_frequencies(
 def _llama3(frequency: float, scaling: Mapping[str, Any]) -> float:
     turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    kept = min(max((turns - low) / (high - low), 0.0), 1.0)
-    return float(frequency * (kept + (1 - kept) / scaling["factor"]))
+    share = min(max((turns - low) / (high - low), 0.0), 1.0)  # of the unscaled frequency
+    return float(frequency * (share + (1 - share) / scaling["factor"]))
 
 
 def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[float]:
     length = scaling["original_max_position_embeddings"]
 
-    def index_of(turns: float) -> float:  # which pair makes so many turns within `length`
+    def index_of(turns: float) -> float:  # index of the pair with `turns` full turns in `length`
         return len(plain) * math.log(length / (turns * 2 * math.pi)) / math.log(theta)
 
     first, last = index_of(scaling["beta_fast"]), index_of(scaling["beta_slow"])
     if scaling["truncate"]:
         first, last = math.floor(first), math.ceil(last)
-    # Clipped at the head, not at its half: the published code counts pairs but clips as if it
-    # counted dimensions, and checkpoints are trained with that.
+    # The limit is head_dim - 1, not half of it: the published code counts pairs but clips as if it
+    # counted dimensions, and checkpoints were trained with that.
     first, last = max(first, 0), min(last, 2 * len(plain) - 1)
     width = last - first or 0.001
 
-    def kept(index: int) -> float:
+    def share(index: int) -> float:
         return 1 - min(max((index - first) / width, 0.0), 1.0)
 
     return [
-        frequency * (kept(index) + (1 - kept(index)) / scaling["factor"])
+        frequency * (share(index) + (1 - share(index)) / scaling["factor"])
         for index, frequency in enumerate(plain)
     ]
 
 
-_VECTOR = 16  # numbers in the widest vector of a processor
+_VECTOR = 16  # float32 numbers in the widest vector register of a CPU
 
 
 @dataclass(frozen=True)
 class Angles:
-    """The turns of L rows, computed once for all layers of a forward.
+    """Cosines and sines of L rows, computed once for all layers of a forward.
 
     Attributes:
-        cosines: (L, head_dim) float32, both halves alike; (B, 1, L, head_dim) where each sequence
-            of a batch has positions of its own.
+        cosines: (L, head_dim) float32, both halves equal; (B, 1, L, head_dim) where each sequence
+            of a batch has its own positions.
         sines: The same shape, the first half negated.
     """
 
@@ -91,38 +91,39 @@ class Angles:
     sines: mx.array
 
     def turn(self, x: mx.array) -> mx.array:
-        """Return (B, H, L, D) rows, each turned by its angles; the dtype is kept."""
+        """Return (B, H, L, D) rows, each rotated by its angles, in the dtype of `x`."""
         crossed = mx.roll(x, x.shape[-1] // 2, -1)
         return (x * self.cosines + crossed * self.sines).astype(x.dtype)
 
 
 Positions = int | mx.array | Angles
-"""Where the L rows of a forward stand: the position of the first of contiguous rows, (L,) int32
-positions, (B, L) where sequences differ, or the angles that `Rope.prepared` made of these."""
+"""The positions of the L rows of a forward: an int for the first of contiguous rows, (L,) int32,
+(B, L) int32 where sequences differ, or the angles of these from `Rope.prepared`."""
 
 
 class Rope:
     """Rotates queries and keys; shared by all layers of a model.
 
     Attributes:
-        score_factor: What attention scores are multiplied with: yarn's factor on the rotated
-            queries times the same factor on the keys.
+        score_factor: Factor of the attention scores: yarn's factor of the rotated queries times
+            that of the keys.
     """
 
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
         self._head_dim = head_dim
         frequencies = inverse_frequencies(head_dim, theta, scaling)
-        # Filled up, or a cosine would come from the vector unit or not by how many rows there are.
+        # Padded to whole vectors: else the number of rows would decide which cosines the vector
+        # unit computes, and a row would round differently beside other rows.
         missing = -len(frequencies) % _VECTOR
         self._frequencies = mx.array(frequencies + [0.0] * missing, mx.float32)
         self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
 
     def prepared(self, positions: int | mx.array, num_rows: int) -> Positions:
-        """Return what rotates `num_rows` rows fastest when many layers share their positions.
+        """Return the fastest form of the positions of `num_rows` rows, for use in all layers.
 
-        On a CPU MLX puts the rotation together from a dozen operations, cosines and sines among
-        them, in every layer anew; there the angles are worth keeping.
+        On a CPU MLX composes the rotation from a dozen operations, cosines and sines among them, in
+        every layer again. So on a CPU the angles are computed once.
         """
         if not backend.is_cpu():
             return positions
@@ -142,17 +143,17 @@ class Rope:
 
         Args:
             x: (B, H, L, D).
-            positions: Of the L rows.
+            positions: Positions of the L rows.
 
         Returns:
-            (B, H, L, D), the dtype kept.
+            (B, H, L, D) in the dtype of `x`.
         """
         if isinstance(positions, Angles):
             return positions.turn(x)
         if isinstance(positions, int):
             return self._rotate(x, positions)
         B, H, L, D = x.shape
-        # Offsets vary over the batch axis only, so rows move there.
+        # mx.fast.rope takes one offset per sequence of a batch, so each row becomes a sequence.
         offsets = mx.broadcast_to(positions, (B, L)).reshape(-1)
         rows = self._rotate(x.swapaxes(1, 2).reshape(B * L, H, 1, D), offsets)
         return rows.reshape(B, L, H, D).swapaxes(1, 2)
