@@ -59,5 +59,5 @@ class TextStream:
 
 def _overlap(text: str, string: str) -> int:
     """Return the length of the longest suffix of `text` that is a prefix of `string`."""
-    longest = min(len(text), len(string) - 1)
+    longest = min(len(text), len(string) - 1)  # the whole string would have been found
     return next((n for n in range(longest, 0, -1) if text.endswith(string[:n])), 0)

@@ -86,6 +86,7 @@ class DraftModelDrafter:
     def propose(self, root: int, budget: int) -> Draft:
         self._fed, self._drafted, self._num_staged = [*self._unread, root], [], 0
         length = min(budget, self.limits.depth or self.lookahead, self._room(budget))
+        # A target padded to more tokens can emit one that the draft model cannot embed.
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
         shape = Branching.for_budget(budget, length, self.limits.branching)

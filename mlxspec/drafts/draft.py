@@ -181,7 +181,7 @@ class Draft:
                 yield f"node {node} holds token {token}; allowed are 0 to {vocab_size - 1}"
             depths.append(depths[parent] + 1)
             if most is not None and depths[-1] > most:
-                yield f"node {node} is {depths[-1]} deep; the tree says that none is beyond {most}"
+                yield f"node {node} is {depths[-1]} deep; the max_depth of its tree is {most}"
         if drawn is None:
             return
         if list(drawn) != list(parents):

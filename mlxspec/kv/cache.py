@@ -47,9 +47,7 @@ class Cache:
         if keep < 0:
             raise ValueError(f"keep is the number of first tokens to hold, 0 or more; got {keep}")
         if max_size is not None and max_size <= keep:
-            raise ValueError(
-                f"max_size must be larger than the {keep} tokens kept for good; got {max_size}"
-            )
+            raise ValueError(f"max_size must be larger than keep, which is {keep}; got {max_size}")
         self.max_size = max_size
         self.keep = keep if max_size is not None else 0
         self.quantization = quantization
@@ -95,6 +93,7 @@ class Cache:
                 f"keys {keys.shape} and values {values.shape} must both be (B, Hkv, L, D), with "
                 "the same B, Hkv and L"
             )
+        # Both checks come before the first write, so an error leaves nothing staged.
         self._keys[layer].check(keys)
         self._values[layer].check(values)
         start = self.num_committed + self._staged[layer]

@@ -32,7 +32,7 @@ def tree_masks(
     """
     rows = on_path.shape[0]
     if cache.max_size is None and set(windows) == {None}:
-        if on_path.shape == (1, 1):
+        if on_path.shape == (1, 1):  # a root alone attends to all rows: attention needs no mask
             return {None: None}
         committed = mx.ones((rows, cache.num_committed), mx.bool_)
         return {None: mx.concatenate([committed, on_path], axis=1)}

@@ -63,7 +63,7 @@ def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[
     # The limit is head_dim - 1, not half of it: the published code counts pairs but clips as if it
     # counted dimensions, and checkpoints were trained with that.
     first, last = max(first, 0), min(last, 2 * len(plain) - 1)
-    width = last - first or 0.001
+    width = last - first or 0.001  # a ramp without width would divide by zero
 
     def share(index: int) -> float:
         return 1 - min(max((index - first) / width, 0.0), 1.0)

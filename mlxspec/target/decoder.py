@@ -112,6 +112,7 @@ class Decoder:
         for start in range(0, len(tokens), PREFILL_CHUNK):
             chunk = list(tokens[start : start + PREFILL_CHUNK])
             states = self._forwards.text(chunk)
+            # Computed before the commit: a chunk that fails must not change the history.
             mx.eval(states.final[-1:], states.entering, self.cache.arrays)
             self._commit_rows(range(len(chunk)), chunk, states)
             mx.eval(self.cache.arrays)

@@ -221,7 +221,7 @@ def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.ar
         logits = logits.at[:, tokens].add(mx.array(list(law.logit_bias.values())))
     if not law.has_penalties:
         return logits
-    assert counts is not None, "a law with penalties needs the tokens that stand before"
+    assert counts is not None, "penalties need the counts of the tokens before"
     divided = mx.where(logits > 0, logits / law.repetition_penalty, logits * law.repetition_penalty)
     logits = mx.where(counts.in_context > 0, divided, logits)
     reply = counts.in_reply.astype(mx.float32)
@@ -274,6 +274,7 @@ def _top_p(law: Law, logits: mx.array) -> mx.array | None:
     probs = softmax(logits)
     ordered = -mx.sort(-probs, axis=-1)
     above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
+    # `above` is less than top_p also for the token that reaches it, so that token stays.
     floor = mx.where(above < law.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
     return probs >= floor
 
@@ -281,6 +282,7 @@ def _top_p(law: Law, logits: mx.array) -> mx.array | None:
 def _min_p(law: Law, logits: mx.array) -> mx.array | None:
     if not law.min_p:
         return None
+    # p >= min_p * max(p), in logits: no softmax is needed.
     kept = logits >= logits.max(axis=-1, keepdims=True) + log(law.min_p)
     least = min(law.min_tokens_to_keep, logits.shape[-1])
     return kept | _is_among_best(logits, least) if least > 1 else kept

@@ -56,7 +56,7 @@ def name_of(function: object) -> str:
 
 def _paths(tree: DraftTree) -> Iterator[list[int]]:
     """Yield the tokens of each node's path, without the root."""
-    if tree.n_nodes == 1:
+    if tree.n_nodes == 1:  # without draft nodes there is nothing to wait for
         yield []
         return
     sync(tree.tokens, tree.ancestors)

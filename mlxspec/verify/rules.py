@@ -157,6 +157,7 @@ def block_rule(
     weights = _prefix_weights(_at(target_probs[:-1], tokens), _at(draft_probs, tokens))
     n = tokens.shape[0]
     inner = _excess(target_probs[:-1], draft_probs, weights[:-1])[1:]  # prefixes of 1..n-1 tokens
+    # The whole chain has no q after it, so its threshold is its weight alone.
     thresholds = mx.concatenate([_ratio(inner, inner + 1 - weights[1:-1]), weights[-1:]])
     lengths = mx.where(uniforms < thresholds, mx.arange(1, n + 1), 0)
     num_accepted = lengths.max()
@@ -187,6 +188,7 @@ def _residual(
     p = target_probs[row]
     excess = mx.maximum(weights[row] * p - mx.concatenate([draft_probs, zero])[row], 0.0)
     mass = excess.sum()
+    # mx.where computes both sides: the bound keeps 0 / 0 out of the one that is not used.
     return mx.where(mass > 0, excess / mx.maximum(mass, 1e-38), p)
 
 

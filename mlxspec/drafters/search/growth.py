@@ -66,7 +66,7 @@ class _Growth:
         if self._branching is not None:
             probs = dict(nlargest(self._branching, probs.items(), key=itemgetter(1)))
         for token, prob in probs.items():
-            prob = min(prob, 1.0)
+            prob = min(prob, 1.0)  # above 1, a child would be more probable than its parent
             if reached * prob >= MIN_PATH_PROB:
                 entry = (-reached * prob, next(self._order), parent, token, prob)
                 heappush(self._heap, entry)

@@ -82,6 +82,7 @@ def save_table(
     partial = path.with_name(path.name + ".part")
     try:
         partial.unlink(missing_ok=True)  # an old partial file would keep its own access mode
+        # The mode is set when the file is made: at no time can others read a private one.
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600 if is_private else 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(_serialize(arrays, config, card_text))

@@ -110,6 +110,7 @@ class TableMemory:
     def _locked(self) -> Iterator[None]:
         """Lock the file against other writers; the lock ends with the process, too."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A file of its own: a save replaces the table, and a lock would stay on the replaced file.
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
