@@ -126,7 +126,7 @@ class DraftTree:
     @cached_property
     def depths(self) -> mx.array:
         """(n_nodes,) int32 number of edges between each node and the root."""
-        return self.ancestors.sum(axis=1).astype(mx.int32) - 1
+        return self.ancestors.sum(axis=1).astype(mx.int32) - 1  # a row includes the node itself
 
 
 def check_branch(path: Sequence[int], parents: Sequence[int]) -> None:

@@ -146,6 +146,7 @@ class Cache:
         if self.max_size is None:
             return list(placed)
         ring = self.max_size - self.keep
+        # Earlier rows of a long commit share their slots with later ones, which must win.
         return [
             (row, self._slot(position))
             for row, position in placed
@@ -196,7 +197,7 @@ class Cache:
                 f"cannot go back to {length} tokens: the cache holds {self.offset}"
                 + ("" if self.max_size is None else f" in a ring of {self.max_size}")
             )
-        self.offset = length
+        self.offset = length  # the rows behind stay in their slots until others overwrite them
         self.rollback()
 
     @property

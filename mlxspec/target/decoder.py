@@ -295,7 +295,7 @@ class Decoder:
         self._audience.forget(0)
         try:
             self.observe(tokens)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must leave the decoder as it was
             self._forwards.cache, self._history, self._last_hidden, self._is_torn = before
             raise
 

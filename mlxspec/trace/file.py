@@ -146,6 +146,7 @@ def _test_of(hint: Any) -> Callable[[Any], bool]:
 
 def _is_number(value: Any, kinds: Any) -> bool:
     """Return whether a value is a number, finite and below 2**63."""
+    # True and False are integers in Python, and NaN is never below a number.
     return isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < _TOO_LARGE
 
 

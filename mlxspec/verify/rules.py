@@ -116,6 +116,7 @@ def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:
     is_root = parents < 0
     broken = ~((matches & ~is_repeat) | is_root)
     accepted = ~(tree.ancestors & broken[None]).any(axis=1)
+    # One child at most matches, so the accepted nodes are one path and the deepest is its end.
     last = mx.argmax(mx.where(accepted, tree.depths, -1))
     return VerifyResult(
         accepted=accepted,
