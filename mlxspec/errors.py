@@ -1,4 +1,4 @@
-"""The errors a user can meet; every message says what was got, what is allowed and what to do."""
+"""The errors for users; a message says what was got, what is allowed and what to do."""
 
 
 class MlxspecError(Exception):
@@ -6,48 +6,48 @@ class MlxspecError(Exception):
 
 
 class ModelNotFoundError(MlxspecError):
-    """No checkpoint under that name: not a folder, not a file, not cached, not reachable."""
+    """No checkpoint has that name: no folder, no file, none in the cache, none to download."""
 
 
 class UnsupportedModelError(MlxspecError):
-    """A checkpoint that is there but cannot be run: wrong family, file type or tensors."""
+    """A checkpoint that exists but cannot run: wrong family, file type or tensors."""
 
 
 class VocabularyMismatchError(MlxspecError):
-    """Target and draft model do not read the same tokenizer."""
+    """Target and drafter do not have the same vocabulary."""
 
 
 class ContextLengthError(MlxspecError):
-    """More tokens than the model was built for.
+    """More tokens than the context length of the model.
 
     Attributes:
-        context_length: Tokens that it takes, or 0 where that is not told.
+        context_length: Largest number of tokens, or 0 where it is not known.
     """
 
     def __init__(self, message: str, context_length: int = 0) -> None:
-        """Say what does not fit."""
+        """Make an error with its message."""
         super().__init__(message)
         self.context_length = context_length
 
 
 class UnsupportedOperationError(MlxspecError):
-    """The model or decoder has no such capability."""
+    """The model or decoder does not support the operation."""
 
 
 class EngineClosedError(MlxspecError):
-    """An engine was used after it had been closed."""
+    """An engine was used after it was closed."""
 
 
 class StaleReplyError(MlxspecError):
-    """A reply of a chat was read on after the chat had gone on without it."""
+    """More events of a reply were requested after its chat had continued without it."""
 
 
 class NumericsError(MlxspecError):
-    """A model computed no numbers: some of its logits are NaN or infinite."""
+    """Some logits of a model are NaN or infinite."""
 
 
 class CacheError(MlxspecError):
-    """A cache was asked for rows that it does not hold."""
+    """A cache cannot store, commit or go back to the requested rows."""
 
 
 class TraceError(MlxspecError):

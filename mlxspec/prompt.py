@@ -1,4 +1,4 @@
-"""What a prompt must be, checked before anything is read."""
+"""Checks of a prompt before the prefill."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ def prompt_tokens(
 
     Args:
         prompt: Text, or token ids in a sequence or in an array of one axis.
-        encode: Reads text.
-        name: What to call it.
+        encode: Function that returns the tokens of a text.
+        name: Name of the prompt in messages.
 
     Raises:
-        ValueError: It is anything else, or text that cannot be read.
+        ValueError: It is anything else, or text that cannot be encoded.
     """
     if isinstance(prompt, str):
         return encode(prompt)
@@ -32,17 +32,17 @@ def check_prompt(
     name: str,
     prompt: str = "the prompt",
 ) -> None:
-    """Raise where a model cannot take a prompt.
+    """Raise if a prompt does not fit a model.
 
     Args:
         tokens: The prompt.
-        vocab_size: Tokens that the model knows.
-        context_length: Tokens that fit; None without a limit.
-        name: Of the model.
-        prompt: What to call it.
+        vocab_size: Vocabulary size of the model.
+        context_length: Largest number of tokens; None without a limit.
+        name: Name of the model.
+        prompt: Name of the prompt in messages.
 
     Raises:
-        ValueError: The prompt is empty or holds a token outside the vocabulary.
+        ValueError: The prompt is empty or has a token outside the vocabulary.
         ContextLengthError: It is longer than the context.
     """
     if not tokens:
@@ -62,12 +62,12 @@ def check_prompt(
 
 
 def are_texts(value: Any) -> bool:
-    """Return whether a value of JSON is a list of texts that a tokenizer can read, none empty."""
+    """Return whether a value of JSON is a list of texts, at least one, none empty, all UTF-8."""
     return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a text can be written as UTF-8: half of a surrogate pair is no character."""
+    """Return whether a text can be encoded as UTF-8: a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,9 +1,9 @@
-"""Stops a chat template that runs on: it is a program, and comes from wherever the model does.
+"""Stop a chat template that does not end: it is a program, from the same source as the model.
 
-Jinja's sandbox keeps it from files and from Python's own machinery, but not from loops inside of
-loops. So the thread that renders it looks at its own clock between the lines of the template; the
-clock is the processor's, as a machine that is busy or asleep is no fault of the template. Powers
-are refused: one of them, written in a single line, can run for longer than anybody lives.
+Jinja's sandbox protects files and Python's internals, but allows nested loops. So the thread that
+renders the template checks a clock between the lines of the template. The clock counts CPU time of
+the thread, so a busy or sleeping machine does not stop a good template. Powers are refused: a
+single one, on one line, can run for years.
 """
 
 import sys
@@ -17,31 +17,31 @@ from typing import Any
 from jinja2 import Environment
 
 TIME_S = 10.0
-"""Seconds of processor; real templates take thousandths."""
+"""Seconds of CPU time; real templates take milliseconds."""
 
-_CODE = "<template>"  # Jinja's name for the file of what it compiled
-_LINES = 64  # between two looks at the clock
+_CODE = "<template>"  # Jinja's file name of compiled templates
+_LINES = 64  # template lines between two checks of the clock
 
 
 class TemplateStoppedError(RuntimeError):
-    """A template ran for longer than any has to, or would."""
+    """A template ran for too long, or could."""
 
 
 def refuse_powers(template: str | Mapping[str, str]) -> None:
-    """Raise TemplateStoppedError where a template, or one of several, takes a power."""
+    """Raise TemplateStoppedError if a template, or one of several, has a power (**)."""
     templates = [template] if isinstance(template, str) else template.values()
     if any(map(_takes_powers, templates)):
-        raise TemplateStoppedError("it takes powers (**), which may never end and no chat needs")
+        raise TemplateStoppedError("it uses powers (**), which may never end and no chat needs")
 
 
-@cache  # every turn asks the same
+@cache  # every turn checks the same template
 def _takes_powers(template: str) -> bool:
     return any(token[1:] == ("operator", "**") for token in Environment().lex(template))
 
 
 @contextmanager
 def stopped_in_time() -> Iterator[None]:
-    """Raise TemplateStoppedError in the block once a template in it took `TIME_S`."""
+    """Raise TemplateStoppedError in the block when a template in it has run for `TIME_S`."""
     end, num_lines = time.thread_time() + TIME_S, 0
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:

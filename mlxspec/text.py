@@ -1,8 +1,8 @@
-"""Tokens to text, as they come: characters split over tokens, and stop strings.
+"""Streamed tokens to text: characters split over tokens, and stop strings.
 
-A token's bytes may end inside a character, and a stop string may begin at the end of what is
-known. Both are held back and released by the token that settles them, so that text once released
-is never taken back. The texts of all tokens, joined with what `finish` returns, are the reply.
+The bytes of a token may end inside a character, and the text so far may end with the start of a
+stop string. Such text is held back until a later token completes it, so released text never
+changes. The reply is the texts of all tokens and the result of `finish`, joined.
 """
 
 import codecs
@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 
 
 class TextStream:
-    """Turns token ids into released text.
+    """Turns token ids into text, token by token.
 
     Attributes:
-        stopped: True once a stop string was found; it and all that follows is dropped.
+        stopped: True after a stop string was found; it and all text after it is dropped.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes], stop: Sequence[str] = ()) -> None:
-        """Start a reply.
+        """Begin a reply.
 
         Args:
-            token_bytes: Gives the UTF-8 bytes a token stands for, none for a special token.
+            token_bytes: Function that returns the UTF-8 bytes of a token, none for a special one.
             stop: Strings that end the reply.
 
         Raises:
@@ -35,11 +35,11 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Return the text that `token` releases."""
+        """Return the text that `token` completes."""
         return self._release(self._decoder.decode(self._token_bytes(token)))
 
     def finish(self) -> str:
-        """Return what was still held back; an incomplete character shows as U+FFFD."""
+        """Return the text that is still held back; an incomplete character becomes U+FFFD."""
         text = self._release(self._decoder.decode(b"", final=True)) + self._held
         self._held = ""
         return text
@@ -58,6 +58,6 @@ class TextStream:
 
 
 def _overlap(text: str, string: str) -> int:
-    """Return the length of the longest end of `text` with which `string` begins."""
-    longest = min(len(text), len(string) - 1)
+    """Return the length of the longest suffix of `text` that is a prefix of `string`."""
+    longest = min(len(text), len(string) - 1)  # the whole string would have been found
     return next((n for n in range(longest, 0, -1) if text.endswith(string[:n])), 0)

@@ -1,10 +1,9 @@
 """A model's tokenizer: text to ids, ids to bytes, messages to a prompt.
 
-The work is done by Hugging Face's `tokenizers` and by the chat template, which runs in Jinja's
-sandbox. The primitive for decoding is `token_bytes`: one token may be part of a character, so a
-reply is decoded as the bytes of its tokens joined. That holds for the two schemes in use,
-byte-level BPE, where every character of a token stands for a byte, and SentencePiece, where ▁ is
-a space and <0x41> a byte.
+It wraps Hugging Face's `tokenizers` and the chat template, which runs in Jinja's sandbox. Decoding
+is based on `token_bytes`: a token may be a part of a character, so a reply is decoded from the
+joined bytes of its tokens. This works for the two schemes in use: byte-level BPE, where every
+character of a token is a byte, and SentencePiece, where ▁ is a space and <0x41> a byte.
 """
 
 import hashlib
@@ -19,12 +18,12 @@ from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.prompt import is_utf8
 from mlxspec.template_guard import refuse_powers, stopped_in_time
 
-MAX_TOKENS = 1 << 21  # as many as a table of contexts can tell apart; real ones have a tenth
+MAX_TOKENS = 1 << 21  # the most that a table's context can pack; real vocabularies have a tenth
 _FAULTS = (
     *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
     *(TypeError, ValueError),
 )
-"""What the program that a chat template is may meet."""
+"""Errors that a chat template, which is a program, may raise."""
 
 _SPACE_MARK = "\u2581"
 
@@ -33,8 +32,8 @@ class Tokenizer:
     """A tokenizer and the tokens that end a reply.
 
     Attributes:
-        wrapped: The tokenizer of transformers that does the work.
-        eos_token_ids: Tokens that end a text or a turn, in order.
+        wrapped: The tokenizer of transformers.
+        eos_token_ids: Tokens that end a text or a turn, in rising order.
     """
 
     def __init__(self, wrapped: PreTrainedTokenizerFast, eos_token_ids: Iterable[int] = ()) -> None:
@@ -42,10 +41,10 @@ class Tokenizer:
 
         Args:
             wrapped: The tokenizer.
-            eos_token_ids: What the model's configuration says; its own end token is added.
+            eos_token_ids: End tokens of the model's config; the tokenizer's own is added.
 
         Raises:
-            UnsupportedModelError: Its tokens do not stand for bytes, or have absurd numbers.
+            UnsupportedModelError: Its scheme is not supported, or an id is too large.
         """
         self.wrapped = wrapped
         self._tokens = _tokens_of(wrapped)
@@ -58,7 +57,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, special ones included; a model may have rows for more."""
+        """Number of tokens, special ones included; the model's vocabulary may be padded."""
         return len(self._tokens)
 
     @property
@@ -67,10 +66,10 @@ class Tokenizer:
         return self.wrapped.chat_template is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the tokens of a text, after the start token where the model wants one.
+        """Return the tokens of a text, with a start token before them if the model needs one.
 
         Raises:
-            ValueError: The text holds half a character, as bytes that are no UTF-8 leave it.
+            ValueError: The text has a lone surrogate, as from bytes that are not UTF-8.
         """
         try:
             text.encode()
@@ -86,8 +85,8 @@ class Tokenizer:
 
         Args:
             tokens: Token ids.
-            keep_special: Write special tokens by their names, as a chat template does, instead
-                of leaving them out.
+            keep_special: Write special tokens by their names, as a chat template does; else they
+                are left out.
         """
         pieces = (
             self._tokens[token].encode()
@@ -98,7 +97,7 @@ class Tokenizer:
         return b"".join(pieces).decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes a token adds to a text; b"" for special and for unknown tokens."""
+        """Return the bytes of a token in a text; b"" for special and for unknown tokens."""
         if token in self._special or not 0 <= token < self.vocab_size:
             return b""
         text = self._tokens[token]
@@ -117,10 +116,10 @@ class Tokenizer:
 
         Args:
             messages: `role` and `content` of each message.
-            add_generation_prompt: End with the opening of the model's reply.
+            add_generation_prompt: End with the template's start of the model's reply.
 
         Raises:
-            UnsupportedOperationError: The model has no template, or the template refuses.
+            UnsupportedOperationError: The model has no template, or the template raises.
         """
         return self.encode(
             self.render_chat(messages, add_generation_prompt=add_generation_prompt),
@@ -151,16 +150,16 @@ class Tokenizer:
             ) from error
         if not is_utf8(str(text)) and all(map(_is_sound, messages)):
             raise UnsupportedOperationError(
-                "the model's chat template writes half a character, which no tokenizer reads: "
+                "the model's chat template writes half a character, which cannot be tokenized: "
                 "choose another model"
             )
         return str(text)
 
     def same_as(self, other: "Tokenizer") -> bool:
-        """Return whether ids mean the same in both, which a draft model and its target need.
+        """Return whether ids mean the same in both, as draft model and target require.
 
-        One may know more tokens than the other at the end; rows that a model has beyond its
-        tokenizer do not count at all.
+        One may have more added tokens at the end. A model's padding beyond its tokenizer does not
+        matter.
         """
         shared = min(len(self._tokens), len(other._tokens))
         longer = max(self._tokens, other._tokens, key=len)
@@ -184,17 +183,17 @@ def _is_sound(message: Mapping[str, str]) -> bool:
 
 
 def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
-    """Return the text of every token, "" for numbers that have none.
+    """Return the text of every token, "" for ids without one.
 
     Raises:
-        UnsupportedModelError: The numbers go on further than those of any model.
+        UnsupportedModelError: An id is larger than that of any real model.
     """
     vocabulary: dict[str, int] = wrapped.get_vocab()
     last = max(vocabulary.values(), default=-1)
     if last >= MAX_TOKENS:
         raise UnsupportedModelError(
-            f"the tokenizer has a token of the number {last}; at most {MAX_TOKENS} tokens can be "
-            "used: fetch the model again"
+            f"the tokenizer has a token with id {last}; at most {MAX_TOKENS} tokens are "
+            "allowed: fetch the model again"
         )
     tokens = [""] * (last + 1)
     for text, token in vocabulary.items():
@@ -217,12 +216,12 @@ def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:
         return False
     raise UnsupportedModelError(
         f"the tokenizer decodes by {', '.join(map(str, kinds))}; byte-level BPE and SentencePiece "
-        "can be used"
+        "are supported: choose a model with one of these"
     )
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Return GPT-2's table: printable bytes stand for themselves, the others lie above 255."""
+    """Return GPT-2's table: a printable byte is its own character, the others are above 255."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in set(printable))

@@ -1,8 +1,8 @@
-"""What the engine asks of a drafter.
+"""The interface of a drafter.
 
-A drafter proposes; it cannot change what the target says. What it proposes is a guess, or drawn
-from a law that it states truly: see `Draft`. It is told everything the target computed in a round,
-so that it can learn from rejected nodes too.
+A drafter proposes; it cannot change the target's distribution. Its draft is a guess, or a sample
+from a distribution q that it states exactly: see `Draft`. After each round it gets everything that
+the target computed, so it can learn from rejected nodes too.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ __all__ = [
 class Drafter(Protocol):
     """Proposes draft trees for one target.
 
-    `propose` must not depend on anything but what `start` and `update` told it and, for sampled
-    drafts, its own random key, every part of which is used for one draw. What it then must state
-    is said at `Draft`.
+    `propose` may depend only on the arguments of `start` and `update` and, for sampled drafts, on
+    its own random key, of which each part serves one draw. `Draft` lists what a sampled draft must
+    state.
 
     Attributes:
-        name: The word that selects it, and the source it states.
-        num_top_tokens: How many of the target's most probable next tokens per verified node it
-            wants to be told in `update`; 0 for none.
+        name: The word that selects it; also the source of its nodes.
+        num_top_tokens: Number of the target's most probable next tokens per verified node that
+            `update` must get; 0 for none.
     """
 
     name: str
@@ -49,20 +49,21 @@ class Drafter(Protocol):
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
         """Begin a reply to `prompt`, all tokens of the conversation so far.
 
-        What was learned in earlier replies of the session may be kept. The last token of the
-        prompt is the first root.
+        The drafter may use what it learned in earlier replies of the session. The last token of
+        the prompt is the first root.
 
         Args:
             prompt: Token ids, at least one.
-            law: The target's law; a drafter that samples does well to draw from a like one.
-            key: Random key of the drafter's own, independent of the engine's.
+            law: The target's sampling params. More sampled tokens are accepted if the drafter
+                applies them too.
+            key: Random key for this drafter alone, independent of the engine's.
         """
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return a draft of at most `budget` nodes, the root not counted, below `root`.
 
-        The root is the last token emitted (or the last of the prompt); fewer nodes, or none,
-        are always allowed. No two siblings may hold the same token.
+        The root is the last emitted token, or the last token of the prompt. Fewer nodes, or none,
+        are always allowed. Siblings must hold different tokens.
         """
 
     def update(self, outcome: RoundOutcome) -> None:
@@ -71,11 +72,11 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class SamplingDrafter(Drafter, Protocol):
-    """A drafter that draws its tokens at random where the target does, unless told not to.
+    """A drafter that can sample its tokens above temperature 0.
 
     Attributes:
-        samples: Whether it draws above temperature 0; False makes every draft a function of the
-            past, as is needed inside a pool. Read at the start of a reply.
+        samples: Whether it samples above temperature 0. False makes every draft a function of the
+            past, as a pool requires. `start` reads it.
     """
 
     samples: bool
@@ -83,26 +84,26 @@ class SamplingDrafter(Drafter, Protocol):
 
 @runtime_checkable
 class CoupledDrafter(SamplingDrafter, Protocol):
-    """A drafter that can draw with the very noise that the target's tokens are drawn with.
+    """A drafter that can draw with the same noise as the target.
 
-    What is drawn so agrees with the target's draw where the two laws are alike, and the draft is
-    a function of the past and the seed: it says nothing about a law it was drawn from.
+    Such draws agree with the target's draw where p and q are similar. The draft is then a function
+    of the past and the seed, so it states no q.
     """
 
     def couple(self, noise: Noise | None) -> None:
-        """Say what to draw with in the replies to come; called before `start`.
+        """Set the noise of later replies; called before `start`.
 
         Args:
-            noise: The target's, at any position; None to draw with the key of each `start`.
+            noise: The target's noise, at any position; None to draw with the key of each `start`.
         """
 
 
 @runtime_checkable
 class LimitedDrafter(Drafter, Protocol):
-    """A drafter that can be told how wide and how deep its drafts may be.
+    """A drafter with limits of the width and depth of its drafts.
 
     Attributes:
-        limits: Settled before anything is drawn, and read in every round.
+        limits: The limits; read in every round, before any token is drawn.
     """
 
     limits: DraftLimits
@@ -110,18 +111,18 @@ class LimitedDrafter(Drafter, Protocol):
 
 @runtime_checkable
 class TextDrafter(Drafter, Protocol):
-    """A drafter that needs nothing but the text: each sequence of a batch can have one."""
+    """A drafter that needs only the text, so each sequence of a batch can have its own."""
 
     def fresh(self) -> Drafter:
-        """Return another one with the same settings that has read nothing yet.
+        """Return a new drafter with the same settings and no text.
 
         Raises:
-            ValueError: It is made of drafters that need more than the text.
+            ValueError: A drafter inside it needs more than the text.
         """
 
 
 def fresh_drafter(drafter: Drafter) -> Drafter:
-    """Return another drafter like this one, for a sequence of its own.
+    """Return a new drafter with the same settings, for one more sequence.
 
     Raises:
         ValueError: It needs more than the text.
@@ -139,7 +140,7 @@ def fresh_drafter(drafter: Drafter) -> Drafter:
 
 
 def limit(drafter: Drafter, limits: DraftLimits) -> None:
-    """Tell a drafter, and those it is made of, how wide and how deep drafts may be."""
+    """Set the limits of a drafter and of the drafters inside it."""
     if isinstance(drafter, LimitedDrafter):
         drafter.limits = limits
     for part in getattr(drafter, "drafters", ()):
@@ -147,7 +148,7 @@ def limit(drafter: Drafter, limits: DraftLimits) -> None:
 
 
 def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:
-    """Return what reads the target's hidden states: the drafter, or those it is made of."""
+    """Return the readers of hidden states: the drafter itself, or those of drafters inside it."""
     if isinstance(drafter, HiddenStateReader):
         return (drafter,)
     parts: Sequence[Drafter] = getattr(drafter, "drafters", ())

@@ -1,11 +1,11 @@
-"""A second, smaller language model drafts; its cache is rolled back in step.
+"""The draft model: a second, smaller language model drafts; it has its own cache.
 
-At temperature 0, and wherever it is told not to draw, the draft is a chain, the draft model's own
-greedy text. Else it is drawn from the draft model's law under the target's filters, and that law
-goes along with the draft, so that verification can use it (Leviathan et al. 2023,
-https://arxiv.org/abs/2211.17192); a budget that a chain leaves unspent goes into branches at the
-root, drawn without replacement. Nothing is read on the host while drafting: each drawn token feeds
-the next forward as a lazy array.
+At temperature 0, or where `samples` is False, the draft is a chain, the draft model's greedy text.
+Else its tokens are drawn from the draft model's distribution q under the target's sampling params,
+and the draft states q for verification (Leviathan et al. 2023, https://arxiv.org/abs/2211.17192).
+If the budget is larger than the longest chain, the rest goes into branches at the root, drawn
+without replacement. Drafting needs no host synchronisation: each drawn token is the lazy input of
+the next forward.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from mlxspec.verify.noise import Noise
 
 
 class DraftModelDrafter:
-    """Drafts with a language model that reads the target's tokenizer.
+    """Drafts with a language model that has the target's tokenizer.
 
     Attributes:
-        decoder: The draft model with a cache of its own; its history is always a beginning of
-            the conversation.
-        lookahead: Longest path to draft.
-        samples: Whether it draws above temperature 0; see `SamplingDrafter`.
-        limits: See `LimitedDrafter`; a depth takes the place of `lookahead`.
+        decoder: The draft model with its own cache; its history is always a prefix of the
+            conversation.
+        lookahead: Length of the longest path.
+        samples: Whether it samples above temperature 0; see `SamplingDrafter`.
+        limits: See `LimitedDrafter`; a depth replaces `lookahead`.
     """
 
     name = "model"
@@ -52,10 +52,10 @@ class DraftModelDrafter:
 
         Args:
             decoder: The draft model.
-            target_vocab_size: Width of the target's logits; the draft model's may differ by
+            target_vocab_size: Width of the target's logits; that of the draft model may differ by
                 padding.
-            lookahead: Longest path to draft.
-            samples: Whether to draw above temperature 0.
+            lookahead: Length of the longest path.
+            samples: Whether to sample above temperature 0.
 
         Raises:
             ValueError: `lookahead` is less than 1.
@@ -65,10 +65,10 @@ class DraftModelDrafter:
         self.decoder, self.lookahead, self.samples = decoder, lookahead, samples
         self._width = target_vocab_size
         self._shared: Noise | None = None
-        self._unread: list[int] = []  # emitted tokens that the draft model has not read
+        self._unread: list[int] = []  # emitted tokens not yet in the draft model's history
         self._fed: list[int] = []
         self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
-        self._num_staged = 0  # nodes of the last tree that were read
+        self._num_staged = 0  # nodes of the last tree that are staged; its leaves are not
 
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
@@ -86,6 +86,7 @@ class DraftModelDrafter:
     def propose(self, root: int, budget: int) -> Draft:
         self._fed, self._drafted, self._num_staged = [*self._unread, root], [], 0
         length = min(budget, self.limits.depth or self.lookahead, self._room(budget))
+        # A target padded to more tokens can emit one that the draft model cannot embed.
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
         shape = Branching.for_budget(budget, length, self.limits.branching)
@@ -125,7 +126,7 @@ class DraftModelDrafter:
         return self._law.draft(self.name, tokens, laws)
 
     def _tree(self, shape: Branching) -> Draft:
-        """Draw a tree; each level runs once more through the nodes above it, which are few."""
+        """Draw a tree; each level computes the nodes above it again, which are few."""
         *unread, root = self._fed
         if unread:
             self.decoder.extend_chain(mx.array(unread, mx.int32))
@@ -141,12 +142,12 @@ class DraftModelDrafter:
         return self._law.draft(self.name, tokens, laws, shape)
 
     def _num_known(self, tokens: Sequence[int]) -> int:
-        """Return how many tokens come before the first that the draft model does not have."""
+        """Return the number of tokens before the first one outside the draft model's vocabulary."""
         width = self.decoder.vocab_size
         return next((i for i, token in enumerate(tokens) if token >= width), len(tokens))
 
     def _room(self, wanted: int) -> int:
-        """Return how many tokens its context still takes; as many as are wanted if it rotates."""
+        """Return how many more tokens fit its context; `wanted` where its cache rotates."""
         limit = self.decoder.model.config.max_position_embeddings
         if self.decoder.cache.max_size is not None:
             return wanted

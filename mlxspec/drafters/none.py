@@ -1,4 +1,4 @@
-"""The drafter that proposes nothing: plain decoding, and the base line of every comparison."""
+"""The drafter that proposes nothing: plain decoding, and the baseline of every comparison."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from mlxspec.law import Law
 
 
 class NoDrafter:
-    """Leaves every token to the target."""
+    """Proposes nothing, so the target decodes plainly."""
 
     name = "none"
     num_top_tokens = 0

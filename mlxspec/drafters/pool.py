@@ -1,11 +1,11 @@
-"""Merge several drafters into one best-first tree.
+"""The pool: merge several drafters into one best-first tree.
 
-Every drafter says what it expects to follow at a place, and how surely. What is expected by
-several is one node, and how much each estimate weighs, alone, beside others or against them, is
-learned while verifying, for greedy and for sampled text apart: at every visited node whatever was
-expected came true or not, proposed or not. The mixed probabilities compete for the budget in one
-heap, and a node bears the name of the drafter that was surest. (SAM decoding falls back from one
-drafter to another, Hu et al. 2024, https://arxiv.org/abs/2411.10666; here they share every tree.)
+At each node every drafter estimates the next tokens. Equal tokens of several drafters are one node,
+and a mixer weighs their estimates. The weights are learned from every verdict, separately for
+greedy and for sampled text: each node on the accepted path shows which estimated tokens followed,
+whether they were proposed or not. All nodes compete for the budget in one heap; a node's source is
+the drafter with the highest estimate. (SAM decoding falls back from one drafter to another, Hu et
+al. 2024, https://arxiv.org/abs/2411.10666; here they share every tree.)
 """
 
 from collections.abc import Sequence
@@ -31,17 +31,18 @@ _SAMPLED_PRIORS = (
     ((0.75, -1.5), (0.5, 0.5)),
     ((0.6, -2.0), (0.5, 0.3), (0.35, 1.0)),
 )
-"""Per number of drafters that expect anything at a place: weight and bias where one, two, ... of
-them expect a token. Fitted to replies of the default model, rounded, and a start only."""
+"""Initial weight and bias of a mixer. Row: number of drafters with any estimate at the node;
+column: number of drafters that estimate the token. Fitted to replies of the default model and
+rounded; the mixers learn from there."""
 
-_UNSTATED_PROB = 0.5  # of a node whose drafter gives no estimate; the mixer learns the bias
+_UNSTATED_PROB = 0.5  # for nodes without an estimate; the mixer learns the bias
 
 
 class PoolDrafter:
-    """Proposes the likeliest paths that any of its drafters knows.
+    """Proposes the most probable paths of all its drafters.
 
     Attributes:
-        drafters: What it merges.
+        drafters: The drafters that it merges.
         limits: See `LimitedDrafter`.
     """
 
@@ -49,12 +50,12 @@ class PoolDrafter:
     limits = FREE
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        """Take over some drafters, which must not be used elsewhere.
+        """Merge drafters, which must not be used elsewhere.
 
         Args:
-            drafters: Those that know their next-token probabilities on the host (`HostDrafter`)
-                cost nothing but their time; the draft of any other is waited for and read. Those
-                that may draw at random (`SamplingDrafter`) are told not to.
+            drafters: A `HostDrafter` gives its probabilities on the host; the draft of any other
+                is copied to the host, which waits for the device. `samples` of every
+                `SamplingDrafter` is set to False.
 
         Raises:
             ValueError: There is none, or two share a name.
@@ -76,7 +77,7 @@ class PoolDrafter:
         return PoolDrafter([fresh_drafter(drafter) for drafter in self.drafters])
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        """Begin a reply with every drafter; each gets a random key of its own."""
+        """Begin a reply with every drafter, each with its own random key."""
         self._cursor = None
         self._is_greedy = law.is_greedy
         keys = mx.random.split(key, len(self.drafters))
@@ -84,10 +85,10 @@ class PoolDrafter:
             drafter.start(prompt, law, own_key)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the tree of the likeliest paths.
+        """Return the tree of the most probable paths.
 
         Raises:
-            ValueError: A drafter drew its tokens at random: only its own draft keeps their law.
+            ValueError: A drafter sampled its tokens: a merged tree would not have its q.
         """
         cursors = tuple(_cursor(drafter, root, budget) for drafter in self.drafters)
         self._cursor = _PoolCursor(self._names, self._mixers[self._is_greedy], cursors)
@@ -105,9 +106,10 @@ class PoolDrafter:
 
 
 class _Mixers:
-    """One mixer for every set of drafters that expect anything at a place.
+    """One mixer for every set of drafters that have estimates at a node.
 
-    Whoever is silent where others speak says less against them than one who names other tokens.
+    A drafter without any estimate there is weaker evidence against a token than a drafter that
+    estimates other tokens. So these cases have different weights.
     """
 
     def __init__(self, priors: Sequence[Sequence[tuple[float, float]]]) -> None:
@@ -115,7 +117,7 @@ class _Mixers:
         self._mixers: dict[tuple[int, ...], Mixer] = {}
 
     def of(self, speakers: tuple[int, ...]) -> Mixer:
-        """Return the mixer for these drafters, by number, at least one."""
+        """Return the mixer for a set of drafters, given by their indices, at least one."""
         mixer = self._mixers.get(speakers)
         if mixer is None:
             priors = self._priors[min(len(speakers), len(self._priors)) - 1]
@@ -125,15 +127,15 @@ class _Mixers:
 
 @dataclass(slots=True)
 class _PoolCursor:
-    """A place as all drafters see it; remembers what was expected there.
+    """The cursors of all drafters at one node, and their estimates there.
 
     Attributes:
         names: Names of the drafters.
-        mixers: Weigh their estimates.
-        cursors: The place as each of them sees it.
-        below: The places that were reached from here, by token.
-        expected: Per token, the log-odds by number of the drafter; filled by `next_probs`.
-        mixer: The one that `next_probs` asked; None before that, or where nothing is expected.
+        mixers: The mixers of the estimates.
+        cursors: The cursor of each drafter.
+        below: The cursors of children, by token.
+        expected: Per token, log-odds by index of the drafter; `next_probs` fills it.
+        mixer: The mixer of `next_probs`; None before that call, or without any estimate.
     """
 
     names: tuple[str, ...]
@@ -167,7 +169,7 @@ class _PoolCursor:
         return self.below[token]
 
     def learn(self, token: int) -> None:
-        """Learn from the token that followed here."""
+        """Update the mixer with the token that followed."""
         if self.mixer is None:
             return
         for candidate, estimates in self.expected.items():
@@ -176,13 +178,13 @@ class _PoolCursor:
 
 @dataclass(frozen=True)
 class _DraftCursor:
-    """A place in a draft that was read on the host.
+    """A node of a draft that was copied to the host.
 
     Attributes:
         name: Name of its drafter.
         children: Per node, the index of each child by its token.
         probs: Per node, the drafter's estimate that it follows its parent.
-        node: The place; None beside the tree.
+        node: Index of the node; None outside the tree.
     """
 
     name: str
@@ -210,13 +212,13 @@ def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
     if draft.sampled_from is not None:
         raise ValueError(
             f"the drafter {drafter.name!r} draws its tokens at random; a pool takes drafters that "
-            "choose theirs: use it alone, or give it an attribute `samples` that makes it choose"
+            "do not: use it alone, or give it an attribute `samples` that a pool can set to False"
         )
     return _read(drafter.name, draft)
 
 
 def _read(name: str, draft: Draft) -> _DraftCursor:
-    """Wait for a draft and return the place at its root."""
+    """Copy a draft to the host and return the cursor at its root."""
     tree, stated = draft.tree, draft.node_probs
     backend.sync(tree.tokens, tree.parents, *([] if stated is None else [stated]))
     n_nodes = tree.n_nodes

@@ -1,9 +1,8 @@
-"""A draft as it is handed over, and the verdict on it as it comes back.
+"""The draft that a drafter returns, and what the target decided on it.
 
-What a drafter can do to the law is what its draft says of itself. A draft that states no law is a
-guess, verified by the match rule, and no guess bends anything. A draft that states the law its
-tokens were drawn from is believed; so all of it that shows from outside is checked, before the
-forward where shapes and types tell, and before the commit where the nodes have to be read.
+A draft without q is a guess: the match rule verifies it, and no guess changes the output
+distribution. A draft with q is trusted: a wrong q changes the output distribution. So all that can
+be checked from outside is checked: shapes and types before the forward, nodes before the commit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,30 +20,28 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Draft:
-    """A draft tree and how it came about.
+    """A draft tree and how it was made.
 
-    Of a draft with `sampled_from` the target's law is kept for the law that the tokens were really
-    drawn from, so that has to be what is stated. What no check sees is the drafter's to keep: each
-    draw has noise of its own, which no other draw used and which says nothing about the target's,
-    and whether a node is in the draft depends on its own token as little as on later ones.
-    `mlxspec.testing.check_drafter` finds out whether a drafter keeps to that.
+    A draft with `sampled_from` is lossless only if its tokens were drawn from exactly these
+    distributions. The drafter must also obey two rules that no check sees: the noise of each draw
+    is independent of all other draws and of the target's noise; whether a node is in the draft
+    depends neither on its own token nor on later ones. `mlxspec.testing.check_drafter` tests a
+    drafter for these rules.
 
     Attributes:
         tree: The root and the proposed nodes; tokens and parents may be lazy.
         sources: Name of the proposing drafter for each node but the root.
-        node_probs: (n_nodes - 1,) float32: the drafter's own estimate that a node follows its
-            parent, for display and calibration; None where it has none.
-        sampled_from: (m, V) float32 probabilities: the law after each of the first m nodes that
-            their children were *drawn* from at random, without replacement and in their order;
-            m is the number of nodes with children. Nothing is accepted that was drawn from a row
-            whose sum is not 1, to a thousandth. None means that the tree is a function of the past
-            alone, which selects the match rule.
-        branching: The shape of a tree that was drawn at random, settled before it was drawn; None
-            for a chain.
-        path_probs: Per node but the root, the drafter's estimate that its whole path comes true,
-            never more than that of the node before; then the arrays of the tree are no lazy ones.
-            Such a draft may be cut by them, so it must not have been drawn at random. None where
-            it is not known on the host.
+        node_probs: (n_nodes - 1,) float32 drafter's estimate of each node's token after its
+            parent, for display and calibration; None where there is no estimate.
+        sampled_from: (m, V) float32 distribution q after each of the first m nodes, from which
+            their children were *drawn* without replacement, in their order; m is the number of
+            nodes with children. Every draw is rejected whose row does not sum to 1 (tolerance
+            0.001). None means that the tree is a function of the past; it selects the match rule.
+        branching: The shape of a sampled tree, chosen before its tokens; None for a chain.
+        path_probs: Drafter's estimate, per node but the root, that the target accepts its whole
+            path; never larger than that of the node before. The budget may cut the draft by these
+            estimates, so it must not be a sampled draft, and its arrays must not be lazy. None
+            where the estimates are not on the host.
     """
 
     tree: DraftTree
@@ -56,7 +53,7 @@ class Draft:
 
     @staticmethod
     def empty(root: int) -> "Draft":
-        """Return the draft that proposes nothing: plain decoding."""
+        """Return the draft of the root alone: plain decoding."""
         return Draft(DraftTree.from_lists([root], [-1]))
 
     @staticmethod
@@ -67,7 +64,7 @@ class Draft:
         node_probs: Sequence[float] | None = None,
         path_probs: Sequence[float] | None = None,
     ) -> "Draft":
-        """Return a deterministic draft from lists; tokens and parents start with the root's."""
+        """Return a deterministic draft from lists; tokens and parents begin with the root's."""
         tree = DraftTree.from_lists(tokens, parents)
         probs = None if node_probs is None else mx.array(list(node_probs), mx.float32)
         return Draft(tree, tuple(sources), probs, path_probs=path_probs)
@@ -84,20 +81,20 @@ class Draft:
         return Draft(tree, self.sources[:count], probs, path_probs=self.path_probs[:count])
 
     def bounded(self, vocab_size: int) -> "Draft":
-        """Return the draft with a tree as `DraftTree.bounded` makes it."""
+        """Return the draft with its tree limited as in `DraftTree.bounded`."""
         return replace(self, tree=self.tree.bounded(vocab_size))
 
     def check(self, drafter: str, budget: int, vocab_size: int) -> None:
-        """Refuse a draft that cannot be verified, by what shows without computing anything.
+        """Refuse a draft that cannot be verified; check only what needs no computed array.
 
         Args:
-            drafter: Who proposed it.
-            budget: Most nodes that it may have, the root not counted.
-            vocab_size: Of the target.
+            drafter: Name of the drafter.
+            budget: Largest number of nodes, the root not counted.
+            vocab_size: Vocabulary size of the target.
 
         Raises:
-            ValueError: It has more nodes, says of them too much or too little or in other types,
-                or states both what it was drawn from and how it may be cut.
+            ValueError: There are more nodes, an attribute has the wrong type, length or shape, or
+                both `sampled_from` and `path_probs` are set.
         """
         fault = next(self._faults(budget, vocab_size), None)
         if fault is not None:
@@ -111,22 +108,22 @@ class Draft:
         root: int,
         vocab_size: int,
     ) -> None:
-        """Refuse a draft whose nodes, once they are read, are no tree below the root.
+        """Refuse a draft whose computed nodes are not a tree below the root.
 
-        Two siblings with one token are let through where the tree was not drawn: the rule keeps
-        the first of them.
+        Two siblings with one token are allowed in a tree that was not sampled: the match rule
+        ignores the second.
 
         Args:
-            drafter: Who proposed it.
-            tokens: Those of its tree, read on the host.
-            parents: Those of its tree, read on the host.
-            root: The token that it had to begin with.
-            vocab_size: Of the target.
+            drafter: Name of the drafter.
+            tokens: Tokens of the tree, on the host.
+            parents: Parents of the tree, on the host.
+            root: The token that node 0 must hold.
+            vocab_size: Vocabulary size of the target.
 
         Raises:
-            ValueError: It begins with another token, a node stands before its parent, deeper than
-                the tree says, or holds no token of the vocabulary, or it was drawn in another
-                shape than it says, or with replacement.
+            ValueError: Node 0 holds another token; a node comes before its parent, is deeper than
+                `max_depth`, or holds no token of the vocabulary; or a sampled tree has another
+                shape than `branching`, or siblings drawn with replacement.
         """
         fault = next(self._node_faults(tokens, parents, root, vocab_size), None)
         if fault is not None:
@@ -143,7 +140,7 @@ class Draft:
         yield from self._claims(f"{num_nodes} nodes", num_nodes, vocab_size)
 
     def _claims(self, nodes: str, num_nodes: int, vocab_size: int) -> Iterator[str]:
-        """Yield what is wrong with what the draft says of its nodes."""
+        """Yield the faults in the attributes that describe the nodes."""
         if self.branching is not None and not isinstance(self.branching, Branching):
             yield f"{nodes} with branching {self.branching!r}; it has to be a Branching, or None"
         parents, depth = self._drawn_parents, self.tree.max_depth
@@ -164,8 +161,8 @@ class Draft:
         if self.path_probs is not None:
             if parents is not None:
                 yield (
-                    f"{nodes} with both sampled_from and path_probs: what was drawn at random is "
-                    "not to be cut by what was drawn; leave path_probs out"
+                    f"{nodes} with both sampled_from and path_probs: a sampled draft must not be "
+                    "cut by the tokens that were drawn; leave path_probs out"
                 )
             if not _is_list(self.path_probs) or len(self.path_probs) != num_nodes:
                 yield f"{nodes} with path_probs {self.path_probs!r}; it has to be one number each"
@@ -184,7 +181,7 @@ class Draft:
                 yield f"node {node} holds token {token}; allowed are 0 to {vocab_size - 1}"
             depths.append(depths[parent] + 1)
             if most is not None and depths[-1] > most:
-                yield f"node {node} is {depths[-1]} deep; the tree says that none is beyond {most}"
+                yield f"node {node} is {depths[-1]} deep; the max_depth of its tree is {most}"
         if drawn is None:
             return
         if list(drawn) != list(parents):
@@ -194,7 +191,7 @@ class Draft:
 
     @property
     def _drawn_parents(self) -> Sequence[int] | None:
-        """Parent of each node as a tree that was drawn at random has to have them."""
+        """The parents that a sampled tree must have, root first; None for other trees."""
         if self.sampled_from is None:
             return None
         return self.branching.parents if self.branching else range(-1, self.tree.n_nodes - 1)
@@ -207,7 +204,7 @@ def _is_list(given: object) -> bool:
 def _array_faults(
     nodes: str, name: str, array: object, shape: tuple[int, ...], dtype: mx.Dtype
 ) -> Iterator[str]:
-    """Yield what is wrong with the type or shape of an array; its numbers may be lazy."""
+    """Yield the faults in the type and shape of an array, which may be lazy."""
     if not isinstance(array, mx.array):
         yield f"{nodes} with {name} that is a {type(array).__name__}; it has to be an mx.array"
     elif array.shape != shape:
@@ -226,15 +223,15 @@ def _path_faults(nodes: str, path_probs: Sequence[float]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What one target forward decided, read on the host.
+    """The decision of one target forward, on the host.
 
     Attributes:
         tokens: Token of each node of the tree, root first.
         parents: Parent of each node, -1 at the root.
         path: Accepted nodes from the root down, the root (0) first.
-        bonus_token: The token the target added; the root of the next round.
-        top_tokens: Per node, the target's most probable next tokens, best first; empty unless
-            the drafter asks for them with `num_top_tokens`.
+        bonus_token: The token that the target added; the root of the next round.
+        top_tokens: The target's most probable next tokens per node, best first; empty unless the
+            drafter requests them with `num_top_tokens`.
         top_probs: Their probabilities under the target at temperature 1, before any filter.
     """
 
@@ -247,5 +244,5 @@ class RoundOutcome:
 
     @property
     def accepted(self) -> list[int]:
-        """Tokens of the accepted nodes, root left out."""
+        """Tokens of the accepted nodes, without the root."""
         return [self.tokens[index] for index in self.path[1:]]

@@ -1,7 +1,7 @@
-"""The shape of a draft tree that is known before its tokens are: a width for every depth.
+"""The shape of a sampled draft tree: how many children the nodes of each depth have.
 
-A tree that is drawn at random must not be pruned by what was drawn. So its shape is settled first,
-on the host, which can then say who hangs below whom without a look at the device.
+A sampled tree must not be pruned by the tokens that were drawn: that would change the output
+distribution. So the host chooses the shape first, and knows all parents without a synchronisation.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,17 @@ import mlx.core as mx
 from mlxspec.drafts.tree import DraftTree
 
 MAX_WIDTH = 3
-"""Children of the root where nobody asks for more: a fourth was measured to be the right one once
-in twenty rounds."""
+"""Default number of children of the root: a fourth child was accepted in one of twenty rounds."""
 
 
 @dataclass(frozen=True)
 class Branching:
-    """A tree in which all nodes of a depth have equally many children.
+    """A tree in which all nodes of one depth have the same number of children.
 
-    Nodes are numbered level by level, siblings side by side; those with children come first.
+    Nodes are numbered level by level, siblings side by side. So nodes with children come first.
 
     Attributes:
-        widths: Children of the root, of every node of depth 1, and so on.
+        widths: Number of children of the root, of every node of depth 1, and so on.
     """
 
     widths: tuple[int, ...]
@@ -35,10 +34,10 @@ class Branching:
 
     @staticmethod
     def for_budget(budget: int, depth: int, width: int | None = None) -> "Branching":
-        """Return a shape of at most `budget` nodes, the root not counted, all at least 1.
+        """Return a shape of at most `budget` nodes, the root not counted.
 
-        The tree branches at the root alone, into at most `width`, and all its branches are of one
-        length: up to `depth`.
+        The tree branches at the root alone, into at most `width` branches, all of one length, at
+        most `depth`. All arguments are at least 1.
         """
         depth = min(budget, depth)
         return Branching((min(budget // depth, width or MAX_WIDTH), *[1] * (depth - 1)))
@@ -50,7 +49,7 @@ class Branching:
 
     @cached_property
     def levels(self) -> Sequence[range]:
-        """The nodes of each depth, the root's first."""
+        """The nodes of each depth, from depth 0 on."""
         levels = [range(1)]
         for width in self.widths:
             start = levels[-1].stop
@@ -74,6 +73,6 @@ class Branching:
         return children
 
     def tree(self, tokens: mx.array) -> DraftTree:
-        """Return the tree of its first levels that (n_nodes,) int32 tokens fill, root first."""
+        """Return the tree of the first n_nodes nodes, with (n_nodes,) int32 tokens, root first."""
         parents = list(self.parents[: tokens.shape[0]])
         return DraftTree(tokens, mx.array(parents, mx.int32), len(self.widths))

@@ -1,7 +1,7 @@
-r"""The draft tree: tokens and parents, and from them depths, ancestors and attention.
+r"""The draft tree: tokens and parents, and the depths and ancestors that follow from them.
 
-Node 0 is the root, the last emitted token, which is not in the cache yet. Every other node is a
-proposed continuation of its parent, and parents stand before their children:
+Node 0 is the root, the last emitted token, which is not in the cache yet. Every other node
+proposes a token after its parent. A parent has a smaller index than its children:
 
         0 "The"              tokens   The cat dog sat ran
        /       \             parents   -1   0   0   1   1
@@ -9,9 +9,9 @@ proposed continuation of its parent, and parents stand before their children:
     /     \
  3 "sat" 4 "ran"
 
-Tokens and parents may be lazy MLX arrays that a drafter has not evaluated: everything derived
-from them is made of MLX operations, so no host synchronisation is needed to verify a tree
-(SpecInfer, Miao et al. 2023, https://arxiv.org/abs/2305.09781).
+Tokens and parents may be lazy MLX arrays. All that is derived from them uses MLX operations, so
+verification of a tree needs no host synchronisation (SpecInfer, Miao et al. 2023,
+https://arxiv.org/abs/2305.09781).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class DraftTree:
     Attributes:
         tokens: (n_nodes,) int32 token ids; the root first.
         parents: (n_nodes,) int32 index of each node's parent, smaller than its own; -1 at the root.
-        max_depth: No node is deeper, as far as the host knows; None where it knows nothing.
+        max_depth: Upper bound of the depths, on the host; None where none is known.
     """
 
     tokens: mx.array
@@ -37,10 +37,10 @@ class DraftTree:
 
     @staticmethod
     def from_lists(tokens: Sequence[int], parents: Sequence[int]) -> "DraftTree":
-        """Return the tree of tokens and parents known on the host.
+        """Return the tree of tokens and parents that are on the host.
 
         Raises:
-            ValueError: Lengths differ, the root is not first, a child stands before its parent,
+            ValueError: Lengths differ, the root is not first, a child comes before its parent,
                 or two siblings hold the same token.
         """
         if len(tokens) != len(parents) or not tokens:
@@ -56,19 +56,23 @@ class DraftTree:
                 raise ValueError(f"node {index} has parent {parent}; allowed are 0 to {index - 1}")
             depths.append(depths[parent] + 1)
         if len(set(zip(parents[1:], tokens[1:], strict=True))) < len(tokens) - 1:
-            raise ValueError("two siblings hold the same token; a draft tree holds a path once")
+            raise ValueError(
+                "two siblings hold the same token; siblings of a draft tree must have different "
+                "tokens: merge them into one node"
+            )
         arrays = mx.array(list(tokens), mx.int32), mx.array(list(parents), mx.int32)
         return DraftTree(*arrays, max(depths))
 
     @staticmethod
     def chain(tokens: mx.array) -> "DraftTree":
-        """Return the tree without branches that holds (n_nodes,) int32 tokens, root first."""
+        """Return the chain of (n_nodes,) int32 tokens, root first."""
         return DraftTree(tokens, mx.arange(-1, tokens.shape[0] - 1, dtype=mx.int32))
 
     def padded(self, rows: int) -> "DraftTree":
-        """Return the tree with nodes behind it that nothing hangs below, `rows` in all.
+        """Return the tree with leaves added at its end, `rows` nodes in total.
 
-        They repeat the root below the root. They are for the forward alone: no rule may see them.
+        Each added leaf is a child of the root with the root's token. They only widen the forward:
+        no verification rule may get them.
         """
         extra = rows - self.n_nodes
         if extra <= 0:
@@ -80,10 +84,10 @@ class DraftTree:
         )
 
     def bounded(self, vocab_size: int) -> "DraftTree":
-        """Return the tree with no token or parent beyond what is there.
+        """Return the tree with tokens and parents limited to valid indices.
 
-        A lazy tree cannot be checked before it is used, and the device reads whatever lies where
-        an index points. A sound tree stays as it is.
+        A lazy tree cannot be checked before its use, and MLX does not check indices: it would read
+        memory outside the array. A valid tree does not change.
         """
         if self.n_nodes == 1:
             return self
@@ -100,15 +104,15 @@ class DraftTree:
 
     @property
     def num_levels(self) -> int:
-        """Number of depths that nodes may have, the root's 0 included."""
+        """Number of depths that nodes may have, depth 0 of the root included."""
         most = self.n_nodes - 1
         return 1 + (most if self.max_depth is None else min(self.max_depth, most))
 
     @cached_property
     def ancestors(self) -> mx.array:
-        """(n_nodes, n_nodes) bool: True at [i, j] where j is i or lies above i.
+        """(n_nodes, n_nodes) bool: True at [i, j] where j is i or an ancestor of i.
 
-        Pointer doubling: after k steps a row holds the 2**k nearest nodes of the way up.
+        Pointer doubling: after k steps a row has the 2**k nearest nodes on the way to the root.
         """
         jump = mx.maximum(self.parents, 0)  # the root is its own parent
         seen = mx.eye(self.n_nodes, dtype=mx.bool_)
@@ -122,16 +126,16 @@ class DraftTree:
     @cached_property
     def depths(self) -> mx.array:
         """(n_nodes,) int32 number of edges between each node and the root."""
-        return self.ancestors.sum(axis=1).astype(mx.int32) - 1
+        return self.ancestors.sum(axis=1).astype(mx.int32) - 1  # a row includes the node itself
 
 
 def check_branch(path: Sequence[int], parents: Sequence[int]) -> None:
-    """Raise ValueError unless `path` leads from the root down, each node the parent of the next."""
+    """Raise ValueError unless `path` goes from the root down, each node the parent of the next."""
     expected = -1
     for index in path:
         if not 0 <= index < len(parents) or parents[index] != expected:
             raise ValueError(
-                f"the path {list(path)} is not a branch from the root: node {index} does not "
-                f"hang below node {expected}"
+                f"the path {list(path)} is not a branch from the root: node {index} is not a "
+                f"child of node {expected}"
             )
         expected = index

@@ -1,1 +1,1 @@
-"""The key-value cache: storage of rows, staging and committing them, and who sees whom."""
+"""The key-value cache: storage of rows, stage and commit, and attention masks."""

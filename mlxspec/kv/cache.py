@@ -1,15 +1,15 @@
-"""The key-value cache of all layers: stage rows, then keep some of them.
+"""The key-value cache of all layers: stage rows, then commit some of them.
 
-A forward *stages* its rows behind the committed ones. Verification decides which of them stay:
-`commit` keeps any branch of the staged rows, `rollback` none. Nothing committed is touched before
-the commit, so a draft can be undone at any time, also after a rotating cache has wrapped.
+A forward *stages* its rows behind the committed ones. After verification, `commit` keeps one path
+of the staged rows and `rollback` keeps none. A forward never changes committed rows, so a draft can
+be rolled back at any time, even after a rotating cache has wrapped.
 
-    full       [ committed ............ | staged ]      committed rows grow without end
-    rotating   [ kept | ring .......... | staged ]      at most `max_size` committed rows
+    full       [ committed ............ | staged ]      the committed rows grow without limit
+    rotating   [ sinks | ring ......... | staged ]      at most `max_size` committed rows
 
-Keys are stored with their rotary position applied, so the order inside the ring does not matter;
-the mask compares positions (attention sinks: StreamingLLM, Xiao et al. 2023,
-https://arxiv.org/abs/2309.17453). A commit costs the accepted rows, whatever the context.
+Keys are stored with their rotary position applied, so the order of slots in the ring does not
+matter: masks compare positions (attention sinks: StreamingLLM, Xiao et al. 2023,
+https://arxiv.org/abs/2309.17453). A commit copies the accepted rows only, at any context length.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ class Cache:
 
     Attributes:
         offset: Committed tokens, evicted ones included: the position of the next token.
-        max_size: Committed rows a rotating cache holds, or None for a full cache.
-        keep: First tokens that a rotating cache never evicts.
+        max_size: Largest number of committed rows of a rotating cache, or None for a full cache.
+        keep: Number of attention sinks: first tokens that a rotating cache never evicts.
     """
 
     def __init__(
@@ -43,14 +43,12 @@ class Cache:
         """Make an empty cache.
 
         Raises:
-            ValueError: `max_size` leaves no room beside the kept tokens, or `keep` is negative.
+            ValueError: `max_size` is not above `keep`, or `keep` is negative.
         """
         if keep < 0:
             raise ValueError(f"keep is the number of first tokens to hold, 0 or more; got {keep}")
         if max_size is not None and max_size <= keep:
-            raise ValueError(
-                f"max_size must be larger than the {keep} tokens kept for good; got {max_size}"
-            )
+            raise ValueError(f"max_size must be larger than keep, which is {keep}; got {max_size}")
         self.max_size = max_size
         self.keep = keep if max_size is not None else 0
         self.quantization = quantization
@@ -58,14 +56,14 @@ class Cache:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything and release the memory."""
+        """Forget all rows and release the memory."""
         self.offset = 0
         self._staged = [0] * self._n_layers
         self._keys = [RowStore(self.quantization) for _ in range(self._n_layers)]
         self._values = [RowStore(self.quantization) for _ in range(self._n_layers)]
 
     def empty_like(self) -> "Cache":
-        """Return a new, empty cache of the same kind."""
+        """Return a new, empty cache with the same settings."""
         return Cache(
             self._n_layers,
             max_size=self.max_size,
@@ -76,7 +74,7 @@ class Cache:
     # ---- staging ---------------------------------------------------------------------------
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
-        """Add rows of one layer behind those already staged.
+        """Add rows of one layer behind the rows that are staged already.
 
         Args:
             layer: Index of the layer.
@@ -84,11 +82,11 @@ class Cache:
             values: (B, Hkv, L, D).
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new; packed
-            in a quantised cache.
+            Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new. They
+            are packed in a quantised cache.
 
         Raises:
-            CacheError: Keys and values do not pair up, or are not like the rows held; nothing
+            CacheError: Shapes of keys and values differ, or do not match the stored rows. Nothing
                 was staged.
         """
         if keys.ndim != 4 or keys.shape[:3] != values.shape[:3]:
@@ -96,6 +94,7 @@ class Cache:
                 f"keys {keys.shape} and values {values.shape} must both be (B, Hkv, L, D), with "
                 "the same B, Hkv and L"
             )
+        # Both checks come before the first write, so an error leaves nothing staged.
         self._keys[layer].check(keys)
         self._values[layer].check(values)
         start = self.num_committed + self._staged[layer]
@@ -107,46 +106,48 @@ class Cache:
 
     @property
     def num_committed(self) -> int:
-        """Slots that hold committed rows; staged rows lie behind them."""
+        """Number of slots with committed rows; staged rows follow them."""
         return self.offset if self.max_size is None else min(self.offset, self.max_size)
 
     @property
     def num_staged(self) -> int:
-        """Staged rows of the lowest layer, and of every layer after a whole forward."""
+        """Staged rows of the first layer, and of every layer after a whole forward."""
         return self._staged[0]
 
     def commit(self, rows: Sequence[int]) -> None:
-        """Keep the staged rows with these indices, in this order, and forget the others.
+        """Commit the staged rows with these indices, in this order; forget the others.
 
-        The rows must be one path: each is a token whose position is one more than that of the
-        row before, the first one's being `offset`.
+        The rows must be one path: the first has position `offset`, and each next position is one
+        more.
 
         Raises:
-            CacheError: An index is not that of a staged row, or stands twice.
+            CacheError: An index is no staged row, or occurs twice.
         """
         assert len(set(self._staged)) <= 1, "a forward staged rows in some layers only"
         staged = self.num_staged
         if len(set(rows)) < len(rows) or any(not 0 <= row < staged for row in rows):
             raise CacheError(f"cannot commit rows {list(rows)} of {staged} staged ones")
         placement = self._placement(rows)
+        # The first rows of a full cache lie in their slots already, as in plain decoding: no copy.
         if any(self.num_committed + row != slot for row, slot in placement):
             self._place(placement)
         self.offset += len(rows)
         self.rollback()
 
     def rollback(self) -> None:
-        """Forget all staged rows, also where a forward broke off half-way."""
+        """Forget all staged rows, also where a forward was interrupted."""
         self._staged = [0] * self._n_layers
         for store in (*self._keys, *self._values):
             store.forget()
 
     def _placement(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Return (row, slot) for the rows that survive; of a long run only the last fit a ring."""
+        """Return (row, slot) of the rows to store; a ring stores only the last rows of many."""
         end = self.offset + len(rows)
         placed = zip(rows, range(self.offset, end), strict=True)
         if self.max_size is None:
             return list(placed)
         ring = self.max_size - self.keep
+        # Earlier rows of a long commit share their slots with later ones, which must win.
         return [
             (row, self._slot(position))
             for row, position in placed
@@ -168,47 +169,46 @@ class Cache:
     # ---- positions -------------------------------------------------------------------------
 
     def committed_positions(self) -> np.ndarray:
-        """Return (num_committed,) int32: the position of the token in each committed slot."""
+        """Return the position of the token in each committed slot, (num_committed,) int32."""
         slots = np.arange(self.num_committed, dtype=np.int32)
         if self.max_size is None or self.offset <= self.max_size:
             return slots
         last = self.offset - 1
         ring = self.max_size - self.keep
-        newest = last - (last - slots) % ring  # newest position that falls into the slot
+        newest = last - (last - slots) % ring  # the latest position that maps to the slot
         return np.where(slots < self.keep, slots, newest).astype(np.int32)
 
     def can_truncate(self, length: int) -> bool:
-        """Say whether the first `length` tokens can be kept without computing rows again.
+        """Return whether the cache can go back to the first `length` tokens without a forward.
 
-        A ring that has wrapped has evicted what an earlier token sees, itself included when it
-        is read again: nothing can be dropped from it.
+        A ring that has wrapped cannot go back: it has evicted rows that earlier tokens attend to.
         """
         if self.max_size is None or self.offset <= self.max_size:
             return 0 <= length <= self.offset
         return length == self.offset
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` committed tokens; staged rows are forgotten.
+        """Keep the first `length` committed tokens and forget all staged rows.
 
         Raises:
-            CacheError: The cache holds fewer tokens, or has evicted rows that would be visible.
+            CacheError: The cache has fewer tokens, or has evicted rows that would be visible.
         """
         if not self.can_truncate(length):
             raise CacheError(
                 f"cannot go back to {length} tokens: the cache holds {self.offset}"
                 + ("" if self.max_size is None else f" in a ring of {self.max_size}")
             )
-        self.offset = length
+        self.offset = length  # the rows behind stay in their slots until others overwrite them
         self.rollback()
 
     @property
     def arrays(self) -> list[mx.array]:
-        """Every array of the cache, to be evaluated or measured."""
+        """All arrays of the cache, to evaluate or to measure."""
         return [array for store in (*self._keys, *self._values) for array in store.arrays]
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, slots not yet in use included."""
+        """Bytes of memory, unused slots included."""
         return sum(array.nbytes for array in self.arrays)
 
     def describe(self) -> str:

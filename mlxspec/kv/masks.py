@@ -1,12 +1,12 @@
-"""Who sees whom: the boolean masks of one forward, one per distinct layer window.
+"""Attention masks: the boolean masks of one forward, one per distinct layer window.
 
-A new row sees a committed row when plain decoding would still hold it at that row's position,
-and a staged row when that lies on its own path. Positions are compared, never slots, so the
-answer is the same before and after a ring has wrapped, and for a prompt read in any chunks.
+A new row attends to a committed row if plain decoding at that position would still have it in the
+cache, and to a staged row if it is on the new row's path. Masks compare positions, never slots. So
+they are the same before and after a ring has wrapped, and for a prefill in chunks of any size.
 
-In a batch every sequence sees its own past, and every node its own path. Trees of a batch are known
-on the host, where drafters that read nothing but text grow them: masks and positions are made there
-and handed over once, instead of by many small operations.
+In a batch each row attends to its own sequence and to its own path. The trees of a batch are known
+on the host, because drafters that read only text grow them there. So the host makes masks and
+positions and copies them to the device once, instead of many small operations on the device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,25 +18,27 @@ import numpy as np
 from mlxspec.kv.cache import Cache
 
 Masks = Mapping[int | None, mx.array | str | None]
-"""Per layer window (None for full attention) what scaled_dot_product_attention takes as a mask:
-(L, n_keys) bool, (B, 1, L, n_keys) where sequences differ, "causal", or None where every row sees
-every key."""
+"""Mask argument of `scaled_dot_product_attention` per layer window (None for full attention).
+
+It is (L, n_keys) bool, (B, 1, L, n_keys) where the sequences of a batch differ, "causal", or None
+where every row attends to every key.
+"""
 
 
 def tree_masks(
     cache: Cache, positions: mx.array, on_path: mx.array, windows: Iterable[int | None]
 ) -> Masks:
-    """Return the masks for new rows that form, with the staged ones, a tree.
+    """Return the masks of new rows that form a tree, together with the staged rows.
 
     Args:
-        cache: Its staged rows do not include the new ones yet.
-        positions: (n_staged + L,) int32 positions of all staged rows and the new ones.
-        on_path: (L, n_staged + L) bool: True where a staged or new row is on a new row's path.
+        cache: The cache, before the new rows are staged.
+        positions: (n_staged + L,) int32 positions of the staged and the new rows.
+        on_path: (L, n_staged + L) bool, True where a staged or new row is on a new row's path.
         windows: The distinct layer windows of the model.
     """
     rows = on_path.shape[0]
     if cache.max_size is None and set(windows) == {None}:
-        if on_path.shape == (1, 1):
+        if on_path.shape == (1, 1):  # a root alone attends to all rows: attention needs no mask
             return {None: None}
         committed = mx.ones((rows, cache.num_committed), mx.bool_)
         return {None: mx.concatenate([committed, on_path], axis=1)}
@@ -48,7 +50,7 @@ def tree_masks(
 
 
 def chain_masks(cache: Cache, length: int, windows: Iterable[int | None]) -> Masks:
-    """Return the masks for `length` new rows in a line behind the committed and staged rows."""
+    """Return the masks of a chain of `length` new rows after the committed and staged rows."""
     windows = tuple(windows)
     staged = cache.num_staged
     if cache.max_size is None and windows == (None,):
@@ -59,9 +61,10 @@ def chain_masks(cache: Cache, length: int, windows: Iterable[int | None]) -> Mas
 
 
 def last_row_masks(cache: Cache, windows: Iterable[int | None]) -> Masks:
-    """Return the masks for reading the last committed token once more, beside its own row."""
+    """Return the masks to compute the last committed token again, while its row is committed."""
     position = mx.array([cache.offset - 1], mx.int32)
     past = mx.array(cache.committed_positions())
+    # Not its committed row: the token would attend to itself twice.
     allowed = mx.concatenate([past < position, mx.array([True])])[None]
     key_positions = mx.concatenate([past, position])
     return _within_windows(cache, position, key_positions, allowed, windows)

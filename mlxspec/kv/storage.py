@@ -1,9 +1,9 @@
-"""Growing storage for cache rows, plain or quantised, written in place.
+"""Growing storage of cache rows, plain or quantised, written in place.
 
-Rows are kept as one or more *planes*: the rows themselves, or what `mx.quantize` makes of them
-(packed integers, scales, biases). Every row is quantised on its own, so a row reads the same
-whichever rows were written beside it. Quantised rows are handed out as they are packed, staged
-ones like committed ones: attention may multiply with them so, and need not unpack the whole past.
+Rows are stored as one or more *planes*: the rows themselves, or the output of `mx.quantize`
+(packed integers, scales, biases). Each row is quantised alone, so its values do not depend on the
+rows that were written with it. A read returns quantised rows packed, committed and staged ones.
+Attention can multiply packed rows, so it does not unpack the whole past.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from mlxspec.device.packed import PackedRows, Quantization, Rows
 from mlxspec.errors import CacheError
 
 GROWTH = 256
-"""Slots are added in steps of this many rows, so that growing is rare."""
+"""Slots are added in multiples of this number, since each growth copies all rows."""
 
 
 class _Planes:
     """Slots for rows of keys or values, as the planes that hold them.
 
-    A read after a write sees the write, also while both are lazy. Writing donates the old buffer,
-    so no copy is made as long as nobody else holds it: do not keep what `read` returned.
+    A read after a write returns the written rows, also while both are lazy. A write donates the old
+    buffer, so MLX copies nothing if no other array refers to it: do not store the result of `read`.
     """
 
     def __init__(self, quantization: Quantization | None) -> None:
@@ -69,15 +69,15 @@ class RowStore(_Planes):
         self._kind: tuple[int, int, int, mx.Dtype] | None = None  # B, H, D, dtype
 
     def check(self, rows: mx.array) -> None:
-        """Raise a `CacheError` where `rows` are not like those held: MLX would broadcast or cast.
+        """Raise `CacheError` if `rows` differ from the stored ones: MLX would broadcast or cast.
 
-        The first rows decide on the batch, heads, size and dtype of all.
+        The first rows define batch, heads, size and dtype of all rows.
         """
         if self._kind not in (None, _kind(rows)):
             raise CacheError(f"rows (B, H, D, dtype) {_kind(rows)} do not fit {self._kind}")
 
     def write(self, start: int, rows: mx.array) -> None:
-        """Put (B, H, L, D) `rows` into the slots from `start` on, growing where needed."""
+        """Write (B, H, L, D) `rows` into the slots from `start` on; add slots where needed."""
         self._kind = _kind(rows)
         planes = self._encode(rows)
         self._reserve(start + rows.shape[2], planes, rows.shape[0])
@@ -85,14 +85,14 @@ class RowStore(_Planes):
         self._recent.append(planes)
 
     def place(self, recent: mx.array, runs: Sequence[tuple[int, int]]) -> None:
-        """Copy rows written since `forget` into runs of slots given as (start, length).
+        """Copy rows written since `forget` into runs of slots.
 
-        They are taken from what was written, not out of the slots: where one evaluation reads a
-        buffer and writes it, MLX copies all of it.
+        The source is the written arrays, not their slots: where one evaluation reads and writes the
+        same buffer, MLX copies the whole buffer.
 
         Args:
-            recent: Which rows, counted in the order of writing, in the order of the slots.
-            runs: Slots to fill.
+            recent: int32 indices of the rows in the order of writing, one per slot to fill.
+            runs: Slots to fill, as (start, length).
         """
         parts = zip(*self._recent, strict=True)
         written = [mx.concatenate(list(planes), axis=2) for planes in parts]
@@ -103,7 +103,7 @@ class RowStore(_Planes):
             taken += length
 
     def forget(self) -> None:
-        """Let go of the rows written so far; what is in the slots stays."""
+        """Drop the references to the rows written so far; the slots do not change."""
         self._recent.clear()
 
     def _put(self, start: int, planes: Sequence[mx.array]) -> None:

@@ -1,4 +1,4 @@
-"""What every kind of source is read into: a config, tensors and a tokenizer as Hugging Face's."""
+"""A checkpoint in memory, from any kind of source: config, tensors and tokenizer."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +11,14 @@ from mlxspec.models.weights import Quantization
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file or folder holds.
+    """The content of a model's file or folder.
 
     Attributes:
         config: The content of `config.json`.
-        tensors: Arrays by their Hugging Face name; quantised ones are `weight`, `scales` and
-            mostly `biases`.
+        tensors: Arrays by their Hugging Face name; a quantised one is `weight`, `scales` and
+            usually `biases`.
         tokenizer: The tokenizer with its chat template.
-        quantization: How quantised tensors are to be read, or None where there are none.
+        quantization: The format of quantised tensors, or None where there are none.
     """
 
     config: dict[str, Any] = field(repr=False)

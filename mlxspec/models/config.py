@@ -1,7 +1,7 @@
 """A model's config: a Hugging Face config.json, checked and with every default filled in.
 
-One value means one thing here: windows are per layer, end tokens are a tuple, rope settings have
-one spelling. What a family does differently is read by its own file (`llama.py`, `qwen2.py`).
+Every setting has one form here: windows are per layer, end tokens are a tuple, rope settings have
+one spelling. What differs between families is in the family's own file (`llama.py`, `qwen2.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ FAMILIES: Mapping[str, Callable[[Fields], Family]] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Everything that decides what a model computes, weights aside.
+    """All settings that define what a model computes, its weights excepted.
 
     Attributes:
         model_type: A key of `FAMILIES`.
@@ -35,17 +35,17 @@ class ModelConfig:
         num_attention_heads: Query heads.
         num_key_value_heads: Key/value heads; a divisor of the query heads.
         head_dim: Size of one head, even; need not be hidden_size / num_attention_heads.
-        max_position_embeddings: Context length the model was made for, in tokens.
-        rms_norm_eps: Added to the mean square before its root is taken.
+        max_position_embeddings: Context length of the model, in tokens.
+        rms_norm_eps: Added to the mean square before the square root.
         rope_theta: Base of the rotary frequencies.
         rope_scaling: `rope_type` and its numbers (see `scaling.py`), or None.
-        tie_word_embeddings: Whether the embedding is the head as well.
+        tie_word_embeddings: Whether the embedding is also the output head.
         attention_bias: Whether the query, key and value projections add a bias.
         output_bias: Whether the attention's output projection adds one.
         mlp_bias: Whether the three projections of the MLP add one.
-        layer_windows: Per layer, the number of latest tokens seen (itself included), or None for
-            the whole past.
-        eos_token_ids: Tokens that end a reply; empty if the config names none.
+        layer_windows: Per layer, the number of latest tokens that a token attends to (itself
+            included), or None for the whole past.
+        eos_token_ids: Tokens that end a reply; empty if the config has none.
     """
 
     model_type: str
@@ -95,14 +95,14 @@ class ModelConfig:
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> "ModelConfig":
-        """Return the model config that a parsed config.json describes.
+        """Return the model config of a parsed config.json.
 
-        A key that is missing or null takes the default that Hugging Face gives it; keys that do
-        not change what is computed are passed over.
+        A key that is missing or null has the default of Hugging Face. Keys that do not change the
+        computation are ignored.
 
         Raises:
             UnsupportedModelError: The family, activation or rope type is not supported, a key
-                that has no sensible default is missing, or a value is of the wrong type or range.
+                without a default is missing, or a value has the wrong type or range.
         """
         fields = Fields(config)
         model_type = fields.text("model_type")
@@ -142,7 +142,7 @@ def _refuse_other_arithmetic(fields: Fields) -> None:
     if fields.text("hidden_act", "silu") != "silu":
         raise fields.refusal("hidden_act", "'silu', the only activation supported")
     if fields.flag("rope_traditional", False):
-        raise fields.refusal("rope_traditional", "false: pairs are taken half a head apart")
+        raise fields.refusal("rope_traditional", "false: rotated pairs are half a head apart")
 
 
 def _head_dim(fields: Fields) -> int:

@@ -1,4 +1,4 @@
-"""What a model family settles: everything in which one family's config differs from another's."""
+"""The settings in which the config of one model family differs from that of another."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from mlxspec.models.fields import Fields
 
 @dataclass(frozen=True)
 class Family:
-    """The answers of one family to one config.
+    """The settings of one config whose meaning or default depends on the family.
 
     Attributes:
         num_key_value_heads: Key/value heads; each serves an equal share of the query heads.
-        max_position_embeddings: Context length the model was made for, in tokens.
+        max_position_embeddings: Context length of the model, in tokens.
         attention_bias: Whether the query, key and value projections add a bias.
         output_bias: Whether the attention's output projection adds one.
         mlp_bias: Whether the three projections of the MLP add one.
-        layer_windows: Per layer, the number of latest tokens seen (itself included), or None for
-            the whole past.
+        layer_windows: Per layer, the number of latest tokens that a token attends to (itself
+            included), or None for the whole past.
     """
 
     num_key_value_heads: int
@@ -28,7 +28,7 @@ class Family:
 
 
 MAX_LAYERS = 2**14
-"""More than any model has; a file that states more would have its layers counted for minutes."""
+"""More than any model has. A limit, since a wrong number in a file would cost minutes of loops."""
 
 
 def read_num_layers(fields: Fields) -> int:
@@ -44,11 +44,11 @@ def read_key_value_heads(fields: Fields, default: int) -> int:
 
 
 def read_layer_windows(fields: Fields, window: int | None) -> tuple[int | None, ...]:
-    """Return the windows that an explicit `layer_types` list asks for.
+    """Return the windows that an explicit `layer_types` list defines.
 
     Raises:
-        UnsupportedModelError: The list has the wrong length or an unknown entry, or asks for a
-            window where the config gives none.
+        UnsupportedModelError: The list has the wrong length or an unknown entry, or it has
+            sliding attention while the config has no window.
     """
     allowed = {"full_attention": None, "attention": None, "sliding_attention": window}
     layer_types, num_layers = fields.get("layer_types"), read_num_layers(fields)
@@ -57,5 +57,5 @@ def read_layer_windows(fields: Fields, window: int | None) -> tuple[int | None, 
     if any(not isinstance(kind, str) or kind not in allowed for kind in layer_types):
         raise fields.refusal("layer_types", "'full_attention' or 'sliding_attention' per layer")
     if window is None and "sliding_attention" in layer_types:
-        raise fields.refusal("sliding_window", "given where layer_types asks for sliding_attention")
+        raise fields.refusal("sliding_window", "a number where layer_types has sliding_attention")
     return tuple(allowed[kind] for kind in layer_types)

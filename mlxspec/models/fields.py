@@ -1,8 +1,7 @@
-"""Typed reading of a checkpoint's config.json; a bad value is refused by its name.
+"""Typed access to a checkpoint's config.json; a message names the key of a bad value.
 
-Hugging Face fills a missing key with a default and lets a wrong value surface as a crash deep in
-the model. Here a key that is missing or null takes its default, and anything else of the wrong
-type or range raises before any weight is read.
+In Hugging Face a wrong value becomes a crash deep in the model. Here a key that is missing or null
+has its default, and any other value of the wrong type or range raises before a weight is loaded.
 """
 
 import math
@@ -22,7 +21,7 @@ class Fields:
     """The keys of one JSON object of a config."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "config.json"):
-        """Wrap `values`; `place` opens every error message."""
+        """Wrap `values`; `place` is the file and section, and begins every error message."""
         self._values = values
         self._place = place
 
@@ -30,7 +29,7 @@ class Fields:
         return key in self._values
 
     def get(self, key: str) -> Any:
-        """Return the raw value, None where it is missing."""
+        """Return the unchecked value, None where it is missing."""
         return self._values.get(key)
 
     def integer(
@@ -44,8 +43,8 @@ class Fields:
         """Return a whole number from `minimum` to `maximum`.
 
         Raises:
-            UnsupportedModelError: The key is missing and has no default, or its value is no such
-                number.
+            UnsupportedModelError: The key is missing and has no default, or its value is not such
+                a number.
         """
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -58,8 +57,8 @@ class Fields:
         """Return a finite number greater than `above`.
 
         Raises:
-            UnsupportedModelError: The key is missing and has no default, or its value is no such
-                number.
+            UnsupportedModelError: The key is missing and has no default, or its value is not such
+                a number.
         """
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -102,7 +101,7 @@ class Fields:
         return Fields(value, f"{self._place}, {key}")
 
     def refusal(self, key: str, allowed: str) -> UnsupportedModelError:
-        """Return the error that says what `key` holds and what it may hold."""
+        """Return the error with the value of `key` and the allowed values."""
         return UnsupportedModelError(
             f"{self._place}: '{key}' is {self._values.get(key)!r:.{_SHOWN}}; it must be {allowed}"
         )

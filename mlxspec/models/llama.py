@@ -1,7 +1,7 @@
 """Llama and Mistral: the same layers; Llama may have biases, Mistral may have windows.
 
-Llama 1 to 3.x, TinyLlama and SmolLM2 say "llama" in their config, Mistral 7B and Nemo "mistral"
-(Touvron et al. 2023, https://arxiv.org/abs/2302.13971; Jiang et al. 2023,
+The `model_type` of Llama 1 to 3.x, TinyLlama and SmolLM2 is "llama", that of Mistral 7B and Nemo is
+"mistral" (Touvron et al. 2023, https://arxiv.org/abs/2302.13971; Jiang et al. 2023,
 https://arxiv.org/abs/2310.06825).
 """
 
@@ -15,15 +15,15 @@ from mlxspec.models.fields import Fields
 
 
 def read_llama(fields: Fields) -> Family:
-    """Return what a config of type "llama" settles; `attention_bias` reaches all four projections.
+    """Return the settings of a "llama" config; `attention_bias` applies to all four projections.
 
     Raises:
-        UnsupportedModelError: A value is wrong, or layers with a sliding window are asked for.
+        UnsupportedModelError: A value is wrong, or a layer has a sliding window.
     """
     num_layers = read_num_layers(fields)
     if fields.get("layer_types") is not None and any(read_layer_windows(fields, window=1)):
-        # Hugging Face ignores such an entry and MLX-LM honours it: whom to equal is undecidable.
-        raise fields.refusal("layer_types", "'full_attention' throughout in a llama checkpoint")
+        # Hugging Face ignores such an entry and mlx-lm obeys it, so there is no right answer.
+        raise fields.refusal("layer_types", "'full_attention' in every layer of a llama checkpoint")
     return Family(
         num_key_value_heads=read_key_value_heads(fields, fields.integer("num_attention_heads")),
         max_position_embeddings=fields.integer("max_position_embeddings", 2048),
@@ -35,9 +35,9 @@ def read_llama(fields: Fields) -> Family:
 
 
 def read_mistral(fields: Fields) -> Family:
-    """Return what a config of type "mistral" settles: no bias, one window for all layers.
+    """Return the settings of a "mistral" config: no bias, one window for all layers.
 
-    A missing `sliding_window` means 4096, null means none; `layer_types` may lift it per layer.
+    A missing `sliding_window` means 4096, null means none; `layer_types` may remove it per layer.
 
     Raises:
         UnsupportedModelError: A value is wrong.

@@ -1,14 +1,14 @@
-"""The target model: tokens to hidden states to logits, one path for every kind of pass.
+"""The model: tokens to hidden states to logits, one code path for every kind of forward.
 
 A prompt, a single token and a draft tree differ only in their positions and masks:
 
                  positions                     masks
-    prompt       offset                        "causal" (a bool array where a window is)
+    prompt       offset                        "causal" (a bool array with a window)
     one token    offset                        None
     draft tree   (n_nodes,) offset + depth     bool: the past, the ancestors and the node itself
 
-Hidden states and logits are two calls because the head is as large as many layers and is needed
-for few rows: the last of a prompt, the nodes of a tree.
+Hidden states and logits are two calls, because the output head is as large as many layers and few
+rows need it: the last row of a prompt, the nodes of a tree.
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ class Model(nn.Module):
     """A Llama, Mistral or Qwen2 model.
 
     Attributes:
-        config: What it was built from.
+        config: The config from which it was built.
         model: Embedding, layers and final norm.
-        lm_head: The head, where it is not the embedding.
+        lm_head: The output head, where it is not the embedding.
     """
 
     def __init__(self, config: ModelConfig):
-        """Build the model with random weights, which stay unevaluated until they are used."""
+        """Build the model with random weights, which are lazy."""
         super().__init__()
         self.config = config
         self.model = Backbone(config)
@@ -61,7 +61,7 @@ class Model(nn.Module):
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The floating-point type in which it computes."""
+        """The floating-point type of its computations."""
         dtype: mx.Dtype = self.model.norm.weight.dtype
         return dtype
 
@@ -90,19 +90,19 @@ class Model(nn.Module):
 
         Args:
             tokens: (B, L) int32.
-            cache: What came before; not committed to here.
+            cache: The rows before; nothing is committed here.
             positions: Position of the first of L contiguous tokens, or (L,) int32, one per node,
                 or (B, L) int32 where sequences differ.
-            masks: What a token may see, for each distinct window in `config.layer_windows`.
-            capture: Layers whose input is wanted; the number of layers means the last one's
-                output.
+            masks: The attention mask for each distinct window in `config.layer_windows`.
+            capture: Layers whose input to return; `num_hidden_layers` stands for the output of
+                the last layer.
 
         Returns:
             The final norm's output (B, L, D), and the captured states (B, L, D) in the order of
             `capture`.
 
         Raises:
-            ValueError: `capture` names a layer that is not there.
+            ValueError: `capture` has a layer that does not exist.
         """
         everything = range(self.config.num_hidden_layers)
         x = self.embed(tokens)
@@ -119,21 +119,21 @@ class Model(nn.Module):
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run some neighbouring layers; arguments and captured states as in `hidden_states`.
+        """Run consecutive layers; arguments and captured states as in `hidden_states`.
 
         Args:
-            x: (B, L, D) states entering the first of them.
+            x: (B, L, D) states entering the first of these layers.
             cache: As in `hidden_states`.
             positions: As in `hidden_states`.
             masks: As in `hidden_states`.
-            layers: Their indices.
-            capture: Of these layers, and the index after the last for its output.
+            layers: Indices of the layers.
+            capture: Indices among `layers`, or the one after the last for its output.
 
         Returns:
-            (B, L, D) output of the last layer, before the norm, and the captured states.
+            (B, L, D) output of the last of these layers, before the norm, and the captured states.
 
         Raises:
-            ValueError: `capture` names a layer that is not among them.
+            ValueError: `capture` has a layer outside `layers`.
         """
         if any(not layers.start <= index <= layers.stop for index in capture):
             raise ValueError(
@@ -144,7 +144,7 @@ class Model(nn.Module):
         shared = {window: SharedMask(mask) for window, mask in masks.items()}
         for index in layers:
             x = self.layers[index](x, cache, placed, shared)
-            if index + 1 in capture:  # holding on to others would keep their memory
+            if index + 1 in capture:  # a reference to the others would keep their memory
                 captured[index + 1] = x
         return x, [captured[index] for index in capture]
 

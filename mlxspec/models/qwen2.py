@@ -1,6 +1,6 @@
-"""Qwen2 and Qwen2.5: biased queries, keys and values; windows in the upper layers, off by default.
+"""Qwen2 and Qwen2.5: biases on queries, keys and values; windows in upper layers, off by default.
 
-A published config nearly always names a `sliding_window` that it then does not use: only
+Nearly every published config has a `sliding_window` without effect: only
 `use_sliding_window: true` turns it on, and only from layer `max_window_layers` upwards
 (Yang et al. 2024, https://arxiv.org/abs/2407.10671).
 """
@@ -15,7 +15,7 @@ from mlxspec.models.fields import Fields
 
 
 def read_qwen2(fields: Fields) -> Family:
-    """Return what a config of type "qwen2" settles.
+    """Return the settings of a "qwen2" config.
 
     Raises:
         UnsupportedModelError: A value is wrong.

@@ -1,14 +1,14 @@
 """Rotary position embedding: one table of frequencies per model, one position per node.
 
-Every kind of scaling is only a change of the frequencies, made once in float64:
+Every kind of scaling only changes the frequencies, once, in float64:
 
     default   theta ** (-2 i / head_dim)
     linear    all divided by `factor`
-    llama3    long wavelengths divided by `factor`, short ones kept, a ramp between them
+    llama3    long wavelengths divided by `factor`, short ones unchanged, a ramp between them
     yarn      the same idea with the ramp over the index i, and sharper attention
               (Peng et al. 2023, https://arxiv.org/abs/2309.00071)
 
-Angles are float32 whatever the dtype of the model: bfloat16 cannot tell position 257 from 256.
+Angles are float32 for every dtype of the model: bfloat16 cannot tell position 257 from 256.
 Pairs are (i, i + head_dim / 2), as in Hugging Face checkpoints (RoFormer, Su et al. 2021,
 https://arxiv.org/abs/2104.09864).
 """
@@ -26,7 +26,7 @@ from mlxspec.device.ops import Positions
 def inverse_frequencies(
     head_dim: int, theta: float, scaling: Mapping[str, Any] | None
 ) -> list[float]:
-    """Return the angle per token, in radians, of each of the `head_dim / 2` pairs.
+    """Return the angle per position, in radians, of each of the `head_dim / 2` pairs.
 
     Args:
         head_dim: Size of an attention head, even.
@@ -47,48 +47,49 @@ def inverse_frequencies(
 def _llama3(frequency: float, scaling: Mapping[str, Any]) -> float:
     turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    kept = min(max((turns - low) / (high - low), 0.0), 1.0)
-    return float(frequency * (kept + (1 - kept) / scaling["factor"]))
+    share = min(max((turns - low) / (high - low), 0.0), 1.0)  # of the unscaled frequency
+    return float(frequency * (share + (1 - share) / scaling["factor"]))
 
 
 def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[float]:
     length = scaling["original_max_position_embeddings"]
 
-    def index_of(turns: float) -> float:  # which pair makes so many turns within `length`
+    def index_of(turns: float) -> float:  # index of the pair with `turns` full turns in `length`
         return len(plain) * math.log(length / (turns * 2 * math.pi)) / math.log(theta)
 
     first, last = index_of(scaling["beta_fast"]), index_of(scaling["beta_slow"])
     if scaling["truncate"]:
         first, last = math.floor(first), math.ceil(last)
-    # Clipped at the head, not at its half: the published code counts pairs but clips as if it
-    # counted dimensions, and checkpoints are trained with that.
+    # The limit is head_dim - 1, not half of it: the published code counts pairs but clips as if it
+    # counted dimensions, and checkpoints were trained with that.
     first, last = max(first, 0), min(last, 2 * len(plain) - 1)
-    width = last - first or 0.001
+    width = last - first or 0.001  # a ramp without width would divide by zero
 
-    def kept(index: int) -> float:
+    def share(index: int) -> float:
         return 1 - min(max((index - first) / width, 0.0), 1.0)
 
     return [
-        frequency * (kept(index) + (1 - kept(index)) / scaling["factor"])
+        frequency * (share(index) + (1 - share(index)) / scaling["factor"])
         for index, frequency in enumerate(plain)
     ]
 
 
-_VECTOR = 16  # numbers in the widest vector of a processor
+_VECTOR = 16  # float32 numbers in the widest vector register of a CPU
 
 
 class Rope:
     """Rotates queries and keys; shared by all layers of a model.
 
     Attributes:
-        score_factor: What attention scores are multiplied with: yarn's factor on the rotated
-            queries times the same factor on the keys.
+        score_factor: Factor of the attention scores: yarn's factor of the rotated queries times
+            that of the keys.
     """
 
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
         self._head_dim = head_dim
         frequencies = inverse_frequencies(head_dim, theta, scaling)
-        # Filled up, or a cosine would come from the vector unit or not by how many rows there are.
+        # Padded to whole vectors: else the number of rows would decide which cosines the vector
+        # unit computes, and a row would round differently beside other rows.
         missing = -len(frequencies) % _VECTOR
         self._frequencies = mx.array(frequencies + [0.0] * missing, mx.float32)
         self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)

@@ -1,8 +1,8 @@
-"""Reads how a config stretches the rotary embedding, in the old spelling and in the new.
+"""Rope settings of a config, in the old spelling and in the new.
 
-Old: `rope_theta` at the top and `rope_scaling: {"type" or "rope_type": ...}`. Transformers 5:
-both inside `rope_parameters`. What comes out is one mapping with every number filled in, defaults
-as in Hugging Face, so that `rope.py` holds nothing but the formulas.
+Old: `rope_theta` at the top level and `rope_scaling: {"type" or "rope_type": ...}`. Transformers 5:
+both inside `rope_parameters`. The result is one mapping with every number filled in, defaults as in
+Hugging Face, so that `rope.py` has only the formulas.
 """
 
 import math
@@ -16,7 +16,7 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def read_rope_theta(fields: Fields) -> float:
-    """Return the base of the frequencies; inside the rope settings it beats the top level.
+    """Return the base of the frequencies; one in the rope settings overrides the top level.
 
     Raises:
         UnsupportedModelError: It is not a finite number above 1.
@@ -29,7 +29,7 @@ def read_rope_scaling(fields: Fields, max_position_embeddings: int) -> Mapping[s
     """Return `rope_type` and its numbers, or None for the unscaled embedding.
 
     Raises:
-        UnsupportedModelError: The kind is unknown, a number is missing or impossible, only a
+        UnsupportedModelError: The kind is unknown, a number is missing or out of range, only a
             part of each head is rotated, or layers differ.
     """
     settings = _settings(fields)
@@ -43,7 +43,7 @@ def read_rope_scaling(fields: Fields, max_position_embeddings: int) -> Mapping[s
         return None
     if kind == "linear":
         return {"rope_type": kind, "factor": settings.number("factor")}
-    # Hugging Face lets the top level win here, and the context length stand in.
+    # As in Hugging Face: here the top level overrides, and the context length is the default.
     inside = settings.integer("original_max_position_embeddings", max_position_embeddings)
     length = fields.integer("original_max_position_embeddings", inside)
     numbers = (
@@ -62,7 +62,7 @@ def _refuse_what_would_be_ignored(fields: Fields, settings: Fields) -> None:
             raise settings.refusal(kind, "left out: all layers share one rotary embedding")
     outside = fields.number("partial_rotary_factor", 1.0)
     if settings.number("partial_rotary_factor", outside) != 1.0:
-        raise settings.refusal("partial_rotary_factor", "1: heads are rotated whole")
+        raise settings.refusal("partial_rotary_factor", "1: whole heads are rotated")
 
 
 def _llama3(settings: Fields) -> dict[str, float]:
@@ -86,7 +86,7 @@ def _yarn(settings: Fields, stretch: float) -> dict[str, float]:
 
 
 def _sharpness(settings: Fields, factor: float) -> float:
-    """Return how much yarn scales rotated queries and keys when the config does not say."""
+    """Return yarn's default factor of rotated queries and keys."""
 
     def grown(mscale: float) -> float:
         return 1.0 + 0.1 * mscale * math.log(factor) if factor > 1 else 1.0

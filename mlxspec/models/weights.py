@@ -1,4 +1,4 @@
-"""A checkpoint's tensors, checked one by one and put into a model.
+"""Load a checkpoint's tensors into a model, after a check of each.
 
 Quantised weights stay so, or are unpacked where the device multiplies faster with them
 (`backend.keeps_weights_as_stored`). All floating-point ones, scales included, take one type,
@@ -16,10 +16,10 @@ from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 
 Quantization = Mapping[str, Any]
-"""`group_size`, `bits` and `mode` of an MLX checkpoint, and the same by module path where a
-module differs; False there marks a module that is not quantised."""
+"""`group_size`, `bits` and `mode` of an MLX checkpoint. A module that differs has its own mapping
+under its path; False there means that the module is not quantised."""
 
-_NAMED = 4  # tensors named in a message before the rest is counted
+_NAMED = 4  # names in a message; the rest is counted
 _EMBEDDING = "model.embed_tokens."
 
 
@@ -29,19 +29,19 @@ def load_weights(
     quantization: Quantization | None = None,
     dtype: mx.Dtype | None = None,
 ) -> str:
-    """Put a checkpoint's tensors into a model; return how they were stored, in words.
+    """Load a checkpoint's tensors into a model; return their stored type in words.
 
     Args:
-        model: A model whose parameters are named as the tensors; changed in place.
-        tensors: Arrays by name. Tables of rotary frequencies are ignored, and so is `lm_head` of
-            a model that has none because it is tied to the embedding.
-        quantization: How triples are to be read.
-        dtype: Floating-point type of the model, and so of all that it computes; None for float32
-            on a CPU, and on a GPU for the type that the embedding is stored in.
+        model: A model whose parameters have the names of the tensors; changed in place.
+        tensors: Arrays by name. Tables of rotary frequencies are ignored, and so is `lm_head` if
+            the model's head is tied to the embedding.
+        quantization: The format of quantised tensors.
+        dtype: Floating-point type of the model and its computations. None means float32 on a CPU,
+            and on a GPU the stored type of the embedding.
 
     Raises:
-        UnsupportedModelError: Tensors are missing, left over or misshapen, or not quantised as
-            stated.
+        UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or not quantised
+            as stated.
     """
     wanted = dict(tree_flatten(model.parameters()))
     tied = not any(name.startswith("lm_head.") for name in wanted)
@@ -61,11 +61,11 @@ def load_weights(
 
 
 def words_of_loaded(stored: str, dtype: str = "auto") -> str:
-    """Return the weight type in words of a model that is loaded here.
+    """Return the weight type of a loaded model in words.
 
     Args:
-        stored: How its weights are stored, in words.
-        dtype: The type that was asked for.
+        stored: The stored type of its weights, in words.
+        dtype: The requested type.
     """
     if dtype == "auto" and backend.keeps_weights_as_stored():
         return stored
@@ -77,9 +77,10 @@ def words_of_loaded(stored: str, dtype: str = "auto") -> str:
 
 
 def embedding_dtype(tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
-    """Return the floating-point type that the embedding of a checkpoint is stored in, if it is.
+    """Return the stored floating-point type of a checkpoint's embedding, or None.
 
-    Of a quantised one it is that of the scales; those of mxfp4 and its like are integers.
+    For a quantised embedding it is the type of the scales; the scales of mxfp4 and similar formats
+    are integers.
     """
     scales = tensors.get(f"{_EMBEDDING}scales", tensors.get(f"{_EMBEDDING}weight"))
     is_float = scales is not None and mx.issubdtype(scales.dtype, mx.floating)
@@ -91,7 +92,7 @@ def _is_ignored(name: str, tied: bool) -> bool:
 
 
 def _triples(tensors: Mapping[str, mx.array]) -> list[str]:
-    """Return the module paths that are quantised; scales without a weight are named later."""
+    """Return the paths of quantised modules; `_check_names` refuses scales without a weight."""
     paths = [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]
     return [path for path in paths if f"{path}.weight" in tensors]
 
@@ -138,7 +139,7 @@ def _unpacked(
 def _dequantize(path: str, tensors: Mapping[str, mx.array], settings: Any) -> mx.array:
     scales, biases = tensors[f"{path}.scales"], tensors.get(f"{path}.biases")
     if mx.issubdtype(scales.dtype, mx.floating):
-        scales = scales.astype(mx.float32)  # computed in float32: exact, and three times as fast
+        scales = scales.astype(mx.float32)  # float32 is exact and three times as fast here
     if biases is not None:
         biases = biases.astype(mx.float32)
     try:

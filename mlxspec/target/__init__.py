@@ -1,1 +1,1 @@
-"""The target: a model, its cache and its token history, kept in step."""
+"""The target: a model, its cache and its token history, always consistent."""

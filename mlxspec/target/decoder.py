@@ -1,8 +1,8 @@
-"""A model, its cache and its token history, kept in step.
+"""The decoder: a model, its cache and its token history, always consistent.
 
-`history` is always exactly what the committed cache rows were computed from. A forward only
-*stages* rows; `commit` adds rows and tokens together. A method that raises leaves the decoder as
-it was, so the next call works; where an interrupt prevents that, `rollback_to` mends it.
+`history` is exactly the tokens of the committed cache rows. A forward only *stages* rows; `commit`
+adds rows and tokens together. A method that raises leaves the decoder unchanged, so the next call
+works. Where an interrupt prevents that, `rollback_to` repairs the decoder.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from mlxspec.target.forwards import Forwards
 from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
 PREFILL_CHUNK = 512
-"""Prompt tokens per forward: enough to keep the device busy, few enough to bound the memory."""
+"""Prompt tokens per forward: enough to use the device fully, few enough to limit the memory."""
 
 
 class Decoder:
@@ -25,9 +25,9 @@ class Decoder:
 
     Attributes:
         model: The model.
-        revision: Another number whenever the history has become another one.
-        context_length: Tokens that fit: the model's own number, or fewer where memory is short;
-            None with a rotating cache, which never fills.
+        revision: A number that changes whenever the history changes.
+        context_length: Largest length of the history: the model's limit, or less where memory is
+            short; None with a rotating cache, which has no limit.
     """
 
     def __init__(self, model: Model, cache: Cache | None = None) -> None:
@@ -39,11 +39,11 @@ class Decoder:
         self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
         self._history: list[int] = []
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
-        self._is_torn = False  # an interrupt left cache, history and readers out of step
+        self._is_torn = False  # True: an interrupt left cache, history and readers inconsistent
 
     @property
     def cache(self) -> Cache:
-        """The cache; changed by this class only."""
+        """The cache; only this class changes it."""
         return self._forwards.cache
 
     @property
@@ -53,7 +53,7 @@ class Decoder:
 
     @property
     def vocab_size(self) -> int:
-        """Width of the logits; may exceed the tokenizer's size by padding."""
+        """Width of the logits; padding can make it larger than the tokenizer's vocabulary."""
         return self.model.config.vocab_size
 
     @property
@@ -72,7 +72,7 @@ class Decoder:
     def __len__(self) -> int:
         return len(self._history)
 
-    # ---- reading text ----------------------------------------------------------------------
+    # ---- text ------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Forget the history and release the cache."""
@@ -84,10 +84,10 @@ class Decoder:
         self._audience.forget(0)
 
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
-        """Tell these, and no others, the hidden states of the history from now on.
+        """Replace the readers of hidden states.
 
-        Whoever joins later has not seen what was computed before: the history is dropped then,
-        to be read anew.
+        A new reader has not seen the states of earlier tokens. Then the history is cleared, and
+        the caller must observe its tokens again.
         """
         is_same = self._audience.readers == tuple(readers)
         if is_same and self._audience.has_read(len(self)):
@@ -98,15 +98,16 @@ class Decoder:
             self.reset()
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Append tokens to the history, in chunks; what a failed chunk leaves stays valid.
+        """Append tokens to the history, in chunks; where one fails, those before it stay.
 
         Raises:
-            ValueError: A token is not in the vocabulary; nothing was read.
+            ValueError: A token is not in the vocabulary; the history is unchanged.
         """
         self._check_tokens(tokens)
         for start in range(0, len(tokens), PREFILL_CHUNK):
             chunk = list(tokens[start : start + PREFILL_CHUNK])
             states = self._forwards.text(chunk)
+            # Computed before the commit: a chunk that fails must not change the history.
             mx.eval(states.final[-1:], states.entering, self.cache.arrays)
             self._commit_rows(range(len(chunk)), chunk, states)
             mx.eval(self.cache.arrays)
@@ -114,8 +115,8 @@ class Decoder:
     def rollback_to(self, length: int) -> None:
         """Keep the first `length` tokens of the history.
 
-        Where a wrapped rotating cache has evicted what those tokens would see, or an interrupt
-        came between the parts of a commit, they are read again from the start.
+        These tokens are computed again from the start where a wrapped rotating cache has evicted
+        rows that they attend to, or where an interrupt came in the middle of a commit.
 
         Raises:
             ValueError: The history is shorter, or `length` is negative.
@@ -138,15 +139,15 @@ class Decoder:
         """Stage a tree whose root follows the history; nothing is committed yet.
 
         Returns:
-            (n_nodes, D) lazy hidden state of every node; `logits` turns it into what the target
-            says after that node.
+            (n_nodes, D) lazy final hidden states; `logits` gives the logits of the token after
+            each node.
         """
         return self._forwards.tree(tree).final
 
     def extend_lower(self, token: int, layer: int) -> mx.array:
-        """Stage a token in the layers below `layer` only, in a line behind those staged this way.
+        """Stage a token in the layers below `layer` only, after those staged by this method.
 
-        A tree that begins with the chain staged so is finished by `forward_tree` from there.
+        If a tree begins with this chain, `forward_tree` continues its rows from `layer` on.
 
         Returns:
             (1, D) lazy state entering `layer`.
@@ -154,7 +155,7 @@ class Decoder:
         return self._forwards.lower(token, layer)
 
     def extend_chain(self, tokens: mx.array) -> mx.array:
-        """Stage (L,) int32 tokens, which may be lazy, in a line behind those staged this way.
+        """Stage a chain of (L,) int32 tokens, maybe lazy, after those staged by this method.
 
         Returns:
             (L, D) lazy hidden states.
@@ -162,10 +163,10 @@ class Decoder:
         return self._forwards.chain(tokens).final
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
-        """Append the first rows of a staged chain, which hold `tokens`; forget the others.
+        """Commit the first rows of a staged chain, whose tokens are `tokens`; forget the others.
 
         Raises:
-            ValueError: Fewer rows are staged.
+            ValueError: Fewer rows are staged than there are tokens.
         """
         if self._forwards.staged != "chain":
             self._forwards.drop()
@@ -176,14 +177,14 @@ class Decoder:
         self._commit_rows(range(len(tokens)), list(tokens), None)
 
     def commit(self, path: Sequence[int]) -> None:
-        """Append the staged nodes on `path` to the history and forget the others.
+        """Commit the staged nodes on `path` and forget the others.
 
         Args:
-            path: Node indices from the root (0) down, each the parent of the next; empty keeps
-                nothing.
+            path: Node indices from the root (0) down, each the parent of the next; empty to commit
+                no node.
 
         Raises:
-            ValueError: The path does not start at the root or leaves its branch.
+            ValueError: No tree is staged, or `path` is not a path from the root.
         """
         if not path:
             self._forwards.drop()
@@ -197,7 +198,7 @@ class Decoder:
         self._commit_rows(path, [tokens[i] for i in path], states)
 
     def tree_logits(self, tree: DraftTree) -> mx.array:
-        """Return (n_nodes, V) logits of a tree and leave the decoder as it was."""
+        """Return (n_nodes, V) logits of a tree; the decoder is unchanged."""
         logits = self.logits(self.forward_tree(tree))
         mx.eval(logits)
         self._forwards.drop()
@@ -207,7 +208,7 @@ class Decoder:
         """Append `drafts` to the history in one forward.
 
         Returns:
-            (len(drafts) + 1, V) logits; row i speaks of the token after i drafts.
+            (len(drafts) + 1, V) logits; row i is for the token after the first i drafts.
         """
         self._check_tokens(drafts)
         first = self.last_hidden_state()[None]
@@ -218,7 +219,7 @@ class Decoder:
         return self.logits(mx.concatenate([first, states.final]))
 
     def next_logits(self) -> mx.array:
-        """Return (V,) logits of the token after the history, by `last_hidden_state`.
+        """Return (V,) logits of the token after the history.
 
         Raises:
             ValueError: The history is empty.
@@ -226,10 +227,10 @@ class Decoder:
         return self.logits(self.last_hidden_state())
 
     def last_hidden_state(self) -> mx.array:
-        """Return (D,) the final-norm output at the last token of the history.
+        """Return the final-norm output at the last token of the history, (D,).
 
-        Kept from the last forward; computed again, and a staged tree forgotten, only after a
-        rollback.
+        It is stored from the last forward. Only after a rollback is it computed again, and then
+        staged rows are forgotten.
 
         Raises:
             ValueError: The history is empty.
@@ -240,16 +241,16 @@ class Decoder:
         return self._last_hidden[0]
 
     def hidden_states(self, layers: Sequence[int]) -> tuple[mx.array, list[mx.array]]:
-        """Read the history once more and return its hidden states.
+        """Compute the hidden states of the whole history again; the decoder is unchanged.
 
         Args:
             layers: Layer indices; the state *entering* each is returned.
 
         Returns:
-            (L, D) final-norm output and one (L, D) array per layer. The decoder is unchanged.
+            (L, D) final-norm output and one (L, D) array per layer.
 
         Raises:
-            ValueError: The history is empty, or there is no such layer.
+            ValueError: The history is empty, or a layer does not exist.
         """
         self._check_history()
         most = self.num_hidden_layers - 1
@@ -289,7 +290,7 @@ class Decoder:
         self._audience.forget(0)
         try:
             self.observe(tokens)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must leave the decoder as it was
             self._forwards.cache, self._history, self._last_hidden, self._is_torn = before
             raise
 

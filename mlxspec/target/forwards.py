@@ -1,8 +1,8 @@
 """Forwards of a model over its cache: a chain, a tree, the last row again, the lower layers only.
 
-A forward stages rows and returns lazy hidden states; it never commits. Drafting with the target's
-own lower layers leaves their rows staged, and the tree that was drafted so is finished from where
-they end: no layer reads a token twice (LayerSkip, Elhoushi et al. 2024,
+A forward stages rows and returns lazy hidden states; it never commits. A drafter that uses the
+target's lower layers leaves its rows staged there, and the forward of its tree continues from the
+next layer. So no layer computes a token twice (LayerSkip, Elhoushi et al. 2024,
 https://arxiv.org/abs/2404.16710).
 """
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Lower:
-    """A chain that has passed the lower layers only.
+    """A chain that was computed in the lower layers only.
 
     Attributes:
-        layer: The layer it would enter next.
-        capture: What was captured when it began; states of layers not below `layer` come later.
+        layer: The next layer of its rows.
+        capture: The captured layers at its start, those from `layer` on included.
         tokens: Token of each row.
-        states: Per row, the (1, D) state entering `layer` and those captured below it.
+        states: Per row, the (1, D) state entering `layer`, then the captured states below it.
     """
 
     layer: int
@@ -40,7 +40,7 @@ class _Lower:
 
     @property
     def below(self) -> tuple[int, ...]:
-        """The captured layers that the chain has passed."""
+        """The captured layers below `layer`."""
         return tuple(layer for layer in self.capture if layer < self.layer)
 
     def extended(self, token: int, states: tuple[mx.array, ...]) -> "_Lower":
@@ -49,14 +49,14 @@ class _Lower:
 
 
 class Forwards:
-    """Runs one model over one cache; every pass leaves its rows staged.
+    """Runs one model over one cache; every forward leaves its rows staged.
 
     Attributes:
         model: The model.
         cache: Its cache.
         count: Forwards through all layers so far.
-        capture: The layers whose entering states are kept, in ascending order.
-        staged: What is staged: a tree with its states, "chain", or None for anything else.
+        capture: The layers whose entering states are captured, in ascending order.
+        staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
     """
 
     def __init__(self, model: Model, cache: Cache) -> None:
@@ -69,12 +69,12 @@ class Forwards:
         self._lower: _Lower | None = None
 
     def text(self, tokens: Sequence[int]) -> HiddenStates:
-        """Stage some tokens in a line, and no others."""
+        """Forget all staged rows, then stage a chain of tokens."""
         self.drop()
         return self._line(mx.array(list(tokens), mx.int32))
 
     def chain(self, tokens: mx.array) -> HiddenStates:
-        """Stage (L,) int32 tokens in a line behind those staged this way."""
+        """Stage a chain of (L,) int32 tokens after those staged by this method."""
         if self.staged != "chain":
             self.drop()
         states = self._line(tokens)
@@ -82,7 +82,7 @@ class Forwards:
         return states
 
     def tree(self, tree: DraftTree) -> HiddenStates:
-        """Stage a tree; its first rows may have passed the lower layers already."""
+        """Stage a tree; the lower layers of its first rows may be computed already."""
         lower, self._lower = self._lower, None
         if lower is not None and self._continues(lower, tree):
             states = self._guarded(lambda: self._finish(lower, tree))
@@ -94,19 +94,19 @@ class Forwards:
         return states
 
     def lower(self, token: int, layer: int) -> mx.array:
-        """Stage a token in the layers below `layer`, behind those staged this way.
+        """Stage a token in the layers below `layer`, after those staged by this method.
 
         Returns:
             (1, D) lazy state entering `layer`.
         """
-        before = self._lower  # dropped with whatever else is staged
+        before = self._lower  # `drop` clears it whenever other rows are staged
         if before is None or (before.layer, before.capture) != (layer, self.capture):
             self.drop()
             before = _Lower(layer, self.capture)
         return self._guarded(lambda: self._extend(before, token))
 
     def last_row(self, token: int) -> mx.array:
-        """Return the (1, D) final state of the last committed token, computed once more."""
+        """Compute the last committed token again; return its (1, D) final state."""
         self.drop()
         masks = last_row_masks(self.cache, self._windows)
         states = self._run(mx.array([token], mx.int32), self.cache.offset - 1, masks)
@@ -115,7 +115,7 @@ class Forwards:
         return states.final
 
     def again(self, tokens: Sequence[int], layers: Sequence[int]) -> HiddenStates:
-        """Return the states of a whole text, read once more beside the cache."""
+        """Return the states of a whole text, computed in a temporary cache."""
         scratch = self.cache.empty_like()
         masks = chain_masks(scratch, len(tokens), self._windows)
         batch = mx.array(list(tokens), mx.int32)[None]
@@ -125,7 +125,7 @@ class Forwards:
         return HiddenStates(final[0], dict(zip(layers, states, strict=True)))
 
     def commit(self, rows: Sequence[int]) -> None:
-        """Keep some of the staged rows and forget the others."""
+        """Commit some of the staged rows and forget the others."""
         self.cache.commit(rows)
         self._settle()
 
@@ -165,7 +165,7 @@ class Forwards:
     def _below(
         self, lower: _Lower, tokens: mx.array, positions: int | mx.array, masks: Masks
     ) -> tuple[mx.array, ...]:
-        """Return the (L, D) states of (L,) tokens that enter `lower.layer`, and the captured."""
+        """Return (L, D) states of (L,) tokens: those entering `lower.layer`, then the captured."""
         x, captured = self.model.run_layers(
             self.model.embed(tokens[None]),
             self.cache,
@@ -177,7 +177,7 @@ class Forwards:
         return x[0], *(state[0] for state in captured)
 
     def _continues(self, lower: _Lower, tree: DraftTree) -> bool:
-        """Say whether a tree begins with the chain that went through the lower layers."""
+        """Return whether a tree begins with the chain that the lower layers have computed."""
         if lower.capture != self.capture:
             return False
         tokens: list[int] = values(tree.tokens)
@@ -187,7 +187,7 @@ class Forwards:
         return tokens[:num_done] == list(lower.tokens) and parents[:num_done] == chain
 
     def _finish(self, lower: _Lower, tree: DraftTree) -> HiddenStates:
-        """Run the new nodes through the lower layers and all nodes through the others."""
+        """Run the new nodes through the lower layers, then all nodes through the upper layers."""
         num_done, states = len(lower.states), list(lower.states)
         positions = self.cache.offset + tree.depths
         rest = tree.tokens[num_done:]
@@ -206,13 +206,13 @@ class Forwards:
         return self._states(self.model.norm(x), [*(state[None] for state in below), *above])
 
     def _tree_masks(self, tree: DraftTree, first: int) -> Masks:
-        """Return the masks of the nodes from `first` on, those before being staged."""
+        """Return the masks of the nodes from `first` on, while those before it are staged."""
         positions = self.cache.offset + tree.depths
         return tree_masks(self.cache, positions, tree.ancestors[first:], self._windows)
 
     def _guarded(self, run: Callable[[], T]) -> T:
         try:
             return run()
-        except BaseException:  # an interrupt too must not leave rows in some layers only
+        except BaseException:  # an interrupt, too, must not leave rows in only some layers
             self.drop()
             raise

@@ -1,8 +1,8 @@
-"""The hidden states that a forward leaves behind, and who reads them.
+"""The target's hidden states, and the readers that get them.
 
-Trained drafters look inside the target: at the final norm's output, at the states entering some
-layers. These are captured in the target's normal forwards, of the prompt and of every draft
-tree, and handed over row by row as tokens are committed; nothing is computed for them alone.
+Trained drafters use hidden states of the target: the output of the final norm, and the states
+entering some layers. The normal forwards of prompt and draft trees capture these, and each commit
+gives the committed rows to the readers. No extra forward is needed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ import mlx.core as mx
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """States of L tokens; lazy until somebody needs them.
+    """Hidden states of L tokens; lazy until they are used.
 
     Attributes:
-        final: (L, D) output of the final norm: what the head reads.
-        entering: Per captured layer, the (L, D) states that enter it; the number of layers
-            stands for the last one's output, before the norm.
+        final: (L, D) output of the final norm, which is the input of the output head.
+        entering: Per captured layer, the (L, D) states that enter it; the key
+            `num_hidden_layers` is the output of the last layer, before the norm.
     """
 
     final: mx.array
@@ -29,7 +29,7 @@ class HiddenStates:
         """Return the states of some tokens, in the order given."""
         if list(rows) == list(range(self.final.shape[0])):
             return self
-        index = mx.array(list(rows), mx.int32)  # a slice would hold on to all rows
+        index = mx.array(list(rows), mx.int32)  # a slice would keep the memory of all rows
         return self._map(lambda states: states[index])
 
     def _map(self, take: Callable[[mx.array], mx.array]) -> "HiddenStates":
@@ -39,31 +39,31 @@ class HiddenStates:
 
 @runtime_checkable
 class HiddenStateReader(Protocol):
-    """Is told the hidden states of every token of the target's history.
+    """Gets the hidden states of every token of the target's history.
 
     Attributes:
-        capture: The layers whose entering states it wants, beside the final norm's output.
-        num_read: Tokens of the history read so far.
+        capture: The layers whose entering states it needs, besides the final norm's output.
+        num_read: Number of tokens of the history that it has got so far.
     """
 
     capture: tuple[int, ...]
     num_read: int
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        """Take the next tokens of the history; states may hold more layers than asked for."""
+        """Get the next tokens of the history; `states` may have more layers than `capture`."""
 
     def forget(self, length: int) -> None:
-        """Keep the first `length` tokens only; they are as many as read, or fewer.
+        """Keep the first `length` tokens only; `length` is at most `num_read`.
 
-        With 0 it begins anew, whatever an interrupted `read` left behind.
+        0 must reset the reader completely, also after an interrupted `read`.
         """
 
 
 class Audience:
-    """Those who read one history.
+    """All readers of one history.
 
     Attributes:
-        readers: All of them.
+        readers: The readers.
     """
 
     def __init__(self, readers: Sequence[HiddenStateReader] = ()) -> None:
@@ -71,19 +71,19 @@ class Audience:
 
     @property
     def capture(self) -> tuple[int, ...]:
-        """The layers that any of them wants, in ascending order."""
+        """The layers that at least one reader needs, in ascending order."""
         return tuple(sorted({layer for reader in self.readers for layer in reader.capture}))
 
     def has_read(self, length: int) -> bool:
-        """Return whether all of them have read just so many tokens."""
+        """Return whether every reader has got exactly `length` tokens."""
         return all(reader.num_read == length for reader in self.readers)
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        """Tell all of them the next tokens."""
+        """Give the next tokens to all readers."""
         for reader in self.readers:
             reader.read(tokens, states)
 
     def forget(self, length: int) -> None:
-        """Let those who have read more keep the first `length` tokens only."""
+        """Make every reader keep at most the first `length` tokens."""
         for reader in self.readers:
             reader.forget(min(length, reader.num_read))

@@ -1,1 +1,1 @@
-"""What happened, as frozen records: counted, written to a file and read again, without MLX."""
+"""Events: frozen records of a generation, their statistics and the trace file, without MLX."""

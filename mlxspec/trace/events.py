@@ -1,13 +1,13 @@
-"""Frozen records of what happened in a generation.
+"""Events: frozen records of what happens in a generation.
 
-The engine yields these records; the app draws them, `stats` counts them, `trace` writes them to
-a file. Nothing here imports MLX, so a recorded reply can be shown anywhere.
+The engine yields events; the app draws them, `stats.py` counts them, `file.py` writes them to a
+file. Nothing here imports MLX, so a recorded reply can be shown anywhere.
 
-A reply is: one `TurnStarted` when it came from a chat, `GenerationStarted`, some
-`PrefillProgress`, then per target forward either `DraftProposed` + `DraftVerified` or
-`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. Where the drafter breaks
-down, `DrafterFailed` follows the forward at hand. What a forward costs is measured between
-replies: `CostMeasured`.
+The events of a reply are: one `TurnStarted` if it belongs to a chat, `GenerationStarted`, some
+`PrefillProgress`, then for each target forward either `DraftProposed` and `DraftVerified` or
+`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. If the drafter fails,
+`DrafterFailed` follows the forward of that round. `CostMeasured` comes between replies, when the
+cost of forwards is measured.
 """
 
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Literal
 TRACE_FORMAT = "mlxspec-trace/1"
 
 TokenKind = Literal["accepted", "corrected", "bonus", "plain"]
-"""Who wrote a token: `accepted`, drafted and kept; `corrected`, the target's own where every
-draft for that position was rejected; `bonus`, the target's own after a whole path was accepted;
-`plain`, decoded without a draft."""
+"""Who wrote a token: `accepted`, a draft token that the target accepted; `corrected`, the target's
+token where all draft tokens of that position were rejected; `bonus`, the target's token after a
+path was accepted to its leaf; `plain`, decoded without a draft."""
 
 FinishReason = Literal["stop", "length", "cancelled", "context"]
-"""`stop`: stop token or stop string, or a caller's `stop_when`; `length`: max_tokens reached;
-`cancelled`: the user stopped it; `context`: the model's context is full."""
+"""`stop`: a stop token, a stop string or the caller's `stop_when`; `length`: max_tokens is reached;
+`cancelled`: the user stopped the reply; `context`: the model's context is full."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class DraftNode:
     """One proposed token of a draft tree.
 
     Attributes:
-        index: Place in the tree; the root is 0 and not among the nodes of an event.
+        index: Index in the tree; the root is 0 and not among the nodes of an event.
         parent: Index of the parent node, smaller than `index`.
         token: Token id.
         text: The token decoded on its own, for display only.
-        prob: The drafter's estimate of this token after its parent, or None if it gives none.
+        prob: The drafter's probability of this token after its parent, None if it has none.
         source: Name of the drafter that proposed it.
     """
 
@@ -53,11 +53,11 @@ class EmittedToken:
 
     Attributes:
         token: Token id.
-        text: Text released by this token: empty while a character or a possible stop string is
-            incomplete, and then all of it on the token that completes it. The texts of all
-            emitted tokens, and `GenerationFinished.text`, joined are the reply.
+        text: Text that this token completes: empty while a character or a possible stop string is
+            incomplete; the token that completes it has the whole text. The reply is the texts
+            of all emitted tokens and `GenerationFinished.text`, joined.
         kind: Who wrote it.
-        target_prob: Probability under the target's law at its position.
+        target_prob: Probability p under the target's distribution at its position.
         draft_prob: The drafter's probability, or None for a token that was not drafted.
     """
 
@@ -70,7 +70,7 @@ class EmittedToken:
 
 @dataclass(frozen=True)
 class TurnStarted:
-    """A chat turn: what the user said (`role` "user") or the system prompt ("system")."""
+    """A chat turn: the message of the user (`role` "user") or the system prompt ("system")."""
 
     t: ClassVar[str] = "turn"
     role: str
@@ -91,8 +91,8 @@ class GenerationStarted:
         lossless: Which guarantee holds, such as "greedy" or "sampled law".
         sampling: The sampling settings by name.
         seed: Seed of the random key.
-        context_length: Tokens the model can hold.
-        versions: Versions of mlxspec and of what it runs on.
+        context_length: Largest number of tokens of prompt and reply.
+        versions: Versions of mlxspec and of its runtime, by name.
         format: Trace format.
     """
 
@@ -113,13 +113,13 @@ class GenerationStarted:
 
 @dataclass(frozen=True)
 class PrefillProgress:
-    """Prompt tokens read so far.
+    """Progress of the prefill.
 
     Attributes:
         ts: Seconds since the generation started.
         done: Prompt tokens in the cache.
-        total: Prompt tokens in all.
-        reused: Of these, how many were still in the cache from the turn before.
+        total: All prompt tokens.
+        reused: Prompt tokens that were in the cache already, from the turn before.
     """
 
     t: ClassVar[str] = "prefill"
@@ -131,13 +131,13 @@ class PrefillProgress:
 
 @dataclass(frozen=True)
 class DraftProposed:
-    """The draft tree of one round, root left out.
+    """The draft tree of one round, without its root.
 
     Attributes:
         r: Number of the target forward, from 1.
         ts: Seconds since the generation started.
         root: Token at the root: the last emitted token.
-        nodes: The drafted nodes, parents before children.
+        nodes: The draft nodes, parents before children.
         ms: Milliseconds spent drafting.
     """
 
@@ -151,15 +151,15 @@ class DraftProposed:
 
 @dataclass(frozen=True)
 class DraftVerified:
-    """What the target made of the draft of the same round.
+    """The verdict on the draft of the same round.
 
     Attributes:
         r: Number of the target forward, from 1.
         ts: Seconds since the generation started.
-        path: Indices of the accepted nodes, root left out.
-        emit: Emitted tokens in order; may be shorter than the path when the reply ends inside it.
+        path: Indices of the accepted nodes, without the root.
+        emit: Emitted tokens in order; fewer than the path has where the reply ends inside it.
         ms: Milliseconds spent in the target's forward and the verification.
-        rollback: Staged rows that were forgotten.
+        rollback: Number of staged rows that were not committed.
         context: Tokens in the cache after the commit.
     """
 
@@ -187,12 +187,12 @@ class PlainDecoded:
 
 @dataclass(frozen=True)
 class DrafterFailed:
-    """The drafter broke down; the reply goes on without drafts, its law unchanged.
+    """The drafter failed; the reply continues without drafts, from the same distribution.
 
     Attributes:
         ts: Seconds since the generation started.
         drafter: Name of the drafter.
-        message: What happened to it.
+        message: The error, in words.
     """
 
     t: ClassVar[str] = "nodraft"
@@ -208,7 +208,8 @@ class GenerationFinished:
     Attributes:
         ts: Seconds since the generation started.
         reason: Why it ended.
-        text: Text that was still held back, to append to the reply.
+        text: The last text of the reply, which no emitted token has: a possible stop string or an
+            incomplete character.
         stats: Figures of this reply; see `mlxspec.trace.stats.GenerationStats`.
     """
 
@@ -221,7 +222,7 @@ class GenerationFinished:
 
 @dataclass(frozen=True)
 class GenerationFailed:
-    """The reply broke off; what was emitted before is valid."""
+    """The reply ended with an error; the tokens emitted before it are valid."""
 
     t: ClassVar[str] = "failed"
     ts: float
@@ -231,13 +232,13 @@ class GenerationFailed:
 
 @dataclass(frozen=True)
 class CostMeasured:
-    """What a target forward cost by its number of rows, measured while nothing else ran.
+    """The cost curve: milliseconds of a target forward by width, measured while nothing else ran.
 
     Attributes:
-        ts: Seconds since the generation before it started.
-        context: Tokens in the cache meanwhile.
-        widths: Numbers of rows, ascending, the first one 1: a plain forward.
-        ms: Median milliseconds of a forward of each.
+        ts: Seconds since the last generation started.
+        context: Tokens in the cache during the measurement.
+        widths: Numbers of rows in ascending order; the first is 1, a plain forward.
+        ms: Median milliseconds of a forward, one for each width.
     """
 
     t: ClassVar[str] = "cost"
@@ -250,20 +251,20 @@ class CostMeasured:
         ascends = all(a < b for a, b in pairwise(self.widths))
         if self.widths[:1] != (1,) or not ascends or len(self.widths) != len(self.ms):
             raise ValueError(
-                f"a cost needs milliseconds for widths that ascend from 1; got {len(self.ms)} "
-                f"for the widths {list(self.widths)}"
+                f"a cost curve needs one time for each width, and widths that ascend from 1; got "
+                f"{len(self.ms)} times for the widths {list(self.widths)}"
             )
         if not all(ms > 0 for ms in self.ms):
-            raise ValueError(f"a forward takes more than 0 milliseconds; got {list(self.ms)}")
+            raise ValueError(f"milliseconds of a forward are above 0; got {list(self.ms)}")
 
     @property
     def plain_tps(self) -> float:
-        """Tokens per second of forwards of one row, one after the other."""
+        """Tokens per second of plain decoding: one row a forward."""
         return 1e3 / self.ms[0]
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Cost of each width in forwards of one row."""
+        """Cost of each width, divided by the cost of one row."""
         return tuple(ms / self.ms[0] for ms in self.ms)
 
 
@@ -282,7 +283,7 @@ Event = (
 
 
 def text_of(event: Event) -> str:
-    """Return what an event adds to the text of the reply; most add nothing."""
+    """Return the text that an event adds to the reply; most events add none."""
     match event:
         case DraftVerified() | PlainDecoded():
             return "".join(token.text for token in event.emit)

@@ -1,7 +1,7 @@
-"""The trace file: one event per line of JSON, written as it happens, readable without MLX.
+"""The trace file: one line of JSON per event, written as it happens, readable without MLX.
 
-A line holds the event's fields and its name under "t". Draft nodes and emitted tokens, which are
-most of a trace, are lists of their values in the order of their fields.
+A line has the event's fields, and its name under "t". Draft nodes and emitted tokens are most of a
+trace, so each is a list of its values in the order of the fields, without field names.
 """
 
 import json
@@ -48,10 +48,10 @@ def event_to_json(event: Event) -> str:
 
 
 def event_from_json(line: str) -> Event:
-    """Return the event that a line of a trace holds.
+    """Return the event of one line of a trace.
 
     Raises:
-        TraceError: The line is not JSON, or not an event that this version knows.
+        TraceError: The line is not JSON, or not an event of this version.
     """
     try:
         record = json.loads(line)
@@ -60,7 +60,7 @@ def event_from_json(line: str) -> Event:
     kind = record.get("t") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in _EVENT_TYPES:
         raise TraceError(
-            f"a trace line holds the event {kind!r}; known are {', '.join(_EVENT_TYPES)}"
+            f"a trace line has the event {kind!r}; allowed are {', '.join(_EVENT_TYPES)}"
         )
     cls = _EVENT_TYPES[kind]
     values = {name: value for name, value in record.items() if name != "t"}
@@ -80,14 +80,15 @@ def _check_tree(nodes: Sequence[DraftNode]) -> None:
     for node in nodes:
         if node.index in known or node.parent not in known:
             raise TraceError(
-                f"draft node {node.index} has parent {node.parent}; a node is listed once, after "
-                f"its parent, and 0 is the root"
+                f"draft node {node.index} has parent {node.parent}; a node must be listed once, "
+                f"after its parent, and 0 is the root"
             )
         known.add(node.index)
 
 
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     known = _NAMES[cls]
+    # Fields of later versions are ignored, so that this version can read their traces.
     values = {name: value for name, value in values.items() if name in known}
     for name, row_type in _ROW_TYPES.items():
         if name in values:
@@ -105,7 +106,7 @@ def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     except TypeError as error:
         raise TraceError(f"a trace event lacks a field: {error}") from error
     except ValueError as error:
-        raise TraceError(f"a trace event {cls.__name__} is not sound: {error}") from error
+        raise TraceError(f"a trace event {cls.__name__} is not valid: {error}") from error
 
 
 def _as_list(cls: type[Any], name: str, values: Mapping[str, Any]) -> list[Any]:
@@ -124,7 +125,7 @@ def _build_row(cls: type[Any], row: Any) -> Any:
 
 @cache
 def _test_of(hint: Any) -> Callable[[Any], bool]:
-    """Return the test of a value that a type hint stands for."""
+    """Return a function that tells whether a value has the type of a hint."""
     origin, options = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
         tests = [_test_of(option) for option in options]
@@ -144,14 +145,15 @@ def _test_of(hint: Any) -> Callable[[Any], bool]:
 
 
 def _is_number(value: Any, kinds: Any) -> bool:
-    """Whether a value is a number to reckon with: not infinite, not NaN, not absurdly large."""
+    """Return whether a value is a number, finite and below 2**63."""
+    # True and False are integers in Python, and NaN is never below a number.
     return isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < _TOO_LARGE
 
 
 class TraceWriter:
     """Appends events to a trace file; use it as a context manager.
 
-    Every event that ends a round is flushed, so a trace survives whatever ends the process.
+    Every event that ends a round is flushed, so the trace is complete however the process ends.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -162,7 +164,7 @@ class TraceWriter:
         """
         self.path = Path(path)
         try:
-            # a lone surrogate is written as \udXXX, which is how JSON spells it
+            # A lone surrogate is not UTF-8; backslashreplace writes it as \udXXX, as JSON does.
             self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
@@ -175,7 +177,7 @@ class TraceWriter:
         """
         try:
             self._file.write(event_to_json(event) + "\n")
-            if event.t != "draft":  # its verdict follows at once
+            if event.t != "draft":  # its verdict follows at once and flushes both
                 self._file.flush()
         except OSError as error:
             raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
@@ -184,7 +186,7 @@ class TraceWriter:
         """Close the file.
 
         Raises:
-            TraceError: What was still to be written did not fit on the disk.
+            TraceError: The last events did not fit on the disk.
         """
         try:
             self._file.close()
@@ -206,11 +208,11 @@ class TraceWriter:
 def read_trace(path: str | PathLike[str]) -> Iterator[Event]:
     """Yield the events of a trace file.
 
-    A last line without a line break, as a killed process leaves it, is passed over.
+    A last line without a line break, as a killed process leaves it, is skipped.
 
     Raises:
-        TraceError: The file cannot be read, a line of it is not an event, or a verdict does not
-            fit the draft before it; names the line.
+        TraceError: The file cannot be read, a line is not an event, or a verdict does not match
+            the draft before it. The message names the line.
     """
     draft: DraftProposed | None = None
     try:
@@ -241,13 +243,13 @@ def _event_at(line: str, draft: DraftProposed | None, place: str) -> Event:
 
 def _check_verdict(verdict: DraftVerified, draft: DraftProposed | None) -> None:
     if draft is None or draft.r != verdict.r:
-        raise TraceError(f"the verdict of round {verdict.r} does not follow the draft it is about")
+        raise TraceError(f"the verdict of round {verdict.r} does not follow the draft of its round")
     parents = {node.index: node.parent for node in draft.nodes}
     last = 0
     for index in verdict.path:
         if parents.get(index) != last:
             raise TraceError(
                 f"the accepted path of round {verdict.r} is {list(verdict.path)!r:.80}; each node "
-                f"has to be a drafted child of the one before"
+                f"must be a child of the node before it"
             )
         last = index

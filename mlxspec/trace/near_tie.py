@@ -1,39 +1,39 @@
-"""The one rule for what rounding may decide between two greedy replies.
+"""The near-tie rule: whether rounding explains a difference between two greedy replies.
 
-Kernels round a row differently when other rows stand beside it. Two tokens are nearly tied where
-their logits differ by at most `NEAR_TIE_DRIFTS` times what a logit drifts so, and that is measured
-(see `measure/drift.py`), on this machine and with this model: in half precision it is a hundred
-times and more what it is in float32. Where nothing drifts, nothing is excused.
+Kernels round a row differently when other rows stand beside it; the change of a logit is its
+drift. Two tokens are a near-tie if their logits differ by at most `NEAR_TIE_DRIFTS` times the
+drift, measured on this machine with this model (see `measure/drift.py`). In half precision the
+drift is a hundred times that of float32, or more. Without drift there is no near-tie.
 """
 
 NEAR_TIE_DRIFTS = 4
-"""Logits are nearly tied up to so many drifts: two move against each other by up to two, and a
-text that was not measured may drift twice as far."""
+"""Largest gap of a near-tie, in drifts. Two logits can move in opposite directions, which gives 2;
+another text than the measured one may drift twice as far, which gives 4."""
 
 
 def near_tie_of(drift: float) -> float:
     """Return the largest gap between two logits that rounding explains.
 
     Args:
-        drift: By how much a logit drifts.
+        drift: The largest measured change of a logit.
     """
     return NEAR_TIE_DRIFTS * drift
 
 
 def is_near_tie(gap: float | None, near_tie: float) -> bool:
-    """Say whether rounding explains that another token was taken.
+    """Return whether rounding explains that the replies have different tokens.
 
     Args:
-        gap: Between the logits of the two tokens; None where one reply is over, which no
-            rounding explains.
-        near_tie: The largest that rounding explains; 0 where nothing drifts: then another choice
-            between equal logits is not explained either.
+        gap: Difference of the logits of the two tokens; None where one reply has ended, which
+            rounding never explains.
+        near_tie: Largest gap that rounding explains. 0 means no drift: then rounding does not
+            even explain another choice between equal logits.
     """
     return gap is not None and 0 < near_tie >= gap
 
 
 def verdict_on(gap: float | None, near_tie: float) -> str:
-    """Return in words what is to be thought of a gap."""
+    """Return in words whether rounding explains a gap."""
     name = "a near-tie" if is_near_tie(gap, near_tie) else "NOT A NEAR-TIE"
     if gap is None:
         return name

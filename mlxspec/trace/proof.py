@@ -1,4 +1,4 @@
-"""What came of decoding a reply once more without drafts."""
+"""The proof: a greedy reply, decoded again without drafts and compared token by token."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from mlxspec.trace.near_tie import verdict_on
 
 @dataclass(frozen=True)
 class Proof:
-    """How far a reply is the text of plain decoding.
+    """How many tokens of a reply are those of plain decoding.
 
     Attributes:
-        num_tokens: Tokens of the reply.
-        num_same: Tokens that are the same, from the first on.
-        difference: What follows them; None where the reply is the same to its end, or the
+        num_tokens: Number of tokens of the reply.
+        num_same: Number of equal tokens, counted from the first token.
+        difference: The first difference; None where the reply is identical to its end, or the
             comparison was stopped.
         drafted: The token that was written there with drafts, as text; "" for none.
         plain: The token that was written without, likewise.
@@ -30,7 +30,7 @@ class Proof:
         return self.num_same == self.num_tokens and self.difference is None
 
     def describe(self) -> str:
-        """Return the outcome in a line."""
+        """Return the result in one line."""
         if self.is_identical:
             return f"identical to plain decoding: {self.num_tokens} of {self.num_tokens} tokens"
         found = self.difference

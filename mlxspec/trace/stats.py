@@ -1,10 +1,10 @@
-"""Events to figures: acceptance, accepted lengths, tokens per second.
+"""Statistics of a reply from its events: acceptance, accepted lengths, tokens per second.
 
-Definitions, since the field disagrees: a *round* is a target forward that verified at least one
-drafted node; `drafted` counts the nodes sent to the target, `accepted` those that became text or
-would have, had the reply not ended inside the path. The acceptance rate is accepted / drafted,
-which for trees falls with their width; the mean acceptance length is 1 + accepted / rounds, the
-bonus token included, as vLLM counts it. Speeds leave the prefill out.
+The field disagrees on definitions, so these are ours. `rounds` counts target forwards that verified
+at least one draft node. `drafted` counts the nodes sent to the target, `accepted` the nodes of the
+accepted paths, also where the reply ended inside a path. The acceptance rate is accepted / drafted;
+for trees it falls with their width. The mean acceptance length is 1 + accepted / rounds, the bonus
+token included, as in vLLM. Speeds do not include the prefill.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -26,19 +26,19 @@ from mlxspec.trace.events import (
 
 @dataclass
 class GenerationStats:
-    """Figures of one reply, folded from its events.
+    """Figures of one reply, counted from its events.
 
     Attributes:
         prompt_tokens: Tokens of the prompt, reused ones included.
-        reused_tokens: Prompt tokens whose rows were still in the cache.
+        reused_tokens: Prompt tokens whose rows were in the cache already.
         generated_tokens: Emitted tokens.
         rounds: Target forwards that verified a draft.
         plain_forwards: Target forwards without a draft.
-        drafted: Nodes sent to the target, roots left out.
-        accepted: Drafted nodes that were kept.
-        accepted_at_depth: Number of rounds that kept a node at depth 1, 2, ...
+        drafted: Draft nodes sent to the target, roots not counted.
+        accepted: Draft nodes that were accepted.
+        accepted_at_depth: Number of rounds that accepted a node at depth 1, 2, ...
         drafted_at_depth: Number of rounds that drafted a node at depth 1, 2, ...
-        length_counts: Number of rounds by accepted length, from 0.
+        length_counts: Number of rounds by accepted length, from 0 on.
         kinds: Emitted tokens by kind.
         sources: Accepted nodes by the drafter that proposed them.
         draft_s: Seconds spent drafting.
@@ -68,7 +68,7 @@ class GenerationStats:
     _draft: DraftProposed | None = field(default=None, repr=False)
 
     def add(self, event: Event) -> None:
-        """Count one event, in the order the engine yielded them."""
+        """Count one event; events must come in the order in which the engine yields them."""
         match event:
             case GenerationStarted():
                 self.__init__()  # type: ignore[misc]  # a trace may hold several replies
@@ -107,7 +107,7 @@ class GenerationStats:
     def _take_draft(self, r: int) -> dict[int, DraftNode]:
         draft, self._draft = self._draft, None
         if draft is None or draft.r != r:
-            return {}  # a trace cut off at its start: only the emitted tokens are known
+            return {}  # the trace begins inside a round: only the emitted tokens can be counted
         return {node.index: node for node in draft.nodes}
 
     def _add_tokens(self, emit: tuple[EmittedToken, ...], ts: float, ms: float) -> None:
@@ -126,7 +126,7 @@ class GenerationStats:
 
     @property
     def mean_rows(self) -> float:
-        """Rows of a target forward, the root included: 1 where all is decoded plainly."""
+        """Mean number of rows of a target forward, the root included; 1 in plain decoding."""
         return 1.0 + (self.drafted / self.target_forwards if self.target_forwards else 0.0)
 
     @property
@@ -141,20 +141,20 @@ class GenerationStats:
 
     @property
     def acceptance_by_depth(self) -> list[float]:
-        """Share of all rounds that kept a node at depth 1, 2, ..."""
+        """Share of all rounds that accepted a node at depth 1, 2, ..."""
         return [count / self.rounds for count in self.accepted_at_depth]
 
     @property
     def acceptance_given_reached(self) -> list[float]:
-        """Share of the rounds that kept depth d - 1 which also kept depth d."""
+        """Share of the rounds with a node accepted at depth d - 1 that accepted one at depth d."""
         reached = [self.rounds, *self.accepted_at_depth]
-        return [kept / base for kept, base in zip(self.accepted_at_depth, reached, strict=False)]
+        return [deep / base for deep, base in zip(self.accepted_at_depth, reached, strict=False)]
 
     @property
     def prompt_tps(self) -> float:
-        """Prompt tokens read per second, reused ones left out."""
-        read = self.prompt_tokens - self.reused_tokens
-        return read / self.prefill_s if self.prefill_s else 0.0
+        """Prompt tokens computed per second; reused tokens are not counted."""
+        computed = self.prompt_tokens - self.reused_tokens
+        return computed / self.prefill_s if self.prefill_s else 0.0
 
     @property
     def generation_tps(self) -> float:
@@ -163,7 +163,7 @@ class GenerationStats:
         return self.generated_tokens / seconds if seconds > 0 else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every figure, derived ones included, ready for JSON."""
+        """Return all figures, derived ones included, as values of JSON."""
         figures = {name: value for name, value in asdict(self).items() if name[0] != "_"}
         for name in _DERIVED:
             figures[name] = getattr(self, name)

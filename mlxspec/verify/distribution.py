@@ -1,12 +1,11 @@
-"""From logits to the target's law, and a draw from it.
+"""From logits to the target's distribution p of the next token, and a draw from p.
 
-The law of the next token is, in this order: logits, logit bias, penalties, and then temperature
-and filters as Hugging Face's warpers or as mlx-lm's sampler order them (`Law.filter_order`).
-Whatever is set here *defines* the law; verification then keeps it exactly, so drafting never
-changes it.
+The steps, in order: logits, logit bias, penalties, then temperature and filters in the order of
+Hugging Face's warpers or of mlx-lm's sampler (`filter_order`). The sampling params *define* p.
+Verification keeps p exactly, so a draft never changes it.
 
-Penalties depend on what stands before a token. In a tree that is a different text at every node,
-so the counts are taken along each node's own path.
+Penalties depend on the tokens before the next one. In a tree every node has a different text
+before it, so tokens are counted along each node's own path.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,13 +22,13 @@ from mlxspec.verify.gumbel import draw, draw_several
 
 
 class NodeLaws:
-    """The target's law of the next token after each of n nodes; everything is lazy.
+    """The target's distribution of the next token after each of n nodes; everything is lazy.
 
     Attributes:
-        law: What was done to the logits.
-        logits: (n, V) float32, as the target gave them.
+        law: The sampling params that were applied.
+        logits: (n, V) float32, the output of the target.
         adjusted: (n, V) float32 logits after processors, bias and penalties; `logits` itself
-            without them.
+            where there are none.
     """
 
     def __init__(
@@ -39,13 +38,14 @@ class NodeLaws:
         counts: "TokenCounts | None" = None,
         processed: mx.array | None = None,
     ) -> None:
-        """Apply a law.
+        """Apply sampling params to logits.
 
         Args:
-            law: What to do.
+            law: The sampling params.
             logits: (n, V).
-            counts: What stands before each node; needed when the law has penalties.
-            processed: (n, V) what a caller's own functions made of the logits, to go on with.
+            counts: Token counts before each node; required where there are penalties.
+            processed: (n, V) logits after the caller's logits processors; they replace `logits`
+                as input of bias, penalties and filters.
         """
         self.law = law
         self.logits = logits.astype(mx.float32)
@@ -64,21 +64,21 @@ class NodeLaws:
         return self.adjusted - log_sum_exp(self.adjusted)[:, None]
 
     def best(self) -> mx.array:
-        """Return (n,) int32: the most probable token after each node."""
+        """Return the most probable token after each node, (n,) int32."""
         return mx.argmax(self.adjusted, axis=-1).astype(mx.int32)
 
     def draw(self, noise: mx.array) -> mx.array:
-        """Return (n,) int32: one draw per node.
+        """Return one draw per node, (n,) int32.
 
         Args:
-            noise: As `draws.draw` takes it; not looked at where the law is greedy.
+            noise: Gumbel noise for `gumbel.draw`; not used at temperature 0.
         """
         return self.best() if self.law.is_greedy else draw(self.probs, noise)
 
     def draw_several(self, noises: Sequence[mx.array]) -> mx.array:
-        """Return (n, k) int32: draws without replacement per node, by as many noises.
+        """Return k draws without replacement per node, (n, k) int32, one for each of k noises.
 
-        Where a law has fewer tokens, others without mass stand for those that are missing.
+        Where fewer than k tokens have mass, tokens without mass fill the rest.
         """
         if self.law.is_greedy:
             return top_tokens(self.adjusted, len(noises))[0]
@@ -87,7 +87,7 @@ class NodeLaws:
     def prob_of(self, nodes: mx.array, tokens: mx.array) -> mx.array:
         """Return (m,) float32 probabilities of `tokens` after `nodes`, for display.
 
-        A greedy law would give only ones and zeros; temperature 1 is shown instead.
+        At temperature 0 they would be only ones and zeros; temperature 1 is shown instead.
         """
         if not self.law.is_greedy:
             return self.probs[nodes, tokens]
@@ -96,7 +96,7 @@ class NodeLaws:
         return mx.exp(self.adjusted[nodes, tokens] - log_sum_exp(self.adjusted)[nodes])
 
     def top_tokens(self, k: int) -> tuple[mx.array, mx.array]:
-        """Return the target's k most probable tokens after each node, whatever the law.
+        """Return the target's k most probable tokens after each node, before all sampling params.
 
         Returns:
             (n, k) int32 tokens, best first, and (n, k) float32 probabilities at temperature 1.
@@ -119,7 +119,7 @@ def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
 
     Args:
         logits: (n, V).
-        k: How many.
+        k: Number of tokens per row.
 
     Returns:
         (n, k) int32 tokens, best first, and (n, k) their logits.
@@ -135,9 +135,9 @@ _BLOCK = 128
 
 
 def _best_blocks(logits: mx.array, k: int) -> mx.array:
-    """Return (n, m) candidate tokens that contain the k best of each row.
+    """Return (n, m) tokens that contain the k best of each row.
 
-    The k best lie in the k blocks with the largest maxima: one pass over the row instead of a
+    The k best lie in the k blocks with the largest maxima. So one pass over the row replaces a
     partial sort of it.
     """
     n, width = logits.shape
@@ -153,7 +153,7 @@ def _best_blocks(logits: mx.array, k: int) -> mx.array:
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """How often each token stands before a row.
+    """How often each token occurs before a row.
 
     Attributes:
         in_context: (n, V) int32 counts in prompt and reply.
@@ -165,7 +165,7 @@ class TokenCounts:
 
     @staticmethod
     def of(prompt: list[int], vocab_size: int) -> "TokenCounts":
-        """Return the counts, one row, before a reply to `prompt`."""
+        """Return one row of counts: those before a reply to `prompt`."""
         zeros = mx.zeros((1, vocab_size), mx.int32)
         tokens = mx.array(prompt, mx.int32)
         return TokenCounts(zeros.at[0, tokens].add(1), zeros)
@@ -180,7 +180,7 @@ class TokenCounts:
     def along(self, tree: DraftTree) -> "TokenCounts":
         """Return (n_nodes, V) counts before the token that follows each node.
 
-        The root is counted already; every node adds the drafted tokens of its path.
+        The root is counted already; every node adds the draft tokens of its path.
         """
         drafted = tree.tokens[1:]
         on_path = tree.ancestors[:, 1:].astype(mx.int32)  # (n_nodes, n_nodes - 1)
@@ -197,9 +197,9 @@ def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.ar
     """Return (n, V) float32 logits with bias and penalties applied.
 
     Args:
-        law: What to do.
-        logits: (n, V) float32, returned as they are where there is nothing to do.
-        counts: What stands before each row; needed when the law has penalties.
+        law: The sampling params.
+        logits: (n, V) float32; the same array is returned where there is no bias or penalty.
+        counts: Token counts before each row; required where there are penalties.
 
     Raises:
         ValueError: `logit_bias` names a token outside the vocabulary.
@@ -212,7 +212,7 @@ def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.ar
         logits = logits.at[:, tokens].add(mx.array(list(law.logit_bias.values())))
     if not law.has_penalties:
         return logits
-    assert counts is not None, "a law with penalties needs the tokens that stand before"
+    assert counts is not None, "penalties need the counts of the tokens before"
     divided = mx.where(logits > 0, logits / law.repetition_penalty, logits * law.repetition_penalty)
     logits = mx.where(counts.in_context > 0, divided, logits)
     reply = counts.in_reply.astype(mx.float32)
@@ -225,6 +225,8 @@ def _probs(law: Law, adjusted: mx.array) -> mx.array:
         best = mx.argmax(adjusted, axis=-1, keepdims=True)
         return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
     probs = _filtered(law, adjusted, _FILTERS)
+    # XTC tosses a coin per token. The mixture of both cases is its exact distribution, so p needs
+    # no chance of its own and a draft can be verified against it.
     if not law.xtc_probability:
         return probs
     excluding = _filtered(law, adjusted, {**_FILTERS, "xtc": _xtc})
@@ -232,7 +234,10 @@ def _probs(law: Law, adjusted: mx.array) -> mx.array:
 
 
 Filter = Callable[[Law, mx.array], mx.array | None]
-"""Says of (n, V) logits which tokens to keep; None for all. Those cut off before are at -inf."""
+"""Returns for (n, V) logits which tokens to keep, (n, V) bool; None for all.
+
+Tokens that an earlier filter removed have logit -inf.
+"""
 
 _ORDERS: dict[FilterOrder, tuple[str, ...]] = {
     "hugging-face": ("temperature", "top_k", "top_p", "min_p", "xtc"),
@@ -241,7 +246,7 @@ _ORDERS: dict[FilterOrder, tuple[str, ...]] = {
 
 
 def _filtered(law: Law, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
-    """Return (n, V) float32 probabilities after temperature and filters in the law's order."""
+    """Return (n, V) float32 probabilities after temperature and filters in the given order."""
     for step in _ORDERS[law.filter_order]:
         if step == "temperature":
             logits = logits / law.temperature
@@ -260,6 +265,7 @@ def _top_p(law: Law, logits: mx.array) -> mx.array | None:
     probs = softmax(logits)
     ordered = -mx.sort(-probs, axis=-1)
     above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
+    # `above` is less than top_p also for the token that reaches it, so that token stays.
     floor = mx.where(above < law.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
     return probs >= floor
 
@@ -267,13 +273,14 @@ def _top_p(law: Law, logits: mx.array) -> mx.array | None:
 def _min_p(law: Law, logits: mx.array) -> mx.array | None:
     if not law.min_p:
         return None
+    # p >= min_p * max(p), in logits: no softmax is needed.
     kept = logits >= logits.max(axis=-1, keepdims=True) + log(law.min_p)
     least = min(law.min_tokens_to_keep, logits.shape[-1])
     return kept | _is_among_best(logits, least) if least > 1 else kept
 
 
 def _xtc(law: Law, logits: mx.array) -> mx.array:
-    """Exclude the most probable choices; the least probable of them stays."""
+    """Exclude all tokens above the threshold but the least probable of them."""
     probs = softmax(logits)
     choices = mx.where(probs > law.xtc_threshold, probs, mx.inf)
     kept = probs <= choices.min(axis=-1, keepdims=True)
@@ -285,7 +292,7 @@ _FILTERS: dict[str, Filter] = {"top_k": _top_k, "top_p": _top_p, "min_p": _min_p
 
 
 def _is_among_best(logits: mx.array, k: int) -> mx.array:
-    """Return (n, V) bool: the k largest of each row; of tied ones those with the lowest ids."""
+    """Return (n, V) bool, True at the k largest of each row; in a tie the lowest ids win."""
     last = mx.topk(logits, k, axis=-1).min(axis=-1, keepdims=True)
     is_above, is_tied = logits > last, logits == last
     room = k - is_above.sum(axis=-1, keepdims=True)

@@ -1,13 +1,13 @@
-"""Draws from a law, fine enough for rare tokens: the Gumbel-max trick, in two stages.
+"""Draws from a distribution with the Gumbel-max trick, in two stages and exact for rare tokens.
 
-The largest of log p + noise, with Gumbel noise of its own for every choice, is a draw from p. A
-token is chosen so from its block of the vocabulary, and the block from all blocks by its mass. A
-draw takes noise for the blocks and for the tokens of one of them, instead of for the whole
-vocabulary, which takes longer to make than all else that verification computes.
+The argmax of log p + noise, with independent Gumbel noise for every choice, is a draw from p. The
+first stage draws a block of the vocabulary by its mass, the second a token of that block. So a
+draw needs noise for the blocks and for the tokens of one block. Noise for the whole vocabulary
+takes longer to make than everything else that verification computes.
 
-The chance of a rare token lies in the far end of the noise. That end is taken from uniforms near
-0, which float32 resolves to 2**-32; MLX's own noise takes it from uniforms near 1, resolved to
-2**-24, and its search in sums of a single row does no better: tokens below 1e-7 drown there.
+A rare token needs the upper tail of the noise. Here the tail comes from uniforms near 0, which
+float32 resolves to 2**-32. In MLX's own noise it comes from uniforms near 1, resolved to 2**-24,
+and its inverse CDF over a single row does no better: both lose tokens below 1e-7.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ BLOCK = 128
 
 
 def gumbel(count: int, vocab_size: int, key: mx.array) -> mx.array:
-    """Return the noise of so many draws: (count, num_noises(vocab_size)) float32, at most 22.9."""
+    """Return noise for `count` draws: (count, num_noises(vocab_size)) float32, at most 22.9."""
     return gumbel_of(mx.random.uniform(shape=(count, num_noises(vocab_size)), key=key))
 
 
 def num_noises(vocab_size: int) -> int:
-    """Return how many numbers a draw takes: one a token of a block, then one a block."""
+    """Return the length of a draw's noise: one number per token of a block, then one per block."""
     if vocab_size <= BLOCK:
         return vocab_size
     return BLOCK + -(-vocab_size // BLOCK)
 
 
 def gumbel_of(uniforms: mx.array) -> mx.array:
-    """Return the noise that float32 uniforms stand for."""
+    """Return the Gumbel noise that float32 uniforms map to."""
     v = mx.maximum(uniforms, 2.0**-33)  # 0 would give infinity
     rest = 1 - v
     # log(1 - v) as exact as log1p, in half its time on a CPU: the rounding of 1 - v cancels.
@@ -38,16 +38,16 @@ def gumbel_of(uniforms: mx.array) -> mx.array:
 
 
 def draw(probs: mx.array, noise: mx.array) -> mx.array:
-    """Return (n,) int32: one draw per row of (n, V) probabilities; zero mass is never drawn.
+    """Return one draw per row of (n, V) probabilities, (n,) int32; zero mass is never drawn.
 
     Args:
         probs: (n, V) float32; a row need not sum to 1.
-        noise: (n, num_noises(V)) float32 of the Gumbel law; rows with one noise draw together.
+        noise: (n, num_noises(V)) float32 Gumbel noise; rows with equal noise are coupled draws.
     """
     n, width = probs.shape
     if width <= BLOCK:
         return _largest(probs, noise)
-    missing = -width % BLOCK  # most vocabularies lack none, and a pad would copy them
+    missing = -width % BLOCK  # 0 for most vocabularies; a pad would copy all probabilities
     whole = mx.pad(probs, [(0, 0), (0, missing)]) if missing else probs
     blocks = whole.reshape(n, -1, BLOCK)
     block = _largest(blocks.sum(axis=-1), noise[:, BLOCK:])
@@ -56,14 +56,14 @@ def draw(probs: mx.array, noise: mx.array) -> mx.array:
 
 
 def draw_several(probs: mx.array, noises: Sequence[mx.array]) -> mx.array:
-    """Return (n, k) int32: draws without replacement per row, in their order.
+    """Return k draws without replacement per row, (n, k) int32, in the order of the draws.
 
-    Where a row has fewer tokens with mass, others stand for those that are missing.
+    Where a row has fewer than k tokens with mass, tokens without mass fill the rest.
 
     Args:
         probs: (n, V) float32; a row need not sum to 1.
-        noises: Of each of the k draws, as `draw` takes it. They follow the law where every draw
-            has noise of its own.
+        noises: For each of the k draws the noise, shaped as for `draw`. The draws have the right
+            distribution only where their noises are independent.
     """
     is_left = mx.ones(probs.shape, mx.bool_)
     drawn: list[mx.array] = []

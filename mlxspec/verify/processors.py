@@ -1,9 +1,9 @@
-"""Functions of a caller's own on the way from logits to a token, one call per node of a draft.
+"""The caller's own logits processors and samplers, called once per node of a draft.
 
-In plain decoding such a function is given the text so far. In a tree every node has a text of its
-own, so it is called once for each, with that text: whichever branch becomes the reply, its tokens
-were chosen by what plain decoding would have computed. That holds for functions of what they are
-given alone, and for draws that do not know of each other.
+In plain decoding such a function gets the text so far. In a tree every node has a different text
+before it, so the function is called once per node, with the text of that node. Whichever path is
+accepted, its tokens come from what plain decoding would have computed. This is true for functions
+that depend on their arguments alone, and for independent draws.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,14 @@ def process(
     """Return (n_nodes, V) float32 logits after the processors, one after the other.
 
     Args:
-        processors: What to call; a tree with drafts is waited for, as they want to see tokens.
+        processors: The functions to call, in order. They need tokens on the host, so a lazy tree
+            with draft nodes is computed first.
         logits: (n_nodes, V) of the target.
-        tree: The tree.
-        text: Tokens up to and with the root.
+        tree: The draft tree.
+        text: Tokens up to the root, the root included.
 
     Raises:
-        ValueError: A processor returned something else than logits.
+        ValueError: A processor returned something other than logits of the same shape.
     """
     rows = []
     for node, path in enumerate(_paths(tree)):
@@ -40,22 +41,22 @@ def process(
 
 
 def choose(sampler: Sampler, logprobs: mx.array) -> mx.array:
-    """Return (n,) int32: what a sampler draws after each of n nodes, from (n, V) float32.
+    """Return the tokens that a sampler draws from (n, V) float32 logprobs, (n,) int32.
 
     Raises:
-        ValueError: It returned something else than one token.
+        ValueError: The sampler returned something other than one token.
     """
     return mx.concatenate([_one_token(sampler, row) for row in mx.split(logprobs, len(logprobs))])
 
 
 def name_of(function: object) -> str:
-    """Return what to call a function, for people."""
+    """Return the name of a function for messages."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _paths(tree: DraftTree) -> Iterator[list[int]]:
-    """Yield the tokens of each node's path, the root left out."""
-    if tree.n_nodes == 1:
+    """Yield the tokens of each node's path, without the root."""
+    if tree.n_nodes == 1:  # without draft nodes there is nothing to wait for
         yield []
         return
     sync(tree.tokens, tree.ancestors)
@@ -67,7 +68,7 @@ def _paths(tree: DraftTree) -> Iterator[list[int]]:
 def _checked(processor: LogitsProcessor, result: Any, row: mx.array) -> mx.array:
     if not isinstance(result, mx.array) or result.shape != row.shape:
         raise ValueError(
-            f"the logits processor {name_of(processor)!r} returned {_kind(result)}; it has to "
+            f"the logits processor {name_of(processor)!r} returned {_kind(result)}; it must "
             f"return logits of the shape {row.shape}"
         )
     return result
@@ -78,7 +79,7 @@ def _one_token(sampler: Sampler, logprobs: mx.array) -> mx.array:
     token = mx.array([result]) if isinstance(result, int) else result
     if not isinstance(token, mx.array) or token.size != 1:
         raise ValueError(
-            f"the sampler {name_of(sampler)!r} returned {_kind(result)}; it has to return one token"
+            f"the sampler {name_of(sampler)!r} returned {_kind(result)}; it must return one token"
         )
     return token.reshape(1).astype(mx.int32)
 

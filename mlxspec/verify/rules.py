@@ -1,23 +1,24 @@
-"""The lossless part: which draft tokens stay, and which token the target adds.
+"""The lossless rules: which draft tokens are accepted, and which token the target adds.
 
-Let p be the target's law at a node, after temperature, filters and penalties, and q the law that
-a draft token was really drawn from. Every rule here emits tokens whose joint law is exactly the
-product of the p's: the first for any draft whatsoever, the others for any q that is stated truly.
+Let p be the target's distribution at a node, after temperature, filters and penalties, and q the
+distribution from which a draft token was drawn. Every rule emits tokens whose joint distribution
+is exactly the product of the p's. The match rule needs nothing of the draft; the others need the
+true q.
 
-- `match_rule`, for drafts that are a function of the past: draw y ~ p at every node and walk down
-  as long as a child holds y. For a fixed tree no lossless rule accepts more. At temperature 0
-  this is the argmax walk. What y is at a place of the text is a function of the seed and that
-  place, so the text is that of plain sampling, for whatever draft; even one that was drawn with
-  the same noise (Daliri et al. 2024, https://arxiv.org/abs/2408.07978).
-- `token_rule`, for a chain sampled from q: keep x with probability min(1, p/q), replace the first
-  rejected one by a draw from norm(max(p - q, 0)) (Leviathan et al. 2023,
+- `match_rule`, for drafts that are a function of the past: draw y ~ p at every node and go down
+  while a child holds y. For a fixed tree no lossless rule accepts more. At temperature 0 this
+  follows the argmax. The draw y depends on p, the seed and the position alone, so any draft gives
+  the text of plain sampling, even a draft with the same noise (Daliri et al. 2024,
+  https://arxiv.org/abs/2408.07978).
+- `token_rule`, for a chain sampled from q: accept x with probability min(1, p/q), replace the
+  first rejected token by a draw from norm(max(p - q, 0)) (Leviathan et al. 2023,
   https://arxiv.org/abs/2211.17192; Chen et al. 2023, https://arxiv.org/abs/2302.01318).
 - `block_rule`, for the same chains: decides on the whole block and never accepts less on average
   (Sun et al. 2024, https://arxiv.org/abs/2403.10444). The default.
-- `traversal_rule`, for trees whose siblings were sampled from q without replacement; in a file of
-  its own (Weng et al. 2025, https://arxiv.org/abs/2505.12398).
+- `traversal_rule`, for trees whose siblings were sampled from q without replacement; see
+  `traversal.py` (Weng et al. 2025, https://arxiv.org/abs/2505.12398).
 
-All of it is lazy: nothing is read on the host here.
+All of it is lazy: no host synchronisation happens here.
 """
 
 from dataclasses import dataclass
@@ -38,10 +39,10 @@ class VerifyResult:
     """The verdict on a draft tree; every field is a lazy MLX array.
 
     Attributes:
-        accepted: (n_nodes,) bool: nodes on the accepted path, the root among them.
+        accepted: (n_nodes,) bool, True at the nodes of the accepted path, the root included.
         bonus_token: () int32 token that the target adds after the path.
-        from_residual: () bool: True where drafts stood at the place of the bonus token and were
-            all rejected.
+        from_residual: () bool, True where the last accepted node had children and all of them
+            were rejected.
     """
 
     accepted: mx.array
@@ -50,19 +51,20 @@ class VerifyResult:
 
 
 def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> VerifyResult:
-    """Decide on a draft by the rule that fits how it was made.
+    """Verify a draft with the rule that fits how it was made.
 
     Args:
-        draft: The draft tree.
-        laws: The target's law of the next token after each node of the tree.
-        noise: Chance, seen from the position after the root.
-        rule: Rule for sampled chains; "match" goes for sampled trees as well.
+        draft: The draft.
+        laws: The target's distribution of the next token after each node of the tree.
+        noise: The noise from the position after the root on.
+        rule: Rule for sampled chains; "match" applies to sampled trees too.
     """
     if laws.law.is_greedy:
         return match_rule(draft.tree, laws.best())
     if draft.sampled_from is None or rule == "match" or draft.tree.n_nodes == 1:
         return match_rule(draft.tree, _chosen(draft.tree, laws, noise))
     tree, q = draft.tree, _laws_only(draft.sampled_from)
+    # Two keys: a draw with the noise that accepted would not be independent of the acceptance.
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
     uniforms = mx.random.uniform(shape=(tree.n_nodes - 1,), key=accept_key)
     if draft.branching is not None:
@@ -74,16 +76,16 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
     return VerifyResult(
         accepted=tree.ancestors[last],
         bonus_token=draw(bonus_probs[None], gumbel(1, bonus_probs.shape[0], bonus_key))[0],
-        from_residual=last < q.shape[0],  # nodes with children come first
+        from_residual=last < q.shape[0],  # nodes with children have the first indices
     )
 
 
 def _laws_only(draft_probs: mx.array) -> mx.array:
-    """Return the rows that are laws, and zeros for others, such as those of a NaN.
+    """Return the rows that are distributions, with zeros for all others, such as rows with NaN.
 
-    No rule accepts what was drawn from such a row, and every rule takes the place for one that
-    nothing was drafted at. To reject the draft as a whole would bend the law: what is above was
-    drawn soundly, and whether a row below is one may depend on it.
+    Every rule rejects what was drawn from a row of zeros, and treats its node as one without
+    children. To reject the whole draft would change the output distribution: the nodes above are
+    sound draws, and whether a row below is a distribution may depend on them.
     """
     totals = draft_probs.sum(axis=-1, keepdims=True)
     is_law = (mx.abs(totals - 1) < 1e-3) & (draft_probs.min(axis=-1, keepdims=True) >= 0)
@@ -91,15 +93,15 @@ def _laws_only(draft_probs: mx.array) -> mx.array:
 
 
 def _chosen(tree: DraftTree, laws: NodeLaws, noise: Noise) -> mx.array:
-    """Return (n_nodes,) int32: what the target draws after each node."""
+    """Return the token that the target draws after each node, (n_nodes,) int32."""
     levels = noise.gumbel(tree.num_levels, laws.adjusted.shape[1])
-    # A drafter may say that its lazy tree is less deep than it is: nothing is read beyond the rows.
+    # A drafter may state a wrong max_depth of a lazy tree: never index beyond the rows of noise.
     depths = mx.minimum(tree.depths, tree.num_levels - 1)
     return laws.draw(levels if tree.n_nodes == 1 else levels[depths])
 
 
 def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:
-    """Walk down as long as a child holds the token that the target chose at its parent.
+    """Go down from the root while a child holds the token that the target chose at its parent.
 
     Args:
         tree: A tree that does not depend on `chosen`.
@@ -108,12 +110,13 @@ def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:
     parents, tokens = tree.parents, tree.tokens
     matches = tokens == chosen[mx.maximum(parents, 0)]
     same = (parents[:, None] == parents[None]) & (tokens[:, None] == tokens[None])
-    # Of two siblings with one token only the first may be kept: choosing the one whose
-    # descendants fared better would bend the law.
+    # Of two siblings with one token only the first may be accepted. To choose the one with the
+    # longer accepted path would change the output distribution.
     is_repeat = (same & mx.tri(tree.n_nodes, k=-1, dtype=mx.bool_)).any(axis=1)
     is_root = parents < 0
     broken = ~((matches & ~is_repeat) | is_root)
     accepted = ~(tree.ancestors & broken[None]).any(axis=1)
+    # One child at most matches, so the accepted nodes are one path and the deepest is its end.
     last = mx.argmax(mx.where(accepted, tree.depths, -1))
     return VerifyResult(
         accepted=accepted,
@@ -128,13 +131,13 @@ def token_rule(
     """Accept each token of a chain on its own, up to the first rejection.
 
     Args:
-        tokens: (n,) int32 drafted tokens, drawn from the rows of `draft_probs`.
-        target_probs: (n + 1, V) float32 target's law before each token and after the last.
-        draft_probs: (n, V) float32.
+        tokens: (n,) int32 draft tokens, drawn from the rows of `draft_probs`.
+        target_probs: (n + 1, V) float32 distribution p of each token and of the one after them.
+        draft_probs: (n, V) float32 distribution q of each token.
         uniforms: (n,) float32 in [0, 1).
 
     Returns:
-        () int32 number of accepted tokens and (V,) float32 law of the token to add.
+        () int32 number of accepted tokens and (V,) float32 distribution of the bonus token.
     """
     p, q = _at(target_probs[:-1], tokens), _at(draft_probs, tokens)
     # Strict: u can be exactly 0, and a token without mass under p must not pass then.
@@ -147,13 +150,15 @@ def token_rule(
 def block_rule(
     tokens: mx.array, target_probs: mx.array, draft_probs: mx.array, uniforms: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Accept the longest prefix of a chain that its own draw allows, judged as a block.
+    """Accept the longest prefix of a chain that passes its own acceptance test.
 
-    Arguments and result are those of `token_rule`.
+    Each prefix has one test with one uniform; a shorter prefix that fails does not stop a longer
+    one. Arguments and result are those of `token_rule`.
     """
     weights = _prefix_weights(_at(target_probs[:-1], tokens), _at(draft_probs, tokens))
     n = tokens.shape[0]
     inner = _excess(target_probs[:-1], draft_probs, weights[:-1])[1:]  # prefixes of 1..n-1 tokens
+    # The whole chain has no q after it, so its threshold is its weight alone.
     thresholds = mx.concatenate([_ratio(inner, inner + 1 - weights[1:-1]), weights[-1:]])
     lengths = mx.where(uniforms < thresholds, mx.arange(1, n + 1), 0)
     num_accepted = lengths.max()
@@ -161,7 +166,7 @@ def block_rule(
 
 
 def _prefix_weights(p: mx.array, q: mx.array) -> mx.array:
-    """Return (n + 1,) with w_0 = 1 and w_i = min(1, w_(i-1) p_i / q_i)."""
+    """Return the (n + 1,) weights w_0 = 1 and w_i = min(1, w_(i-1) p_i / q_i)."""
     weights = [mx.ones(1)]
     for ratio in mx.split(_ratio(p, q), p.shape[0]):
         weights.append(mx.minimum(1.0, weights[-1] * ratio))
@@ -169,20 +174,22 @@ def _prefix_weights(p: mx.array, q: mx.array) -> mx.array:
 
 
 def _excess(target_probs: mx.array, draft_probs: mx.array, weights: mx.array) -> mx.array:
+    """Return the (n,) mass of max(w p - q, 0) of each row."""
     return mx.maximum(weights[:, None] * target_probs - draft_probs, 0.0).sum(axis=-1)
 
 
 def _residual(
     target_probs: mx.array, draft_probs: mx.array, weights: mx.array, row: mx.array
 ) -> mx.array:
-    """Return (V,) norm(max(w p - q, 0)) of a row; p itself after the last draft token.
+    """Return norm(max(w p - q, 0)) of a row, (V,) float32; p itself after the last draft token.
 
-    Where rounding leaves no mass, p and q agree and p is the answer.
+    Where rounding leaves no mass, p and q agree and the result is p.
     """
-    zero = mx.zeros((1, draft_probs.shape[1]))
+    zero = mx.zeros((1, draft_probs.shape[1]))  # the q after the last draft token
     p = target_probs[row]
     excess = mx.maximum(weights[row] * p - mx.concatenate([draft_probs, zero])[row], 0.0)
     mass = excess.sum()
+    # mx.where computes both sides: the bound keeps 0 / 0 out of the one that is not used.
     return mx.where(mass > 0, excess / mx.maximum(mass, 1e-38), p)
 
 

@@ -227,7 +227,9 @@ def test_a_head_that_reads_layers_the_target_does_not_have_is_refused():
 
 def test_a_head_that_speaks_of_unknown_tokens_is_refused():
     small = Decoder(tiny_model(vocab_size=20))
-    with pytest.raises(VocabularyMismatchError, match="tokens 1 to 23; the target's are 0 to 19"):
+    with pytest.raises(
+        VocabularyMismatchError, match="tokens from 1 to 23; those of the target are 0 to 19"
+    ):
         Eagle3Drafter(eagle3_network(MODELS["llama"]), small)
 
 

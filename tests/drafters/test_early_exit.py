@@ -275,8 +275,8 @@ def test_drafting_waits_for_the_device_once_per_token_and_once_to_stop():
         ({"threshold": 0.0}, "threshold must be more than 0 and at most 1; got 0"),
         ({"threshold": 1.5}, "got 1.5"),
         ({"lookahead": 0}, "lookahead must be 1 or more; got 0"),
-        ({"layer": 3}, "reads what enters layer 3; this target has layers up to 2"),
-        ({"target_ids": [0, 24]}, "says token 24; the target's vocabulary ends at 23"),
+        ({"layer": 3}, "needs the state entering layer 3; the last layer of this target is 2"),
+        ({"target_ids": [0, 24]}, "has token 24; the target's vocabulary ends at 23"),
     ],
 )
 def test_refuses_what_does_not_fit_the_target(options, message):
@@ -286,5 +286,5 @@ def test_refuses_what_does_not_fit_the_target(options, message):
 
 def test_refuses_an_exit_of_another_width():
     head = exit_head(tiny_model(hidden_size=32))
-    with pytest.raises(ValueError, match="the exit is 32 wide, the target 64"):
+    with pytest.raises(ValueError, match="the exit has hidden size 32; that of the target is 64"):
         EarlyExitDrafter(Decoder(MODEL), head)

@@ -155,7 +155,7 @@ def test_tensors_are_those_of_the_checkpoint():
         (lambda tensors: tensors.pop("heads.1.blocks.0.bias"), "heads.1.blocks.0.bias"),
         (lambda tensors: tensors.update({"heads.0.gate": mx.zeros(1)}), "heads.0.gate"),
         (lambda tensors: tensors.update({"heads.2.blocks.0.bias": mx.zeros(3)}), "heads.2"),
-        (lambda tensors: tensors.clear(), "holds no Medusa heads"),
+        (lambda tensors: tensors.clear(), "has no Medusa heads"),
         (lambda tensors: tensors.pop("heads.0.blocks.0.weight"), "heads.0.blocks.0.weight"),
         (lambda tensors: tensors.update(token_map=mx.array([1, 2, 1])), "different tokens"),
         (lambda tensors: tensors.update(token_map=mx.array([-1, 2])), "none negative"),
@@ -178,7 +178,7 @@ def test_refuses_a_token_map_of_another_length_than_the_output_layers():
 def test_refuses_heads_of_another_width():
     tensors = medusa_tensors(tiny_model(hidden_size=32))
     heads = MedusaHeads.from_checkpoint({"hidden_size": 32}, tensors)
-    with pytest.raises(UnsupportedModelError, match="width 32, the target's have 64"):
+    with pytest.raises(UnsupportedModelError, match="hidden size 32; that of the target is 64"):
         MedusaDrafter(heads, Decoder(MODEL))
 
 
@@ -275,7 +275,7 @@ def test_a_pool_gets_a_depth_s_guesses_below_every_path():
 
 
 def test_refuses_a_tree_deeper_than_the_heads():
-    with pytest.raises(ValueError, match="4 deep, but there are 3 heads"):
+    with pytest.raises(ValueError, match="depth 4, but there are 3 heads"):
         medusa_drafter(Decoder(MODEL), tree=RankTree([[0.5, 0.2]] * 4))
 
 

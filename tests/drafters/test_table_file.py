@@ -207,7 +207,9 @@ def test_the_sum_of_a_rewritten_table_is_right(table_file):
 )
 def test_refuses_rows_that_do_not_fit_each_other(table_file, arrays):
     rewritten(table_file, arrays)
-    with pytest.raises(MlxspecError, match=r"rows\.safetensors is damaged: its rows of order [12]"):
+    with pytest.raises(
+        MlxspecError, match=r"rows\.safetensors is damaged: its arrays of order [12]"
+    ):
         TableDrafter.load(table_file, VOCAB)
 
 

@@ -209,7 +209,7 @@ def test_what_shows_that_a_tree_is_none_ends_the_reply_before_its_forward(name, 
 @pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
 def test_a_tree_deeper_than_it_says_ends_the_reply_before_its_commit(params, deep):
     drafter = Proposes([1, 2, 3, 4], [-1, 0, 1, 2, 3], max_depth=deep)
-    message = f"node {deep + 1} is {deep + 1} deep; the tree says that none is beyond {deep}"
+    message = f"node {deep + 1} is {deep + 1} deep; the max_depth of its tree is {deep}"
     assert_breaks_and_replies_as_new(drafter, message, params=params)
 
 

@@ -282,5 +282,5 @@ def test_what_python_refuses_a_template_is_said(template):
 
 def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):
     monkeypatch.setattr("mlxspec.tokenizer.MAX_TOKENS", 100)
-    with pytest.raises(UnsupportedModelError, match=r"a token of the number \d+; at most 100"):
+    with pytest.raises(UnsupportedModelError, match=r"a token with id \d+; at most 100"):
         Tokenizer(byte_level())

@@ -235,12 +235,12 @@ REFUSED = [
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "has no 'low_freq_factor'"),
     ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1}}, "'high_freq_factor' is 1; .* than 1"),
     ({"rope_parameters": {"rope_theta": 0}}, "rope_parameters: 'rope_theta' is 0"),
-    ({"partial_rotary_factor": 0.5}, "rotated whole"),
-    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rotated whole"),
+    ({"partial_rotary_factor": 0.5}, "whole heads are rotated"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "whole heads are rotated"),
     ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "share one rotary embedding"),
     (
         {"sliding_window": 4, "layer_types": ["sliding_attention"] * 3},
-        "'full_attention' throughout",
+        "'full_attention' in every layer",
     ),
 ]
 
@@ -255,7 +255,7 @@ REFUSED_WINDOWS = [
     (MISTRAL, {"sliding_window": 0}, "'sliding_window' is 0"),
     (MISTRAL, {"layer_types": ["full_attention"]}, "'layer_types' is .* a list of 3 strings"),
     (MISTRAL, {"layer_types": ["chunked_attention"] * 3}, "'layer_types' is .*'full_attention'"),
-    (QWEN2, {"layer_types": ["sliding_attention"] * 3}, "where layer_types asks for"),
+    (QWEN2, {"layer_types": ["sliding_attention"] * 3}, "where layer_types has"),
     (QWEN2, {"layer_types": [None] * 3}, "'layer_types' is"),
     (QWEN2, {"layer_types": [["full_attention"]] * 3}, "'layer_types' is"),
     (QWEN2, {"use_sliding_window": True, "max_window_layers": -1}, "'max_window_layers' is -1"),

@@ -79,7 +79,7 @@ def test_unknown_fields_of_a_later_writer_are_passed_over():
         ("not json", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("3", "event None"),
-        ('{"t":["turn"]}', "known are turn"),
+        ('{"t":["turn"]}', "allowed are turn"),
         ('{"t":"turn","role":"user"}', "lacks a field"),
         ('{"t":"turn","role":1,"text":""}', "role=1"),
         ('{"t":"prefill","ts":NaN,"done":1,"total":1}', "ts=nan"),
@@ -115,9 +115,9 @@ def test_refuses_a_draft_that_is_no_tree(parents):
         ([DRAFT, verdict(r=2)], "does not follow the draft"),
         ([DRAFT, GenerationFailed(0.2, "x"), verdict()], "does not follow the draft"),
         ([DRAFT, verdict(1), verdict(1)], "does not follow the draft"),
-        ([DRAFT, verdict(3)], "drafted child"),
-        ([DRAFT, verdict(2)], "drafted child"),
-        ([DRAFT, verdict(1, 1)], "drafted child"),
+        ([DRAFT, verdict(3)], "a child of the node before"),
+        ([DRAFT, verdict(2)], "a child of the node before"),
+        ([DRAFT, verdict(1, 1)], "a child of the node before"),
     ],
 )
 def test_refuses_a_verdict_that_does_not_fit_its_draft(tmp_path, events, complaint):
@@ -158,9 +158,9 @@ def test_a_cost_curve_comes_back_and_knows_its_figures(tmp_path):
     [
         ('"widths":[2,4],"ms":[1,2]', "ascend from 1"),
         ('"widths":[1,4,4],"ms":[1,2,3]', "ascend from 1"),
-        ('"widths":[1,4],"ms":[1]', "got 1 for the widths"),
+        ('"widths":[1,4],"ms":[1]', "got 1 times for the widths"),
         ('"widths":[],"ms":[]', "ascend from 1"),
-        ('"widths":[1],"ms":[0]', "more than 0"),
+        ('"widths":[1],"ms":[0]', "above 0"),
         ('"widths":[1],"ms":["1"]', "ms="),
         ('"widths":1,"ms":[1]', "not a list"),
     ],

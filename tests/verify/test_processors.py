@@ -258,7 +258,7 @@ def test_the_joint_law_of_a_sampler_is_the_product_of_its_own(make_drafter):
 @pytest.mark.parametrize(
     ("result", "told"),
     [
-        (mx.array([1, 2]), r"returned an array of the shape \(2,\); it has to return one token"),
+        (mx.array([1, 2]), r"returned an array of the shape \(2,\); it must return one token"),
         ("a", "returned str"),
         (mx.array([VOCAB]), "chose token 24; allowed are 0 to 23"),
         (-1, "chose token -1; allowed are 0 to 23"),

@@ -1,10 +1,9 @@
-"""What the drafters of the EAGLE family share: how a round drafts from pairs of state and token.
+"""The common part of the EAGLE drafters: a round drafts from pairs of hidden state and token.
 
-At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws from its own law
-under the target's filters and says so, which lets verification accept what both laws share: a
-chain, and where the budget allows for more, branches at the root, drawn without replacement. Or it
-proposes the same tree as at temperature 0, which is a function of the past alone and may be merged
-with the trees of other drafters.
+At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws from its own
+distribution q under the target's sampling params and states q: a chain and, where the budget allows
+more nodes, branches at the root, drawn without replacement. With `samples` False it proposes the
+same tree as at temperature 0, a function of the past, which a pool can merge with other trees.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,18 +33,18 @@ Map = Callable[[mx.array], mx.array]
 
 
 class EagleBase:
-    """Drafts with a network that reads the target's hidden states.
+    """Drafts with a network whose input is the target's hidden states.
 
     Attributes:
         name: The word that selects it; set by subclasses.
-        head_type: Joins a network to its target; set by subclasses.
-        num_top_tokens: 0: nothing is learned from a verdict.
-        shape: Width and depth of every tree, or None to take them from the budget.
-        lookahead: Longest path to draw.
-        samples: Whether it draws above temperature 0; else it proposes the likeliest trees at any
-            temperature, as is needed inside a pool. Read at the start of a reply.
-        limits: See `LimitedDrafter`; a depth takes the place of `lookahead`. A `shape` goes before.
-        history: The pairs it has read, and their cache.
+        head_type: Class that joins a network to its target; set by subclasses.
+        num_top_tokens: 0, since it learns nothing from a verdict.
+        shape: Width and depth of every tree, or None to derive them from the budget.
+        lookahead: Length of the longest drawn path.
+        samples: Whether it samples above temperature 0; else it proposes the most probable tree at
+            any temperature, as a pool requires. `start` reads it.
+        limits: See `LimitedDrafter`; a depth replaces `lookahead`, and `shape` replaces both.
+        history: The pairs so far, and their cache.
     """
 
     name: str
@@ -62,18 +61,18 @@ class EagleBase:
         lookahead: int = DEFAULT_LOOKAHEAD,
         samples: bool = True,
     ) -> None:
-        """Make a drafter with a cache of its own, of the target's size where that rotates.
+        """Make a drafter with its own cache, of the same size as the target's if that rotates.
 
         Args:
-            network: Made for the target.
-            target: Whose text is drafted.
-            shape: Width and depth of every tree; None fits them to each budget.
-            lookahead: Longest path to draw.
-            samples: Whether to draw above temperature 0.
+            network: A network trained for the target.
+            target: The target.
+            shape: Width and depth of every tree; None derives them from each budget.
+            lookahead: Length of the longest drawn path.
+            samples: Whether to sample above temperature 0.
 
         Raises:
             UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It speaks of tokens that the target does not have.
+            VocabularyMismatchError: It has tokens that the target does not have.
             ValueError: `lookahead` is less than 1.
         """
         head = type(self).head_type(network, target.model)
@@ -92,7 +91,7 @@ class EagleBase:
 
     @property
     def num_read(self) -> int:
-        """Tokens of the target's history read so far."""
+        """Number of tokens of the target's history that it has got so far."""
         return self.history.num_read
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
@@ -113,7 +112,7 @@ class EagleBase:
             self._law = DraftLaw(law, key, prompt, self._width, self._shared)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the likeliest tree, or one drawn at random; lazy, nothing is read on the host."""
+        """Return the most probable tree, or a sampled one; lazy, without a host synchronisation."""
         if budget < 1:
             return Draft.empty(root)
         begun = self.history.begin(root)
@@ -124,7 +123,7 @@ class EagleBase:
                 draft = self._tree(root, budget, *begun)
             else:
                 draft = self._drawn(self._law, root, budget, *begun)
-        except BaseException:  # an interrupt too must not leave staged rows
+        except BaseException:  # an interrupt, too, must not leave staged rows
             self.history.drop()
             raise
         self.history.end()
@@ -171,7 +170,7 @@ class EagleBase:
 
 
 class JoinedHead:
-    """A network with the target's embedding and head where it has none of its own.
+    """A network that uses the target's embedding and output head where it has none.
 
     Attributes:
         target_ids: (draft_vocab,) int32 target token of each draft token, or None.
@@ -181,12 +180,12 @@ class JoinedHead:
         """Join a network to its target.
 
         Args:
-            network: With `target_ids`, and `embed_tokens` and `lm_head` where it has its own.
+            network: It has `target_ids`, and maybe its own `embed_tokens` and `lm_head`.
             model: The target.
-            dtype: Of what the network computes with.
+            dtype: Floating-point type of the network.
 
         Raises:
-            VocabularyMismatchError: It speaks of tokens that the target does not have.
+            VocabularyMismatchError: It has tokens that the target does not have.
         """
         self.target_ids: mx.array | None = network.target_ids
         check_vocabulary(self.target_ids, model)
@@ -204,7 +203,7 @@ class JoinedHead:
 
 
 def embedding_of(network: nn.Module, model: Model) -> Map:
-    """Return (n,) tokens to (n, D): the network's own embedding, or else the target's."""
+    """Return a map of (n,) tokens to (n, D): the network's own embedding, else the target's."""
     if "embed_tokens" not in network:
         return model.embed
     last = network.embed_tokens.weight.shape[0] - 1
@@ -213,9 +212,10 @@ def embedding_of(network: nn.Module, model: Model) -> Map:
 
 
 def output_of(network: nn.Module, target_ids: mx.array | None, model: Model) -> Map:
-    """Return (n, D) to (n, V_draft) logits: the network's own head, or the target's, or its rows.
+    """Return a map of (n, D) to (n, V_draft) logits: the network's own head, else the target's.
 
-    A head with more tokens than the target is cut, for both are padded as they like.
+    With `target_ids`, only these rows of the target's head are used. Logits beyond the target's
+    vocabulary are dropped, since each side may have its own padding.
     """
     if target_ids is not None:
         return network.lm_head if "lm_head" in network else head_rows(model, target_ids)
@@ -225,12 +225,12 @@ def output_of(network: nn.Module, target_ids: mx.array | None, model: Model) -> 
 
 
 def check_vocabulary(target_ids: mx.array | None, model: Model) -> None:
-    """Raise a `VocabularyMismatchError` where a reduced vocabulary does not fit the target."""
+    """Raise `VocabularyMismatchError` if a reduced vocabulary does not fit the target."""
     if target_ids is None:
         return
     last, least, most = model.config.vocab_size - 1, int(target_ids.min()), int(target_ids.max())
     if least < 0 or most > last:
         raise VocabularyMismatchError(
-            f"the head speaks of tokens {least} to {most}; the target's are 0 to {last}: choose "
-            "the head that was trained for this target"
+            f"the head has tokens from {least} to {most}; those of the target are 0 to {last}: "
+            "choose the head that was trained for this target"
         )

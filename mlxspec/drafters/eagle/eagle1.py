@@ -1,11 +1,11 @@
 """EAGLE-1 and EAGLE-2: one decoder layer continues the target's final hidden states.
 
-A linear layer joins the embedding of token t + 1 and the target's final-norm output at token t,
-in this order; a decoder layer without a norm before its attention reads that, and the target's
-own head reads its output as if it were the target's, with no norm between (Li et al. 2024,
-https://arxiv.org/abs/2401.15077). EAGLE-2 has the same weights and grows its tree by path
-probability (Li et al. 2024, https://arxiv.org/abs/2406.16858). Some checkpoints add norms (HASS,
-Zhang et al. 2024, https://arxiv.org/abs/2408.15766).
+A linear layer joins the embedding of token t + 1 and the target's final-norm output at token t, in
+this order. A decoder layer without a norm before its attention follows. Its output goes into the
+target's output head without another norm (Li et al. 2024, https://arxiv.org/abs/2401.15077).
+EAGLE-2 has the same weights and grows its tree by path probability (Li et al. 2024,
+https://arxiv.org/abs/2406.16858). Some checkpoints add norms (HASS, Zhang et al. 2024,
+https://arxiv.org/abs/2408.15766).
 """
 
 from collections.abc import Collection, Mapping
@@ -32,9 +32,9 @@ class EagleNetwork(nn.Module):
     """Joins embeddings and states, and runs the layers.
 
     Attributes:
-        config: The normalised config it was built from.
-        fc: Joins (..., 2 D) to (..., D).
-        layers: One decoder layer, seldom more.
+        config: The normalised config from which it was built.
+        fc: Linear layer from (..., 2 D) to (..., D).
+        layers: One decoder layer, rarely more.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class EagleNetwork(nn.Module):
         Args:
             config: hidden_size, intermediate_size, num_attention_heads, num_key_value_heads,
                 head_dim, rms_norm_eps, rope_theta, rope_scaling, vocab_size, num_layers (1 by
-                default), and draft_vocab_size where the head is its own and reduced.
+                default), and draft_vocab_size of its own, reduced head.
             optional: Names of the parameters that not every checkpoint has: the biases of `fc`
                 and of the projections, `layers.0.input_layernorm.weight`,
                 `embedding_layernorm.weight`, `pre_lm_head_layernorm.weight`,
@@ -80,12 +80,12 @@ class EagleNetwork(nn.Module):
         """Return the network of a checkpoint, its names normalised, plain or quantised.
 
         Args:
-            config: As the network takes it, and `quantization` where tensors are quantised.
+            config: Config of the network, with `quantization` where tensors are quantised.
             tensors: Its parameters, and `target_ids` of a reduced vocabulary.
-            dtype: In which it computes, as the target does; None as `load_weights` has it.
+            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
 
         Raises:
-            UnsupportedModelError: Tensors are missing, left over or misshapen.
+            UnsupportedModelError: Tensors are missing, unknown or of the wrong shape.
         """
         tensors = dict(tensors)
         target_ids = tensors.pop("target_ids", None)
@@ -95,7 +95,7 @@ class EagleNetwork(nn.Module):
 
     @property
     def target_ids(self) -> mx.array | None:
-        """(draft_vocab,) int32 target token of each draft token; None where they agree."""
+        """(draft_vocab,) int32 target token of each draft token; None where they are equal."""
         return self._target_ids
 
     def __call__(
@@ -109,8 +109,8 @@ class EagleNetwork(nn.Module):
         """Run (B, L, D) embeddings of the next tokens and final hidden states.
 
         Returns:
-            (B, L, D) what the head reads, and what stands in for the hidden states of the next
-            token.
+            (B, L, D) input of the output head. While drafting it also replaces the target's hidden
+            states of the next token, which do not exist yet.
         """
         if "embedding_layernorm" in self:
             embeddings = self.embedding_layernorm(embeddings)
@@ -121,10 +121,10 @@ class EagleNetwork(nn.Module):
 
 
 class EagleHead(JoinedHead):
-    """An EAGLE-1 or EAGLE-2 network beside its target.
+    """An EAGLE-1 or EAGLE-2 network, joined to its target.
 
     Attributes:
-        capture: No layers: the final norm's output is all it reads.
+        capture: Empty: its input is the final norm's output only.
         num_layers: Layers of the network.
     """
 
@@ -135,7 +135,7 @@ class EagleHead(JoinedHead):
 
         Raises:
             UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It speaks of tokens that the target does not have.
+            VocabularyMismatchError: It has tokens that the target does not have.
         """
         width = network.config["hidden_size"]
         if width != model.config.hidden_size:
@@ -170,7 +170,7 @@ class EagleDrafter(EagleBase):
 
 
 def _layer_config(config: Mapping[str, Any], optional: Collection[str]) -> ModelConfig:
-    """Return the config of a model of layers like these; biases are what the tensors say."""
+    """Return the config of a model with these layers; the tensors tell which biases exist."""
     settings = {name: config[name] for name in LAYER_FIELDS if config.get(name) is not None}
     number = config.get("num_layers", 1)
     layer = ModelConfig.from_dict({"model_type": "llama", "num_hidden_layers": number, **settings})

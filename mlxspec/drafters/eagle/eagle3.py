@@ -1,9 +1,9 @@
-"""EAGLE-3: one small layer drafts from what three layers of the target saw.
+"""EAGLE-3: one small layer drafts from hidden states of three layers of the target.
 
-The states entering a low, a middle and a high layer are captured in the target's own forwards and
-fused; while drafting, the layer's output before its norm stands in for them. A reduced draft
-vocabulary keeps the head cheap (Li et al. 2025, https://arxiv.org/abs/2503.01840). The network
-itself is in `network.py`.
+The target's own forwards capture the states entering a low, a middle and a high layer, and the
+drafter fuses them. While drafting, the output of its layer before the norm replaces them. A reduced
+draft vocabulary makes the output head cheap (Li et al. 2025, https://arxiv.org/abs/2503.01840). The
+network is in `network.py`.
 """
 
 import mlx.core as mx
@@ -20,10 +20,10 @@ __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
 
 
 class Eagle3Head(JoinedHead):
-    """An EAGLE-3 network beside its target.
+    """An EAGLE-3 network, joined to its target.
 
     Attributes:
-        capture: Layers of the target whose entering states it reads.
+        capture: Layers of the target whose entering states are its input.
         num_layers: 1.
     """
 
@@ -34,7 +34,7 @@ class Eagle3Head(JoinedHead):
 
         Raises:
             UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It speaks of tokens that the target does not have.
+            VocabularyMismatchError: It has tokens that the target does not have.
         """
         _check(network, model)
         super().__init__(network, model, network.norm.weight.dtype)
@@ -71,12 +71,12 @@ def _check(network: Eagle3Network, model: Model) -> None:
     is_joined = "embed_tokens" in network and "lm_head" in network
     if width != target.hidden_size or not (is_joined or config["hidden_size"] == width):
         raise UnsupportedModelError(
-            f"the EAGLE-3 head was made for a target of hidden size {width} and is "
-            f"{config['hidden_size']} wide itself; this target's hidden size is "
+            f"the EAGLE-3 head was made for a target of hidden size {width} and has hidden size "
+            f"{config['hidden_size']} itself; this target's hidden size is "
             f"{target.hidden_size}: choose the head that was trained for it"
         )
     if not all(0 <= layer <= target.num_hidden_layers for layer in network.capture):
         raise UnsupportedModelError(
-            f"the EAGLE-3 head reads the states entering layers {list(network.capture)}; this "
+            f"the EAGLE-3 head needs the states entering layers {list(network.capture)}; this "
             f"target has {target.num_hidden_layers} layers: choose the head trained for it"
         )

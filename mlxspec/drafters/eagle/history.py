@@ -1,16 +1,16 @@
-"""What a drafter of the EAGLE family has read: pairs of a state and the token after it.
+"""The history of an EAGLE drafter: pairs of a hidden state and the token after it.
 
-The drafter predicts token t + 2 from what the target saw at token t and the token t + 1 that it
-said there. So the states of a token wait until the next token is known, and the newest of them
-always waits: the root of a round completes its pair.
+The drafter predicts token t + 2 from the target's state at token t and from token t + 1. So the
+state of a token waits for the next token. The newest state always waits: the root of a round
+completes its pair.
 
     history      t0      t1      t2      t3     root
     states       g0      g1      g2      g3     (not computed yet)
     pairs      (g0,t1) (g1,t2) (g2,t3) (g3,root)     committed, committed, unread, drafted
 
-Keys and values of the pairs lie in a cache of the drafter's own, the whole prompt's once and then
-those of accepted tokens, always from the target's real states. Rows made while drafting are
-forgotten after the round.
+Keys and values of the pairs are in the drafter's own cache: first those of the prompt, then those
+of accepted tokens, always from real states of the target. Rows from drafting are forgotten after
+the round.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,16 @@ from mlxspec.kv.masks import Masks, chain_masks, tree_masks
 from mlxspec.target.hidden import HiddenStates
 
 _MAX_UNREAD = 64
-"""Pairs that may wait for the next draft; more, as of a prompt, are run through at once."""
+"""Pairs that may wait for the next draft; more, as after a prompt, are computed at once."""
 
 
 class Head(Protocol):
     """The network of a drafter, with the parts of the target that it uses.
 
     Attributes:
-        capture: Layers of the target whose entering states it reads.
-        num_layers: Layers that keep keys and values.
-        target_ids: (V_draft,) int32 target token of each token it speaks of; None where they
-            agree.
+        capture: Layers of the target whose entering states are its input.
+        num_layers: Layers with keys and values.
+        target_ids: (V_draft,) int32 target token of each of its tokens; None where they are equal.
     """
 
     capture: tuple[int, ...]
@@ -41,7 +40,7 @@ class Head(Protocol):
     target_ids: mx.array | None
 
     def features(self, states: HiddenStates) -> mx.array:
-        """Return (L, F): what the drafter keeps of the states of L tokens."""
+        """Return (L, F) features: the part of the states of L tokens that the drafter stores."""
 
     def run(
         self,
@@ -54,8 +53,8 @@ class Head(Protocol):
         """Run (L,) next tokens and (L, F) features; their rows are staged in `cache`.
 
         Returns:
-            (L, D) states for `logits`, and (L, F) what stands in for the features of the next
-            token while drafting.
+            (L, D) states for `logits`, and (L, F) predicted features, which replace those of the
+            next token while drafting.
         """
 
     def logits(self, states: mx.array) -> mx.array:
@@ -63,32 +62,32 @@ class Head(Protocol):
 
 
 class PairHistory:
-    """Reads the target's states, pairs them up and runs the drafter's network over them.
+    """Gets the target's states, makes pairs and runs the drafter's network over them.
 
     Attributes:
         head: The network.
         cache: Its keys and values, one row per pair.
-        num_read: Tokens of the target's history read so far.
+        num_read: Number of tokens of the target's history that it has got so far.
     """
 
     def __init__(self, head: Head, cache: Cache) -> None:
         self.head = head
         self.cache = cache
         self.num_read = 0
-        self._features: list[mx.array] = []  # of the latest tokens read, in pieces
-        self._unread: list[int] = []  # second tokens of the pairs not in the cache yet
-        self._positions = mx.zeros((0,), mx.int32)  # of the staged rows
-        self._num_chain = 0  # staged rows that are not of a tree
+        self._features: list[mx.array] = []  # features of the latest tokens, in pieces
+        self._unread: list[int] = []  # second tokens of the pairs that are not in the cache yet
+        self._positions = mx.zeros((0,), mx.int32)  # positions of the staged rows
+        self._num_chain = 0  # staged rows before those of the tree
 
     @property
     def num_pairs(self) -> int:
-        """Pairs known, those not yet in the cache included."""
+        """Number of complete pairs, those not yet in the cache included."""
         return self.cache.offset + len(self._unread)
 
     # ---- the target's history --------------------------------------------------------------
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        """Take the next tokens of the history; see `HiddenStateReader`."""
+        """Get the next tokens of the history; see `HiddenStateReader`."""
         if not tokens:
             return
         features = self.head.features(states)
@@ -98,14 +97,14 @@ class PairHistory:
         if len(self._unread) >= _MAX_UNREAD:
             self._catch_up()
         size = self.cache.max_size
-        if size is not None and self.num_read > size:  # a wrapped ring never goes back
+        if size is not None and self.num_read > size:  # a wrapped ring never needs older features
             self._features = [self._latest(len(self._unread) + 1)]
 
     def forget(self, length: int) -> None:
         """Keep the first `length` tokens; see `HiddenStateReader`.
 
         Where the states of the last of them are gone, or the cache cannot go back, the drafter
-        starts with an empty cache: it drafts worse until it has read some text.
+        begins with an empty cache: its drafts are worse until it has got some text again.
         """
         if not length:
             self._clear()
@@ -129,8 +128,8 @@ class PairHistory:
         """Stage the unread pairs and the one that `root` completes.
 
         Returns:
-            (1, D) state for the head and (1, F) stand-in features of the root's pair; None while
-            no token before the root was read.
+            (1, D) state for the head and (1, F) predicted features of the root's pair; None where
+            there are no states before the root.
         """
         self.drop()
         if not self._features:
@@ -142,16 +141,16 @@ class PairHistory:
     def extend(
         self, tokens: mx.array, features: mx.array, on_path: mx.array
     ) -> tuple[mx.array, mx.array]:
-        """Stage (k,) nodes one deeper than those staged before.
+        """Stage k nodes, one deeper than those staged before.
 
         Args:
-            tokens: Their tokens.
-            features: (k, F) stand-in features of their parents.
-            on_path: (k, n_rows + k) bool: True where a row of this draft lies on a node's path,
-                the root's pair and those before left out.
+            tokens: (k,) int32.
+            features: (k, F) predicted features of their parents.
+            on_path: (k, n_rows + k) bool, True where a row of this draft is on a node's path; the
+                rows of the root's pair and of those before are not included.
 
         Returns:
-            As in `begin`, k rows.
+            States and predicted features as in `begin`, with k rows.
         """
         count = tokens.shape[0]
         positions = mx.repeat(self._positions[-1:] + 1, count)
@@ -162,7 +161,7 @@ class PairHistory:
         return self.head.run(tokens, features, self.cache, positions, masks)
 
     def end(self) -> None:
-        """Keep the unread pairs in the cache and forget what was drafted."""
+        """Commit the unread pairs and forget the drafted rows."""
         self.cache.commit(range(len(self._unread)))
         self._unread = []
 
@@ -173,7 +172,7 @@ class PairHistory:
     # ---- inside ----------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Put the unread pairs into the cache, and wait for it to bound the memory."""
+        """Commit the unread pairs, and wait for the device, which limits the memory."""
         self.drop()
         count = len(self._unread)
         self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
@@ -197,7 +196,7 @@ class PairHistory:
         self._features = self._features[-1:]
 
     def _latest(self, count: int) -> mx.array:
-        """Return the (count, F) features of the last tokens read."""
+        """Return the (count, F) features of the latest tokens."""
         pieces: list[mx.array] = []
         for piece in reversed(self._features):
             pieces.append(piece[-count:])

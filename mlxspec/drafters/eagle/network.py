@@ -1,8 +1,8 @@
-r"""The network of EAGLE-3: one decoder layer over what the target saw and what it said next.
+r"""The network of EAGLE-3: one decoder layer over fused hidden states and the next token.
 
-For each position the states entering three of the target's layers are fused into one vector g;
-the layer reads [norm(embedding of the NEXT token); norm(g)] and its output, before the final
-norm, stands in for g at the next position while drafting (Li et al. 2025,
+For each position the states entering three of the target's layers are fused into one vector g. The
+input of the layer is [norm(embedding of the NEXT token); norm(g)]. While drafting, its output
+before the final norm replaces g at the next position (Li et al. 2025,
 https://arxiv.org/abs/2503.01840).
 
     taps (n, 3 * D_target) --fc--> g (n, D)        embedding of token t+1 (n, D)
@@ -35,13 +35,13 @@ LAYER_FIELDS = (
     "rope_scaling",
     "vocab_size",
 )
-"""What the config of a head has in common with that of a model."""
+"""The fields that the config of a head shares with that of a model."""
 
 _FLAGS = ("norm_before_residual", "norm_before_fc", "norm_output", "fc_norm")
 
 
 class Eagle3Layer(nn.Module):
-    """A decoder layer whose attention reads an embedding beside a state."""
+    """A decoder layer whose attention has an embedding and a state as input, joined."""
 
     def __init__(self, config: ModelConfig, *, norm_before_residual: bool) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class Eagle3Layer(nn.Module):
         self._norm_before_residual = norm_before_residual
 
     def inputs(self, embeddings: mx.array, g: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what attention reads (..., 2 D) and the residual (..., D) it is added to."""
+        """Return the input (..., 2 D) of the attention and the residual (..., D)."""
         normed = self.hidden_norm(g)
         both = mx.concatenate([self.input_layernorm(embeddings), normed], axis=-1)
         return both, normed if self._norm_before_residual else g
 
     def finish(self, residual: mx.array, attended: mx.array) -> mx.array:
-        """Return the output (..., D) from the attention's."""
+        """Return the output (..., D) of the layer from that of the attention."""
         x = residual + attended
         output: mx.array = x + self.mlp(self.post_attention_layernorm(x))
         return output
@@ -85,9 +85,10 @@ class Eagle3Network(nn.Module):
     """Fusion, layer and final norm; embedding and head where the checkpoint has its own.
 
     Attributes:
-        config: The normalised config it was built from.
+        config: The normalised config from which it was built.
         capture: Layers of the target whose entering states are fused, lowest first.
-        target_ids: (draft_vocab,) int32 target token of each draft token; None where they agree.
+        target_ids: (draft_vocab,) int32 target token of each draft token; None where they are
+            equal.
     """
 
     def __init__(
@@ -106,8 +107,8 @@ class Eagle3Network(nn.Module):
                 attention_bias, vocab_size, draft_vocab_size, capture, and the flags
                 norm_before_residual, norm_before_fc, norm_output and fc_norm, false by default.
             target_ids: Target tokens of a reduced vocabulary.
-            has_embedding: Whether it embeds tokens itself; else the target's embedding is used.
-            has_head: Whether it has an output layer of its own; else rows of the target's.
+            has_embedding: Whether it has its own embedding; else the target's is used.
+            has_head: Whether it has its own output head; else rows of the target's are used.
         """
         super().__init__()
         self.config = dict(config)
@@ -137,12 +138,12 @@ class Eagle3Network(nn.Module):
         """Return the network of a checkpoint, its names normalised, plain or quantised.
 
         Args:
-            config: As the network takes it, and `quantization` where tensors are quantised.
+            config: Config of the network, with `quantization` where tensors are quantised.
             tensors: Its parameters, and `target_ids` of a reduced vocabulary.
-            dtype: In which it computes, as the target does; None as `load_weights` has it.
+            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
 
         Raises:
-            UnsupportedModelError: Tensors are missing, left over or misshapen.
+            UnsupportedModelError: Tensors are missing, unknown or of the wrong shape.
         """
         tensors = dict(tensors)
         network = Eagle3Network(
@@ -159,7 +160,7 @@ class Eagle3Network(nn.Module):
         return self._target_ids
 
     def fuse(self, taps: mx.array) -> mx.array:
-        """Return g (..., D) from the (..., len(capture) * D_target) states of the taps, joined."""
+        """Return g (..., D) from the (..., len(capture) * D_target) captured states, joined."""
         if self._flags["norm_before_fc"]:
             taps = self.input_norm(taps)
         if self._flags["fc_norm"]:
@@ -180,7 +181,7 @@ class Eagle3Network(nn.Module):
         """Run the layer over (B, L, D) embeddings of the next tokens and states.
 
         Returns:
-            What the head reads, and what stands in for g at the next position, both (B, L, D).
+            Input of the output head, and replacement of g at the next position, both (B, L, D).
         """
         output = self.layer(embeddings, g, cache, positions, masks)
         normed = self.norm(output)
@@ -188,7 +189,7 @@ class Eagle3Network(nn.Module):
 
 
 def _layer_config(config: Mapping[str, Any]) -> ModelConfig:
-    """Return the config of a model of one layer like this one."""
+    """Return the config of a model with this one layer."""
     settings = {name: config[name] for name in LAYER_FIELDS if config.get(name) is not None}
     has_bias = bool(config.get("attention_bias", False))  # on q, k and v, as Qwen2 has it
     family = "qwen2" if has_bias else "llama"

@@ -1,11 +1,11 @@
-"""The target's own lower layers draft for the rest, through a small trained exit.
+"""The early-exit drafter: the target's own lower layers draft, through a small trained exit.
 
-The first `layer` layers of the target read a token, an exit of a few residual blocks turns what
-would enter the next layer into what the target's head reads, and the head says the next token.
-The keys and values of those layers are the target's own: verification starts where drafting
-stopped, so a drafted token costs the lower layers once (LayerSkip, Elhoushi et al. 2024,
-https://arxiv.org/abs/2404.16710). The chain ends where the exit is no longer sure of itself
-(Kangaroo, Liu et al. 2024, https://arxiv.org/abs/2404.18911).
+A draft token runs through the first `layer` layers of the target. The exit, a few residual blocks,
+maps the state that enters the next layer to the input of the target's output head, which gives the
+next token. The keys and values of those layers are the target's own, so verification continues
+from the next layer and a draft token costs the lower layers once (LayerSkip, Elhoushi et al. 2024,
+https://arxiv.org/abs/2404.16710). The chain ends where the exit's largest probability is below a
+threshold (Kangaroo, Liu et al. 2024, https://arxiv.org/abs/2404.18911).
 """
 
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ DEFAULT_LOOKAHEAD = 4
 
 @dataclass(frozen=True)
 class _Step:
-    """What the exit says after one token; lazy.
+    """The exit's prediction after one token; lazy.
 
     Attributes:
-        laws: The law it draws from, one row.
-        token: (1,) int32 draw from it.
-        prob: (1,) its probability; the one at temperature 1 where the law is greedy.
+        laws: The distribution q, one row.
+        token: (1,) int32 draw from q.
+        prob: (1,) its probability; at temperature 0 the probability at temperature 1.
         confidence: (1,) largest probability of the exit at temperature 1, before any filter.
     """
 
@@ -49,21 +49,21 @@ class _Step:
 
 
 class EarlyExitDrafter:
-    """Drafts a chain with the lower layers of the target itself.
+    """Drafts a chain with the lower layers of the target.
 
-    At temperature 0, and wherever it is told not to draw, the chain is the exit's own greedy text;
-    else it is drawn from the exit's law under the target's filters, and that law goes along with
-    the draft. Whether to go on is decided before the next token is known: dropping a token for its
-    own probability would bend the law.
+    At temperature 0, or where `samples` is False, the chain is the exit's greedy text. Else it is
+    drawn from the exit's distribution q under the target's sampling params, and the draft states q.
+    The decision to stop must not depend on the token that was drawn: to drop a token because of its
+    own probability would change the output distribution.
 
     Attributes:
-        decoder: The target; drafting leaves rows staged there, which its next forward takes up
-            or forgets.
+        decoder: The target. Drafting leaves rows staged there; its next forward continues or
+            forgets them.
         head: The exit.
-        threshold: Drafting stops when the exit's largest probability falls below it.
-        lookahead: Longest chain to draft.
-        samples: Whether it draws above temperature 0; see `SamplingDrafter`.
-        limits: See `LimitedDrafter`; a depth takes the place of `lookahead`.
+        threshold: Drafting stops when the exit's largest probability is below it.
+        lookahead: Length of the longest chain.
+        samples: Whether it samples above temperature 0; see `SamplingDrafter`.
+        limits: See `LimitedDrafter`; a depth replaces `lookahead`.
     """
 
     name = "exit"
@@ -82,11 +82,11 @@ class EarlyExitDrafter:
         """Make a drafter for one target.
 
         Args:
-            decoder: The target that the engine verifies with.
-            head: An exit made for it.
-            threshold: In (0, 1]; None takes the one the exit was made with.
-            lookahead: Longest chain to draft.
-            samples: Whether to draw above temperature 0.
+            decoder: The decoder with which the engine verifies.
+            head: An exit trained for this target.
+            threshold: In (0, 1]; None for the threshold in the exit's config.
+            lookahead: Length of the longest chain.
+            samples: Whether to sample above temperature 0.
 
         Raises:
             ValueError: A number is out of range, or the exit does not fit the target.
@@ -110,8 +110,8 @@ class EarlyExitDrafter:
         self._law = DraftLaw(law, key, prompt, self.decoder.vocab_size, self._shared)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Draft a chain; waits for the device once per token, to learn whether to go on."""
-        self.decoder.commit([])  # a draft that nobody verified may have left rows
+        """Draft a chain; wait for the device once per token, to decide whether to continue."""
+        self.decoder.commit([])  # a draft that was never verified may have left staged rows
         tokens, steps = [root], list[_Step]()
         for _ in range(min(budget, self.limits.depth or self.lookahead)):
             step = self._step(tokens)
@@ -126,11 +126,11 @@ class EarlyExitDrafter:
         self._law.count([*outcome.accepted, outcome.bonus_token])
 
     def _step(self, tokens: Sequence[int]) -> _Step:
-        """Read the last of the tokens, the others having been read, and draw the next."""
+        """Run the last token through the lower layers, as the others were, and draw the next."""
         state = self.decoder.extend_lower(tokens[-1], self.head.config.layer)
         logits = self._rows(self.head(state)).astype(mx.float32)
         best = logits.max(axis=-1)
-        mass = exp(logits - best).sum(axis=-1)  # in units of the largest probability
+        mass = exp(logits - best).sum(axis=-1)  # 1 / the largest probability
         chain = DraftTree.chain(mx.array(list(tokens), mx.int32))
         laws = self._law.after(logits, chain, self.head.target_ids)
         token = self._law.draw(laws, depth=len(tokens))
@@ -158,17 +158,17 @@ def _check_fits(decoder: Decoder, head: ExitHead) -> None:
     config, target = head.config, decoder.model.config
     if config.hidden_size != target.hidden_size:
         raise ValueError(
-            f"the exit is {config.hidden_size} wide, the target {target.hidden_size}: take the "
-            "exit that was trained for this target"
+            f"the exit has hidden size {config.hidden_size}; that of the target is "
+            f"{target.hidden_size}: choose the exit that was trained for this target"
         )
     if config.layer >= target.num_hidden_layers:
         raise ValueError(
-            f"the exit reads what enters layer {config.layer}; this target has layers up to "
-            f"{target.num_hidden_layers - 1}: take the exit that was trained for it"
+            f"the exit needs the state entering layer {config.layer}; the last layer of this "
+            f"target is {target.num_hidden_layers - 1}: choose the exit that was trained for it"
         )
     last: int = -1 if head.target_ids is None else values(head.target_ids.max())
     if last >= target.vocab_size:  # MLX would read outside the array
         raise ValueError(
-            f"the exit says token {last}; the target's vocabulary ends at "
-            f"{target.vocab_size - 1}: take the exit that was trained for it"
+            f"the exit has token {last}; the target's vocabulary ends at "
+            f"{target.vocab_size - 1}: choose the exit that was trained for it"
         )

@@ -1,8 +1,8 @@
 """The network of an early exit: from the middle of the target to its output head.
 
-A linear lens says what the last layer would roughly make of a state in the middle (Belrose et al.
-2023, https://arxiv.org/abs/2303.08112), and a few residual blocks like the target's own, attention
-left out, improve on it. Every token is on its own, so nothing of an exit has to be rolled back.
+A linear layer approximates the last layer's output from a state in the middle (the tuned lens,
+Belrose et al. 2023, https://arxiv.org/abs/2303.08112). A few residual blocks like the target's, but
+without attention, improve it. Each token is computed alone, so an exit has no cache to roll back.
 
     state entering a layer --> norm, fc --> block --> ... --> norm --> (rows of) the target's head
 """
@@ -21,20 +21,20 @@ from mlxspec.models.weights import load_weights
 from mlxspec.options import check_threshold
 
 DEFAULT_THRESHOLD = 0.6
-"""With the exit in the middle a drafted token costs half a forward and saves a whole one."""
+"""With the exit in the middle a draft token costs half a forward and can save a whole one."""
 
 
 @dataclass(frozen=True)
 class ExitConfig:
-    """Sizes of an exit, and when it stops drafting.
+    """Sizes of an exit, and its threshold.
 
     Attributes:
-        layer: The layer whose entering state it reads: so many layers draft.
-        hidden_size: Width of the target.
+        layer: The layer whose entering state is its input: the layers below it draft.
+        hidden_size: Hidden size of the target.
         intermediate_size: Width inside a block.
         num_blocks: Blocks before the final norm.
-        threshold: Drafting stops when the largest probability falls below it; in (0, 1].
-        rms_norm_eps: Of every norm.
+        threshold: Drafting stops when the largest probability is below it; in (0, 1].
+        rms_norm_eps: Epsilon of every norm.
     """
 
     layer: int
@@ -55,10 +55,10 @@ class ExitConfig:
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> "ExitConfig":
-        """Read the config of a head file; names that do not belong to it are ignored.
+        """Return the config of a head file; unknown names are ignored.
 
         Raises:
-            UnsupportedModelError: A value is missing or impossible.
+            UnsupportedModelError: A value is missing or out of range.
         """
         known = {item.name for item in fields(ExitConfig)}
         try:
@@ -85,18 +85,18 @@ class ExitBlock(nn.Module):
 
 
 class ExitHead(nn.Module):
-    """What stands between a layer of the target and its output head.
+    """The exit: it maps a layer's input to the input of the target's output head.
 
     Attributes:
         config: Its sizes.
-        target_ids: (n,) int32 tokens that it can say; None for the whole vocabulary.
+        target_ids: (n,) int32 tokens that it can propose; None for the whole vocabulary.
     """
 
     def __init__(self, config: ExitConfig, target_ids: mx.array | None = None) -> None:
         """Build the exit with random weights."""
         super().__init__()
         self.config = config
-        self._target_ids = target_ids  # underlined: it is no parameter
+        self._target_ids = target_ids  # the underscore keeps it out of the parameters
         self.input_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.fc = Linear(config.hidden_size, config.hidden_size)
         self.blocks = [ExitBlock(config) for _ in range(config.num_blocks)]
@@ -113,11 +113,11 @@ class ExitHead(nn.Module):
             tensors: `input_norm.weight`, `fc.{weight,bias}`, `norm.weight`,
                 `blocks.{j}.{norm,gate_proj,up_proj,down_proj}.weight` and, for a reduced
                 vocabulary, `target_ids`.
-            dtype: In which it computes, as the target does; None as `load_weights` has it.
+            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
 
         Raises:
-            UnsupportedModelError: The config cannot be used, or tensors are missing, left over
-                or misshapen.
+            UnsupportedModelError: The config cannot be used, or tensors are missing, unknown or
+                of the wrong shape.
         """
         weights = dict(tensors)
         head = ExitHead(ExitConfig.from_dict(config), weights.pop("target_ids", None))
@@ -129,7 +129,7 @@ class ExitHead(nn.Module):
         return self._target_ids
 
     def __call__(self, state: mx.array) -> mx.array:
-        """Return what the target's head reads (..., D), of states (..., D) entering the layer."""
+        """Return the head's input (..., D) for states (..., D) that enter the layer."""
         x = self.fc(self.input_norm(state))
         for block in self.blocks:
             x = block(x)

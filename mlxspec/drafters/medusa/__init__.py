@@ -1,1 +1,1 @@
-"""The Medusa drafter: several heads guess the tokens after the next one, all at once."""
+"""The Medusa drafter: several heads predict the tokens after the next one, all at once."""

@@ -1,14 +1,14 @@
-"""Medusa: several heads guess the tokens after the next one, all at once, from one state.
+"""Medusa: several heads predict the tokens after the next one, all at once, from one state.
 
-The target reads that state too, the final norm's output at token t: it gives token t+1, which is
-emitted and becomes the root. Head i was trained on token t+2+i and speaks for depth i+1:
+The state is the final norm's output at token t. The target's head gives token t+1 from it, which is
+emitted and becomes the root. Head i is trained on token t+2+i and predicts depth i+1:
 
     state at t --+-- target's head --> token t+1    the root
                  +-- head 0 ---------> token t+2    depth 1
                  +-- head 1 ---------> token t+3    depth 2
 
-No head knows what another chose, so all nodes of a depth have the same children (Cai et al. 2024,
-https://arxiv.org/abs/2401.10774).
+A head does not depend on the tokens of other heads, so all nodes of a depth have the same children
+(Cai et al. 2024, https://arxiv.org/abs/2401.10774).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,14 @@ _CURSOR_WIDTH = 8
 class MedusaDrafter:
     """Drafts a tree of the heads' best guesses, a function of the past at every temperature.
 
-    `propose` waits for nothing: tokens, parents and probabilities are lazy. `cursor`, which a
-    pool asks for instead, waits for the device once.
+    `propose` does not wait for the device: tokens, parents and probabilities are lazy. A pool calls
+    `cursor` instead, which waits for the device once.
 
     Attributes:
         heads: The heads.
-        tree: Chooses among their guesses.
-        capture: No layers; the final norm's output is read.
-        num_read: Tokens of the target's history read so far.
+        tree: The rule that selects nodes from their guesses.
+        capture: Empty; the input is the final norm's output only.
+        num_read: Number of tokens of the target's history that it has got so far.
         limits: See `LimitedDrafter`.
     """
 
@@ -54,29 +54,28 @@ class MedusaDrafter:
     capture: tuple[int, ...] = ()
 
     def __init__(self, heads: MedusaHeads, target: Decoder, tree: RankTree | None = None) -> None:
-        """Take over some heads.
+        """Make a drafter from heads.
 
         Args:
-            heads: Trained for `target`; converted to its dtype, in place.
-            target: Whose text is drafted.
-            tree: Left out, one that goes by the accuracies in the heads' config too where they
-                were measured.
+            heads: Heads trained for `target`; converted to its dtype, in place.
+            target: The target.
+            tree: None for one with the accuracies of the heads' config, if it has any.
 
         Raises:
-            UnsupportedModelError: The heads read states of another width.
-            VocabularyMismatchError: They name a token that the target does not have.
-            ValueError: The tree is deeper than there are heads.
+            UnsupportedModelError: The heads were made for states of another width.
+            VocabularyMismatchError: They have a token that the target does not have.
+            ValueError: The tree is deeper than the number of heads.
         """
         _check_fit(heads, target)
         tree = RankTree(heads.config.get("accuracies")) if tree is None else tree
         if tree.depth > len(heads.heads):
             raise ValueError(
-                f"the tree is {tree.depth} deep, but there are {len(heads.heads)} heads: "
-                "take accuracies that were measured for these"
+                f"the tree has depth {tree.depth}, but there are {len(heads.heads)} heads: "
+                "use accuracies that were measured for these"
             )
         self.heads, self.tree = heads, tree
         self.num_read = 0
-        self._hidden: mx.array | None = None  # (1, D) of the last token read
+        self._hidden: mx.array | None = None  # (1, D) state of the last token of the history
         self._width = target.vocab_size
         ids = heads.target_ids if heads.is_tied else None
         self._tied_head = target.logits if ids is None else head_rows(target.model, ids)
@@ -91,7 +90,7 @@ class MedusaDrafter:
             self.num_read += len(tokens)
 
     def forget(self, length: int) -> None:
-        """Keep the first `length` tokens; no draft is made until the next one is read."""
+        """Keep the first `length` tokens; there is no draft until the next `read`."""
         if length < self.num_read or not length:
             self._hidden = None
             self.num_read = length
@@ -99,13 +98,13 @@ class MedusaDrafter:
     # ---- rounds ----------------------------------------------------------------------------
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        """Do nothing: the heads look at the last state read and at nothing else."""
+        """Do nothing: the only input of the heads is the last state."""
 
     def update(self, outcome: RoundOutcome) -> None:
         """Do nothing: the state after what was accepted came through `read`."""
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return a tree; empty where no state is known."""
+        """Return a tree; empty where there is no state."""
         if self._hidden is None or budget < 1:
             return Draft.empty(root)
         logits, ids = self._logits(self._hidden), self.heads.target_ids
@@ -118,7 +117,7 @@ class MedusaDrafter:
         return Draft(tree, (self.name,) * (tree.n_nodes - 1), nodes.probs)
 
     def cursor(self, root: int) -> "MedusaCursor":
-        """Return the place after `root`."""
+        """Return the cursor after `root`."""
         if self._hidden is None:
             return MedusaCursor(())
         logits = self._logits(self._hidden)
@@ -130,12 +129,12 @@ class MedusaDrafter:
 
     def _logits(self, hidden: mx.array) -> mx.array:
         logits = self.heads.logits(hidden, self._tied_head)
-        return logits[:, : self._width]  # an output layer may be padded further than the target's
+        return logits[:, : self._width]  # an output layer may have more padding than the target's
 
 
 @dataclass(frozen=True)
 class MedusaCursor:
-    """A depth below the root: whatever the path, the same follows.
+    """A depth below the root; every path of this depth has the same next tokens.
 
     Attributes:
         rows: Probabilities by token, for this depth and each one below.
@@ -157,12 +156,12 @@ def _check_fit(heads: MedusaHeads, target: Decoder) -> None:
     wanted, width = heads.config["hidden_size"], target.model.config.hidden_size
     if wanted != width:
         raise UnsupportedModelError(
-            f"the Medusa heads read states of width {wanted}, the target's have {width}: use heads "
-            "that were trained for this target"
+            f"the Medusa heads were made for hidden size {wanted}; that of the target is {width}: "
+            "use heads that were trained for this target"
         )
     most = -1 if heads.target_ids is None else max(backend.values(heads.target_ids))
     if most >= target.vocab_size:
         raise VocabularyMismatchError(
-            f"the Medusa heads name token {most}; the target's vocabulary ends at "
+            f"the Medusa heads have token {most}; the target's vocabulary ends at "
             f"{target.vocab_size - 1}: use heads that were trained for this target"
         )

@@ -1,8 +1,8 @@
 """The heads of Medusa: residual blocks over one state of the target, and an output layer each.
 
-Head i is a few blocks x + SiLU(Wx + b) and then an output layer of its own, or the target's. Over
-the final norm's output at token t, which gives the target's own token t+1, it speaks of token
-t+2+i (Cai et al. 2024, https://arxiv.org/abs/2401.10774).
+Head i is a few blocks x + SiLU(Wx + b), then its own output layer or the target's. Its input is the
+final norm's output at token t, from which the target gives token t+1; it predicts token t+2+i (Cai
+et al. 2024, https://arxiv.org/abs/2401.10774).
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class MedusaHead(nn.Module):
             self.out = Linear(hidden_size, num_outputs, bias=False)
 
     def __call__(self, hidden: mx.array) -> mx.array:
-        """Return what the output layer reads, (..., D) as `hidden`."""
+        """Return the input of the output layer, (..., D) as `hidden`."""
         for block in self.blocks:
             hidden = hidden + silu(block(hidden))
         return hidden
@@ -38,9 +38,9 @@ class MedusaHeads(nn.Module):
     """Any number of heads over one state.
 
     Attributes:
-        heads: The heads; the first one speaks of the token after the next.
+        heads: The heads; the first one predicts the token after the next.
         config: The normalised config.
-        target_ids: (V',) int32 target token of each output; None where they agree.
+        target_ids: (V',) int32 target token of each output; None where they are equal.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class MedusaHeads(nn.Module):
 
         Args:
             config: `hidden_size`; `accuracies` per head and rank where they were measured.
-            num_heads: How many heads.
-            num_blocks: Residual blocks of each.
-            target_ids: Target tokens of a smaller vocabulary.
-            num_outputs: Width of an output layer of their own; None shares the target's.
-            bias: Whether the blocks have one.
+            num_heads: Number of heads.
+            num_blocks: Residual blocks of each head.
+            target_ids: Target tokens of a reduced vocabulary.
+            num_outputs: Width of their own output layers; None to share the target's.
+            bias: Whether the blocks have biases.
         """
         super().__init__()
         self.heads = [
@@ -75,23 +75,23 @@ class MedusaHeads(nn.Module):
     def from_checkpoint(
         config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> "MedusaHeads":
-        """Return the heads of a checkpoint; how many is counted in its tensors.
+        """Return the heads of a checkpoint; its tensors define their number.
 
         Args:
             config: `hidden_size`, and `quantization` where tensors are quantised.
-            tensors: `heads.{i}.blocks.{j}.weight` and `.bias`, perhaps `heads.{i}.out.weight` and
+            tensors: `heads.{i}.blocks.{j}.weight` and `.bias`, maybe `heads.{i}.out.weight` and
                 `token_map`; quantised ones with `.scales` and `.biases`.
-            dtype: In which they compute, as the target does; None as `load_weights` has it.
+            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
 
         Raises:
-            UnsupportedModelError: Tensors are missing, left over or misshapen, or `token_map`
-                does not name different tokens.
+            UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or
+                `token_map` has a token twice, a negative one or none.
         """
         weights = dict(tensors)
         token_map = weights.pop("token_map", None)
         num_heads = _count(weights, "heads.")
         if num_heads == 0:
-            raise UnsupportedModelError("the checkpoint holds no Medusa heads: heads.0 is missing")
+            raise UnsupportedModelError("the checkpoint has no Medusa heads: heads.0 is missing")
         out = weights.get("heads.0.out.weight")
         num_outputs = None if out is None else out.shape[0]
         heads = MedusaHeads(
@@ -115,7 +115,7 @@ class MedusaHeads(nn.Module):
 
     @property
     def tensors(self) -> dict[str, mx.array]:
-        """The parameters and `token_map` by the names that `from_checkpoint` takes."""
+        """The parameters and `token_map`, by the names of `from_checkpoint`."""
         ids = {} if self._target_ids is None else {"token_map": self._target_ids}
         return dict(tree_flatten(self.parameters())) | ids
 
@@ -125,11 +125,11 @@ class MedusaHeads(nn.Module):
         return "out" not in self.heads[0]
 
     def logits(self, hidden: mx.array, tied_head: Callable[[mx.array], mx.array]) -> mx.array:
-        """Return (H, V') logits, a row of each head.
+        """Return (H, V') logits, one row per head.
 
         Args:
             hidden: (1, D) final norm's output.
-            tied_head: The target's output layer, restricted to `target_ids`; for tied heads.
+            tied_head: The target's output layer, limited to `target_ids`; for tied heads.
         """
         states = [head(hidden) for head in self.heads]
         if self.is_tied:

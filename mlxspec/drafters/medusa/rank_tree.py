@@ -20,7 +20,7 @@ from mlxspec.device.ops import exp
 from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.options import FREE, DraftLimits
 
-_WIDTH = 10  # guesses of a head that are looked at
+_WIDTH = 10  # largest number of guesses per head
 _LEAST_LOGPROB = -60.0  # its exponential is still above 0 in float32
 
 
@@ -45,17 +45,16 @@ class RankNodes:
 class RankTree:
     """The most probable paths, chosen anew in every round.
 
-    Nodes stand in order of falling path probability: the first n are the best tree of n nodes.
-    A head's probabilities tell sure places from unsure ones; how often its ranks were right, where
-    that was measured, tells how far it may be trusted. The geometric mean of both does better than
-    either.
+    Nodes are in order of falling path probability: the first n are the best tree of n nodes. The
+    heads' probabilities tell certain positions from uncertain ones; measured accuracies of their
+    ranks tell how reliable a head is. The geometric mean of both is better than each alone.
     """
 
     def __init__(self, accuracies: Sequence[Sequence[float]] | None = None) -> None:
-        """Go by the heads' own probabilities, or by these and measured accuracies.
+        """Use the heads' probabilities, and measured accuracies where they are given.
 
         Args:
-            accuracies: Per head, how often its guess of each rank was right.
+            accuracies: Per head, the share of correct guesses of each rank.
 
         Raises:
             ValueError: An accuracy is not from 0 to 1.
@@ -90,9 +89,9 @@ class RankTree:
         paths = _layout(possible_paths(n_heads, width, budget), n_heads)
         order = mx.argsort(_sort_keys(_path_logprobs(paths, guesses.log_probs)))
         chosen = order[:budget]
-        places = mx.argsort(order).astype(mx.int32) + 1  # behind the root
+        nodes = mx.argsort(order).astype(mx.int32) + 1  # node 0 is the root
         above = paths.parents[chosen]
-        parents = mx.where(above < 0, 0, places[mx.maximum(above, 0)])
+        parents = mx.where(above < 0, 0, nodes[mx.maximum(above, 0)])
         heads, ranks = paths.heads[chosen], paths.last_ranks[chosen]
         return RankNodes(
             guesses.tokens[heads, ranks], parents, exp(guesses.log_probs[heads, ranks])
@@ -137,12 +136,12 @@ def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, .
 
 
 def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> NextTokens:
-    """Return what each head finds most probable, best first; log-probabilities are at most 0.
+    """Return the most probable tokens of each head, best first; log-probabilities are at most 0.
 
     Args:
         logits: (H, V).
-        target_ids: (V,) int32 target token of each output; None where they agree.
-        most: Guesses per head, ten at most.
+        target_ids: (V,) int32 target token of each output; None where they are equal.
+        most: Guesses per head; at most ten are returned.
     """
     guesses = NextTokens.of(logits, min(most, _WIDTH), target_ids)
     is_usual = guesses.log_probs > _LEAST_LOGPROB  # False for a NaN too
@@ -151,18 +150,18 @@ def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> Ne
 
 
 def _falling_logs(shares: Sequence[float]) -> list[float]:
-    """Return the logarithms of shares, none above the one before: ranks must keep their order."""
+    """Return the logarithms of shares, none above the one before: ranks must stay in order."""
     logs = (log(share) if share > 0 else _LEAST_LOGPROB for share in shares)
     return list(accumulate(logs, min))
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Paths as arrays, none of them lazy: they are kept, and another thread may use them.
+    """Paths as arrays, none of them lazy: they are cached, and another thread may use them.
 
     Attributes:
         ranks: Per head, (n,) int32 rank of each path; -1 below its end.
-        heads: (n,) int32 head that speaks for the end of each path.
+        heads: (n,) int32 head of the last node of each path.
         last_ranks: (n,) int32 rank at the end of each path.
         parents: (n,) int32 index of each path without its end; -1 where that is the root.
     """
@@ -186,10 +185,10 @@ def _layout(paths: tuple[RankPath, ...], n_heads: int) -> _Layout:
 
 
 def _path_logprobs(paths: _Layout, logprobs: mx.array) -> mx.array:
-    """Return (n,) log-probabilities of paths, none larger than that of its beginning.
+    """Return (n,) log-probabilities of paths, none larger than that of its prefix.
 
-    Summed head by head: rounding keeps the order then, which a reduction over an axis does not
-    promise.
+    The sum goes head by head: then rounding cannot change this order, while a reduction over an
+    axis gives no such guarantee.
     """
     total = mx.zeros(paths.heads.shape)
     for ranks, row in zip(paths.ranks, logprobs, strict=True):
@@ -198,10 +197,10 @@ def _path_logprobs(paths: _Layout, logprobs: mx.array) -> mx.array:
 
 
 def _sort_keys(logprobs: mx.array) -> mx.array:
-    """Return (n,) int64 keys, no two the same, least for the largest and for the first in ties.
+    """Return (n,) int64 keys, all different: the smallest for the largest, first in ties.
 
-    The bits of a float that is not negative are ordered as the float. Were the floats sorted, the
-    device would decide which of two equal ones comes first: a child before its parent perhaps.
+    The bits of a non-negative float sort like the float. A sort of the floats themselves would let
+    the device order equal ones, and could put a child before its parent.
     """
     count = logprobs.shape[0]
     bits = mx.abs(logprobs).view(mx.int32).astype(mx.int64)

@@ -1,1 +1,1 @@
-"""How trees are grown from next-token probabilities: best-first, in beams, calibrated."""
+"""Search: trees from next-token probabilities, best-first or by beams, and their calibration."""

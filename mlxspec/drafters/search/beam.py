@@ -1,15 +1,14 @@
-"""Grow a draft tree level by level on the device, for a drafter with a forward of its own.
+"""Grow a draft tree level by level on the device, for a drafter with its own forward.
 
-Every level expands the nodes whose paths are the most probable so far, all in one forward of the
-drafter under a tree mask. What was offered at any depth then competes for the budget: a short
-path may leave it to the children of a surer one (EAGLE-2, Li et al. 2024,
-https://arxiv.org/abs/2406.16858).
+Each level expands the most probable paths of the level before, in one forward of the drafter under
+a tree mask. Then the nodes of all depths compete for the budget, by path probability (EAGLE-2, Li
+et al. 2024, https://arxiv.org/abs/2406.16858).
 
     depth 1   the root's children             the best `width` of them are expanded
-    depth 2   width * width candidates        the best `width` of them are expanded, ...
-    the tree  the best `budget` candidates of all depths
+    depth 2   width * width nodes             the best `width` of them are expanded, ...
+    the tree  the best `budget` nodes of all depths
 
-Nothing is read on the host: shapes depend on width, depth and budget alone.
+No host synchronisation is needed: shapes depend on width, depth and budget alone.
 """
 
 from collections.abc import Callable
@@ -25,17 +24,17 @@ from mlxspec.verify.distribution import top_tokens
 
 _MAX_WIDTH = 10
 _MIN_LOG_PROB = -1e4
-_STEP = 1e-6  # some roundings of float32
+_STEP = 1e-6  # about ten times the relative rounding error of float32
 
 
 @dataclass(frozen=True)
 class BeamShape:
-    """How far a tree may reach while it grows.
+    """Width and depth of the beam that grows a tree.
 
     Attributes:
-        width: Nodes expanded per level, and children offered by each unless `fan` says otherwise.
+        width: Nodes that each level expands.
         depth: Levels below the root; all but the first cost a forward of the drafter.
-        fan: Children offered by each node; None for as many as the level is wide.
+        fan: Children of each expanded node; None for `width`.
     """
 
     width: int
@@ -44,7 +43,7 @@ class BeamShape:
 
     @property
     def children(self) -> int:
-        """Children offered by each node."""
+        """Children of each expanded node."""
         return self.width if self.fan is None else self.fan
 
     def __post_init__(self) -> None:
@@ -55,10 +54,9 @@ class BeamShape:
 
     @staticmethod
     def for_budget(budget: int, limits: DraftLimits = FREE) -> "BeamShape":
-        """Return a shape for trees of `budget` nodes, at least one, as it was asked for.
+        """Return a shape for trees of `budget` nodes, at least one, within the limits.
 
-        Where nothing is asked, a tree of 4 nodes gets 3 levels, one of 8 gets 4, of 16 5 and of
-        60 7.
+        Without limits a tree of 4 nodes gets 3 levels, of 8 nodes 4, of 16 nodes 5, of 60 nodes 7.
         """
         width = min(budget, 2 + budget // 4, _MAX_WIDTH)
         depth = min(budget, limits.depth or 1 + (budget - 1).bit_length())
@@ -67,10 +65,10 @@ class BeamShape:
 
 @dataclass(frozen=True)
 class NextTokens:
-    """The most probable next tokens after each of n places, best first.
+    """The most probable next tokens after each of n nodes, best first.
 
     Attributes:
-        tokens: (n, m) int32 tokens of the target's vocabulary, all different in a row.
+        tokens: (n, m) int32 tokens of the target's vocabulary, all different within a row.
         log_probs: (n, m) float32.
     """
 
@@ -82,10 +80,10 @@ class NextTokens:
         """Return the `count` best of (n, V) logits.
 
         Args:
-            logits: Of the drafter.
-            count: How many; all where the vocabulary is smaller.
+            logits: Logits of the drafter.
+            count: Tokens per row, at most; a smaller vocabulary gives all its tokens.
             target_ids: (V,) int32 target token of each token of the drafter; None where they
-                agree.
+                are equal.
         """
         logits = logits.astype(mx.float32)
         tokens, best = top_tokens(logits, min(count, logits.shape[-1]))
@@ -94,19 +92,19 @@ class NextTokens:
         return NextTokens(tokens if target_ids is None else target_ids[tokens], log_probs)
 
     def first(self, count: int | None) -> "NextTokens":
-        """Return those of the first `count` places; None for all."""
+        """Return those of the first `count` nodes; None for all."""
         return NextTokens(self.tokens[:count], self.log_probs[:count])
 
 
 @dataclass(frozen=True)
 class Level:
-    """Nodes of one depth to run through the drafter.
+    """Nodes of one depth for a forward of the drafter.
 
     Attributes:
         tokens: (k,) int32.
         parents: (k,) int32 row of each node's parent in the level before.
-        on_path: (k, n_rows + k) bool: True where a row of an earlier level or of this one lies on
-            a node's path, the node included.
+        on_path: (k, n_rows + k) bool, True where a row of this or an earlier level is on a node's
+            path, the node included.
     """
 
     tokens: mx.array
@@ -115,23 +113,23 @@ class Level:
 
 
 Expand = Callable[[Level], NextTokens]
-"""Runs a level through the drafter and says what may follow each of its nodes."""
+"""Runs a level through the drafter and returns the next tokens of its nodes."""
 
 
 def grow_beam(
     root: int, first: NextTokens, expand: Expand, shape: BeamShape, budget: int, source: str
 ) -> Draft:
-    """Return the tree of the `budget` most probable paths that the beam meets.
+    """Return the tree of the `budget` most probable paths that the beam finds.
 
-    Its nodes stand in order of falling path probability, so that its first n nodes are the best
-    tree of n nodes.
+    Nodes are in order of falling path probability, so the first n nodes are the best tree of n
+    nodes.
 
     Args:
         root: Token at the root.
-        first: What may follow the root, one row.
-        expand: Called once per level below the first.
+        first: Next tokens of the root, one row.
+        expand: Function that computes a level; called once per level below the first.
         shape: Width and depth of the beam.
-        budget: Most nodes to propose, the root not counted, at least one.
+        budget: Largest number of nodes, the root not counted, at least one.
         source: Name of the drafter.
     """
     candidates = _Candidates(shape.width)
@@ -142,7 +140,7 @@ def grow_beam(
 
 
 class _Candidates:
-    """Every node offered so far; entries of one list belong to one depth."""
+    """All nodes found so far; the lists have one entry per depth."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -156,12 +154,12 @@ class _Candidates:
         self._reached = mx.zeros((1,))  # their scores
 
     def offer(self, children: NextTokens) -> None:
-        """Add the children of the nodes chosen last."""
+        """Add the children of the nodes that were chosen last."""
         count = children.tokens.shape[1]
         log_probs = mx.where(children.log_probs > _MIN_LOG_PROB, children.log_probs, _MIN_LOG_PROB)
         reached = self._reached[:, None]
-        # Strictly less than the parent's, however sure the drafter is: so a parent is always
-        # ranked before its children. The clamp above also turns NaN into a number.
+        # Strictly less than the parent's score, even at probability 1: so the sort always puts a
+        # parent before its children. The comparison above also turns NaN into a number.
         scores = mx.minimum(reached + log_probs, reached * (1 + _STEP) - _STEP)
         if self._tokens:
             self._num_before += self._tokens[-1].shape[0]
@@ -171,7 +169,7 @@ class _Candidates:
         self._parents.append(mx.repeat(self._chosen, count))
 
     def choose(self) -> Level:
-        """Choose the best of the candidates offered last."""
+        """Choose the best of the nodes that were added last."""
         scores = self._scores[-1]
         num_rows = self._chosen.shape[0]
         best = mx.argsort(-scores)[: self._width].astype(mx.int32)
@@ -182,7 +180,7 @@ class _Candidates:
         return Level(self._tokens[-1][best], parents, self._on_path)
 
     def best(self, root: int, budget: int, source: str) -> Draft:
-        """Return the tree of the best candidates of all depths."""
+        """Return the tree of the best nodes of all depths."""
         scores, parents = mx.concatenate(self._scores), mx.concatenate(self._parents)
         best = mx.argsort(-scores)[:budget]
         num_nodes = best.shape[0]

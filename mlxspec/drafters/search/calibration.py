@@ -1,10 +1,10 @@
-"""Turn what drafters expect into how often it comes true, learned online from every verdict.
+"""Calibration: turn estimates of drafters into acceptance probabilities, online, by each verdict.
 
-A drafter's probability is not the probability that the target agrees: the gap differs by target,
-text and temperature, and drafters that agree are right more often than each of them alone. A
-`HitRate` learns one such rate. A `Mixer` weighs several estimates of one event: the log-odds of
-the mixture are a weighted sum of theirs, and every verdict moves the weights a little down the
-gradient of its log-loss, as in data compression (logistic mixing, Mahoney 2005,
+A drafter's probability is not the probability that the target accepts: the difference depends on
+target, text and temperature, and a token of several drafters is accepted more often than a token of
+one. A `HitRate` learns one such probability. A `Mixer` combines several estimates of one event: the
+log-odds of the mixture are a weighted sum of theirs, and each verdict moves the weights by one step
+of gradient descent on its log-loss, as in data compression (logistic mixing, Mahoney 2005,
 https://cs.fit.edu/~mmahoney/compression/cs200516.pdf).
 """
 
@@ -15,13 +15,13 @@ from operator import mul
 _DECAY = 0.99
 _PRIOR_TRIES = 6.0
 _LEARNING_RATE = 0.02
-_PRIORS = ((1.0, 0.0), (0.6, 0.0))  # where several agree: they have read the same text
+_PRIORS = ((1.0, 0.0), (0.6, 0.0))  # below 1 for several: their estimates come from the same text
 _MAX_LOG_ODDS = 6.0
 _MIN_PROB = 1.0 / (1.0 + exp(_MAX_LOG_ODDS))
 
 
 def log_odds(prob: float) -> float:
-    """Return the log-odds of a probability, 6 either way at most."""
+    """Return the log-odds of a probability, limited to -6 and 6."""
     if prob < _MIN_PROB:
         return -_MAX_LOG_ODDS
     if prob > 1.0 - _MIN_PROB:
@@ -30,10 +30,10 @@ def log_odds(prob: float) -> float:
 
 
 class HitRate:
-    """Hits among tries, the older ones counting less.
+    """The share of hits among tries, in which older tries have less weight.
 
     Attributes:
-        value: The share of hits; near its first value while tries are few.
+        value: The share; near its initial value while tries are few.
     """
 
     __slots__ = ("_hits", "_tries", "value")
@@ -51,14 +51,14 @@ class HitRate:
 
 
 class Mixer:
-    """Weighs the estimates of several sources, anew for every set of sources that give one."""
+    """Combines the estimates of several sources; each set of sources has its own weights."""
 
     def __init__(self, priors: Sequence[tuple[float, float]] = _PRIORS) -> None:
-        """Begin where nothing was learned yet.
+        """Make a mixer with initial weights.
 
         Args:
-            priors: The weight of each estimate, and the bias, where one source gives one, where
-                two do, and so on; the last holds for more.
+            priors: Weight of each estimate, and bias, for one source, for two, and so on; the last
+                pair also for more sources.
         """
         self._priors = priors
         self._weights: dict[tuple[int, ...], list[float]] = {}  # one per source, then the bias
@@ -74,7 +74,7 @@ class Mixer:
         return 1.0 / (1.0 + exp(-mixed))
 
     def learn(self, estimates: Mapping[int, float], happened: bool) -> None:
-        """Move the weights towards what would have told that an event happened, or did not."""
+        """Update the weights after an event happened, or did not: one step of gradient descent."""
         weights = self._weights_for(tuple(estimates))
         rate = _LEARNING_RATE * (happened - self.prob(estimates))
         for index, estimate in enumerate(estimates.values()):

@@ -1,8 +1,8 @@
-"""The law of a drafter below a root: what its tokens are drawn from, and how.
+"""The distribution q of a drafter below a root, and draws from it.
 
-Drafters that say one token after the other need the same few things: the target's filters and
-penalties on logits of their own, counts that follow the reply and the draft, noise for every draw,
-and a draft that states what its tokens were drawn from.
+Drafters that draw one token after the other share these parts: the target's sampling params on
+their own logits, token counts along the reply and the draft, noise for every draw, and a draft that
+states q.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from mlxspec.verify.noise import Noise
 
 
 class DraftLaw:
-    """The target's law of one reply, over a drafter's logits.
+    """The target's sampling params for one reply, applied to a drafter's logits.
 
     Attributes:
-        law: The law; a greedy one takes the most probable token.
+        law: The sampling params; at temperature 0 a draw is the most probable token.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class DraftLaw:
         """Begin a reply.
 
         Args:
-            law: The law to draw from.
-            key: Random key of the drafter's own.
+            law: The sampling params.
+            key: The drafter's own random key.
             prompt: All tokens of the conversation so far.
             width: Size of the target's vocabulary.
-            shared: The noise of the target's tokens, to draw with instead of the key.
+            shared: The noise of the target's tokens, which replaces the key.
         """
         self.law = law
         self._key, self._width = key, width
@@ -50,18 +50,18 @@ class DraftLaw:
 
     @property
     def is_random(self) -> bool:
-        """Whether tokens are drawn with noise that is its own: the match rule would not do."""
+        """Whether tokens are drawn with the drafter's own noise, so the draft must state q."""
         return not self.law.is_greedy and self._shared is None
 
     def after(
         self, logits: mx.array, tree: DraftTree, target_ids: mx.array | None = None
     ) -> NodeLaws:
-        """Return the law of the token after each of the last k nodes of a tree.
+        """Return q of the token after each of the last k nodes of a tree.
 
         Args:
             logits: (k, V_draft) of the drafter.
-            tree: What was drafted so far, the root included.
-            target_ids: (V_draft,) int32 target token of each logit; None where they agree.
+            tree: The tree drafted so far, the root included.
+            target_ids: (V_draft,) int32 target token of each logit; None where they are equal.
         """
         logits = spread(logits, target_ids, self._width)
         if self._counts is None:
@@ -69,15 +69,19 @@ class DraftLaw:
         return NodeLaws(self.law, logits, self._counts.along(tree).last(logits.shape[0]))
 
     def draw(self, laws: NodeLaws, depth: int, count: int = 1) -> mx.array:
-        """Return (n * count,) int32 tokens, drawn without replacement after each of n nodes.
+        """Draw children without replacement after each of n nodes.
 
         Args:
-            laws: Of the nodes; their children stand side by side, in the order of their draws.
-            depth: Of the children, from 1.
-            count: Of children per node.
+            laws: The n distributions.
+            depth: Depth of the children, from 1.
+            count: Number of children per node.
+
+        Returns:
+            (n * count,) int32 tokens, siblings side by side in the order of their draws.
         """
-        if self._shared is not None:  # nodes of a depth share it, as in the target's draws, and
-            # siblings do: each is what would be drawn if those before it could not be
+        if self._shared is not None:
+            # All nodes of a depth share the noise, as in the target's draws. Siblings share it
+            # too: the second is the target's draw if the first were impossible.
             noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
         else:
             self._key, key = mx.random.split(self._key)
@@ -85,7 +89,7 @@ class DraftLaw:
         return laws.draw(noises[0]) if count == 1 else laws.draw_several(noises).reshape(-1)
 
     def count(self, emitted: Sequence[int]) -> None:
-        """Take note of tokens that the reply went on with."""
+        """Count emitted tokens of the reply."""
         self._position += len(emitted)
         if self._counts:
             self._counts = self._counts.add(list(emitted))
@@ -97,12 +101,12 @@ class DraftLaw:
         laws: Sequence[NodeLaws],
         branching: Branching | None = None,
     ) -> Draft:
-        """Return the draft of a tree; where tokens were drawn at random, it says what from.
+        """Return the draft of a tree; it states q where tokens were drawn at random.
 
         Args:
-            name: Of the drafter.
-            tokens: int32 tokens of each depth, the root's first; they may be lazy.
-            laws: Of the nodes of each depth but the last.
+            name: Name of the drafter.
+            tokens: int32 tokens of each depth, the root first; they may be lazy.
+            laws: Distributions after the nodes of each depth but the last.
             branching: The shape of the tree; None for a chain.
         """
         branching = branching or Branching((1,) * len(laws))

@@ -1,11 +1,10 @@
-"""Grow a draft tree best-first from next-token probabilities known on the host.
+"""Grow a draft tree best-first from next-token probabilities on the host.
 
-A host drafter answers one question, "what follows here?", through a `Cursor`: a place in the
-text, the history and some path below the root. The probability of a path is the product of its
-edges, a child is never likelier than its parent, and so the most probable paths found one after
-the other form a tree, the best one of its size: the nodes of a draft grown here stand in order
-of falling path probability, and its first n nodes are the best tree of n nodes.
-(OPT-Tree, Wang et al. 2024, https://arxiv.org/abs/2406.17276)
+A host drafter gives next-token probabilities through a `Cursor`, which stands for the history and a
+path below the root. The path probability is the product along the path, so a child is never more
+probable than its parent. The most probable paths therefore form a tree, the best of its size: nodes
+are in order of falling path probability, and the first n nodes are the best tree of n nodes
+(OPT-Tree, Wang et al. 2024, https://arxiv.org/abs/2406.17276).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,32 +19,32 @@ from mlxspec.options import FREE, DraftLimits
 
 MAX_DEPTH = 32
 MIN_PATH_PROB = 1e-3
-"""A path less probable than this is not proposed: it would cost a row and never be accepted."""
+"""Paths below this are not proposed: each costs a row and is almost never accepted."""
 
 
 class Cursor(Protocol):
-    """A place in the text as a drafter sees it."""
+    """A drafter's view of one node: the history and the path to the node."""
 
     def next_probs(self) -> Mapping[int, float]:
-        """Return the tokens that may follow here, with the probability of each."""
+        """Return the tokens that may follow, with their probabilities."""
 
     def source_of(self, token: int) -> str:
-        """Return the name of the drafter that speaks for `token`, one of `next_probs`."""
+        """Return the name of the drafter that proposes `token`, one of `next_probs`."""
 
     def child(self, token: int) -> "Cursor":
-        """Return the place after `token`, any token at all."""
+        """Return the cursor after `token`, which may be any token."""
 
 
 @runtime_checkable
 class HostDrafter(Drafter, Protocol):
-    """A drafter that knows its next-token probabilities without a device."""
+    """A drafter whose next-token probabilities are on the host."""
 
     def cursor(self, root: int) -> Cursor:
-        """Return the place after the history and `root`, the last token emitted."""
+        """Return the cursor after the history and `root`, the last emitted token."""
 
 
 class _Growth:
-    """A tree while it grows: its nodes, and a heap of the children it could take next."""
+    """A tree while it grows: its nodes, and a heap of the children to add next."""
 
     def __init__(self, root: int, cursor: Cursor, limits: DraftLimits) -> None:
         self._branching, self._depth = limits.branching, limits.depth or MAX_DEPTH
@@ -59,7 +58,7 @@ class _Growth:
         self._order: Iterator[int] = count()  # ties go to the child that was found first
 
     def expand(self, parent: int) -> None:
-        """Offer the children of a node of the tree."""
+        """Put the children of a node into the heap."""
         if self._depths[parent] == self._depth:
             return
         reached = self.path_probs[parent]
@@ -67,13 +66,13 @@ class _Growth:
         if self._branching is not None:
             probs = dict(nlargest(self._branching, probs.items(), key=itemgetter(1)))
         for token, prob in probs.items():
-            prob = min(prob, 1.0)
+            prob = min(prob, 1.0)  # above 1, a child would be more probable than its parent
             if reached * prob >= MIN_PATH_PROB:
                 entry = (-reached * prob, next(self._order), parent, token, prob)
                 heappush(self._heap, entry)
 
     def take(self) -> bool:
-        """Add the most probable child on offer; return False when there is none."""
+        """Add the most probable child of the heap to the tree; return False if it is empty."""
         if not self._heap:
             return False
         negative, _, parent, token, prob = heappop(self._heap)
@@ -92,9 +91,9 @@ def grow(root: int, cursor: Cursor, budget: int, limits: DraftLimits = FREE) -> 
 
     Args:
         root: Token at the root.
-        cursor: The place after `root`.
-        budget: Most nodes to propose, the root not counted.
-        limits: How wide and how deep it may be.
+        cursor: The cursor after `root`.
+        budget: Largest number of nodes, the root not counted.
+        limits: Limits of width and depth.
     """
     growth = _Growth(root, cursor, limits)
     node = 0

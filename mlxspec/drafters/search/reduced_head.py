@@ -1,8 +1,8 @@
-"""A target's output head over some of its tokens, and logits of such tokens among all others.
+"""The target's output head for a part of its vocabulary, and its logits in the whole vocabulary.
 
-A small drafter reads more bytes of a large head than of itself. Over the ten or twenty thousand
-most frequent tokens the head costs a fraction and misses few (FR-Spec, Zhao et al. 2025,
-https://arxiv.org/abs/2502.14856).
+The target's output head is larger than a small drafter, so it dominates the cost of a draft. For
+the ten or twenty thousand most frequent tokens it costs a fraction and misses few tokens (FR-Spec,
+Zhao et al. 2025, https://arxiv.org/abs/2502.14856).
 """
 
 import mlx.core as mx
@@ -13,9 +13,9 @@ from mlxspec.models import Model
 
 
 def head_rows(model: Model, target_ids: mx.array) -> nn.Module:
-    """Return the rows of a model's head for (n,) int32 token ids: (..., D) to (..., n) logits.
+    """Return the rows of a model's head for (n,) int32 token ids: it maps (..., D) to (..., n).
 
-    Quantised rows stay quantised; the rows are a copy, evaluated here.
+    Quantised rows stay quantised. The rows are a copy, evaluated here.
     """
     head = model.model.embed_tokens if model.config.tie_word_embeddings else model.lm_head
     num_rows = target_ids.shape[0]
@@ -36,11 +36,11 @@ def head_rows(model: Model, target_ids: mx.array) -> nn.Module:
 
 
 def spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
-    """Return (n, width) float32 logits of the target's tokens; the others carry no mass.
+    """Return (n, width) float32 logits of the target's tokens; -inf where the drafter has none.
 
     Args:
         logits: (n, V') of a drafter.
-        target_ids: (V',) int32 target token of each; None where they agree, up to padding.
+        target_ids: (V',) int32 target token of each; None where they are equal, padding apart.
         width: Width of the target's logits.
     """
     logits = logits.astype(mx.float32)

@@ -1,29 +1,29 @@
-"""A suffix automaton that grows token by token and knows every substring it has read.
+"""A suffix automaton of the texts read so far: it grows token by token and has every substring.
 
-A state stands for all substrings that end at the same places of the text. Reading a token costs
-amortised constant time, finding the longest suffix of the text that occurred before costs
-nothing: it is the link of the last state (Blumer et al. 1985,
-https://doi.org/10.1016/0304-3975(85)90157-4). Texts that share a beginning, such as a
-conversation and its continuation after an edit, form a tree: reading goes on from any state
-reached before, so the shared part is kept once, and no match runs over the end of a text.
+A state represents all substrings that end at the same positions. To append a token costs amortised
+constant time. The longest suffix of the text that occurred before costs nothing: it is the link of
+the last state (Blumer et al. 1985, https://doi.org/10.1016/0304-3975(85)90157-4). Texts with a
+common prefix, such as a conversation and its continuation after an edit, form a tree: a text can
+continue from any earlier state. So the prefix is stored once, and no match crosses the end of a
+text.
 """
 
 ROOT = 0
-"""The state of the empty string, where every text begins."""
+"""The state of the empty string, at which every text begins."""
 
-_MAX_COUNTED = 64  # links followed to count one token: a text that loops has thousands
+_MAX_COUNTED = 64  # links to follow when a token is counted: a text that loops has thousands
 
 
 class SuffixAutomaton:
-    """All substrings of the texts read so far, with the number of their occurrences.
+    """All substrings of the texts so far, with the number of their occurrences.
 
-    States are numbers, and per state a list each holds what is known of it; all are for reading.
+    States are indices into the lists below, which callers must not change.
 
     Attributes:
         lengths: Length of the longest substring of the state.
-        links: State of the longest suffix of it that ends at more places; -1 at the root.
-        children: Per token read after it, the state of the longer substring.
-        counts: How often it was read (exact unless it repeats itself over and over).
+        links: State of its longest suffix that ends at more positions; -1 at the root.
+        children: Per token that followed it, the state of the longer substring.
+        counts: Number of occurrences; too low only in texts that loop.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class SuffixAutomaton:
         self.counts = [0]
 
     def __len__(self) -> int:
-        """Number of states: at most twice the number of tokens read."""
+        """Number of states: at most twice the number of tokens."""
         return len(self.lengths)
 
     def read(self, state: int, token: int) -> int:
-        """Return the state of the text that ends in `state` once `token` is appended to it.
+        """Append `token` to the text that ends in `state`; return its new state.
 
         Args:
-            state: `ROOT`, or what `read` returned for the text so far.
+            state: `ROOT`, or the result of `read` for the text so far.
             token: The next token of the text.
         """
         known = self.children[state].get(token)
@@ -55,11 +55,11 @@ class SuffixAutomaton:
         return new
 
     def follow(self, state: int, length: int, token: int) -> tuple[int, int]:
-        """Return state and length of the longest suffix of a match plus `token` that was read.
+        """Return state and length of the longest suffix of match + `token` that occurred before.
 
         Args:
             state: State of the match.
-            length: Length of the match; the state also holds longer substrings.
+            length: Length of the match; the state may have longer substrings.
             token: The token that follows the match.
         """
         while state >= 0 and token not in self.children[state]:
@@ -75,7 +75,7 @@ class SuffixAutomaton:
         return len(self.lengths) - 1
 
     def _link(self, state: int, token: int, new: int) -> None:
-        """Lead every suffix that `token` never followed to the new state, and link that."""
+        """Connect every suffix that `token` never followed to the new state, and set its link."""
         while state >= 0 and token not in self.children[state]:
             self.children[state][token] = new
             state = self.links[state]
@@ -87,7 +87,7 @@ class SuffixAutomaton:
         self.links[new] = known
 
     def _split(self, state: int, token: int, known: int) -> int:
-        """Give the shorter substrings of `known`, which now end at more places, their own state."""
+        """Move the shorter substrings of `known`, which now end at more positions, to a state."""
         short = self._add(self.lengths[state] + 1, dict(self.children[known]))
         self.counts[short] = self.counts[known]
         self.links[short] = self.links[known]

@@ -1,13 +1,13 @@
-"""Copy what followed the last time: the longest match of the latest tokens, anywhere earlier.
+"""The suffix drafter: propose what followed the longest earlier match of the latest tokens.
 
-A suffix automaton over prompt, reply and earlier turns knows the longest suffix of the text that
-was read before and everything that ever followed it. The tokens that followed share, by their
-counts, the probability that a match of this length comes true again, which is learned while
-verifying, for greedy and for sampled text apart; what is left goes to the next shorter match.
-Long matches are trusted and drawn out to long chains, short ones branch early or yield nothing.
-(Prompt lookup, Saxena 2023, https://github.com/apoorvumang/prompt-lookup-decoding, is the case
-of one fixed match length; SAM decoding, Hu et al. 2024, https://arxiv.org/abs/2411.10666;
-SuffixDecoding, Oliaro et al. 2024, https://arxiv.org/abs/2411.04975)
+A suffix automaton over prompt, reply and earlier turns finds the longest suffix of the text that
+occurred before, and all tokens that followed it. A match of each length has a hit rate, learned
+from every verdict, separately for greedy and for sampled text. The tokens that followed divide the
+hit rate by their counts; the rest of the probability goes to the next shorter match. So long
+matches give long chains, short matches branch early or give nothing. (Prompt lookup, Saxena 2023,
+https://github.com/apoorvumang/prompt-lookup-decoding, has one fixed match length; SAM decoding, Hu
+et al. 2024, https://arxiv.org/abs/2411.10666; SuffixDecoding, Oliaro et al. 2024,
+https://arxiv.org/abs/2411.04975)
 """
 
 from bisect import bisect_left
@@ -25,12 +25,12 @@ from mlxspec.options import FREE
 from mlxspec.trace.difference import common_length
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
-_MAX_FAN = 128  # a match that so much followed says nothing
+_MAX_FAN = 128  # a match with more different next tokens predicts nothing
 _NUM_RANKED = 8
 _LENGTH_BOUNDS = (1, 2, 3, 4, 6, 9, 15)
 _GREEDY_RATES = (
-    (0.25, 0.45, 0.57, 0.69, 0.77, 0.87, 0.94, 0.98),  # per length bin: one token followed
-    (0.32, 0.40, 0.42, 0.50, 0.52, 0.62, 0.68, 0.70),  # several did: one of them
+    (0.25, 0.45, 0.57, 0.69, 0.77, 0.87, 0.94, 0.98),  # per length bin: always one token followed
+    (0.32, 0.40, 0.42, 0.50, 0.52, 0.62, 0.68, 0.70),  # different tokens followed: one of them
 )
 _SAMPLED_RATES = (
     (0.19, 0.36, 0.56, 0.65, 0.65, 0.80, 0.80, 0.88),
@@ -41,8 +41,8 @@ _SAMPLED_RATES = (
 class SuffixDrafter:
     """Proposes what followed the longest earlier matches of the latest tokens.
 
-    Everything read in a session is kept, replies that were edited away too, until `max_tokens`
-    is passed; the next reply then starts from its own conversation alone.
+    It stores all text of a session, also replies that an edit replaced. When that is more than
+    `max_tokens`, the next reply begins again with its own conversation alone.
     """
 
     name = "suffix"
@@ -50,10 +50,10 @@ class SuffixDrafter:
     limits = FREE
 
     def __init__(self, max_tokens: int = 100_000) -> None:
-        """Begin with nothing read.
+        """Make a drafter without text.
 
         Args:
-            max_tokens: Tokens to remember beyond the conversation; about 0.5 kB each.
+            max_tokens: Tokens to store beyond the conversation; about 0.5 kB each.
 
         Raises:
             ValueError: `max_tokens` is negative.
@@ -69,7 +69,7 @@ class SuffixDrafter:
         return SuffixDrafter(self._max_tokens)
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        """Read what of the prompt is new since the last reply."""
+        """Append the part of the prompt that is new since the last reply."""
         self._rates = self._rates_of[law.is_greedy]
         if self._is_torn or self._num_read > self._max_tokens + len(prompt):
             self._forget()
@@ -78,7 +78,7 @@ class SuffixDrafter:
         self._read(prompt[shared:])
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the tree of the likeliest continuations; empty where nothing matches."""
+        """Return the tree of the most probable continuations; empty without a match."""
         return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, outcome: RoundOutcome) -> None:
@@ -88,7 +88,7 @@ class SuffixDrafter:
             self._read((token,))
 
     def cursor(self, root: int) -> "SuffixCursor":
-        """Return the place after `root`, which is read unless it is the last token known."""
+        """Return the cursor after `root`, which is appended unless it is the last token already."""
         if self._tokens[-1:] != [root]:
             self._read((root,))
         state = self._states[-1]
@@ -110,7 +110,7 @@ class SuffixDrafter:
         self._is_torn = False
 
     def _matches(self, state: int, length: int) -> Iterator[tuple[HitRate, dict[int, int]]]:
-        """Yield rate and children of the longest suffixes of a match that something followed."""
+        """Yield hit rate and children of the longest suffixes of a match with a next token."""
         lengths, links = self._automaton.lengths, self._automaton.links
         for _ in range(_NUM_MATCHES):
             while state > ROOT and not self._automaton.children[state]:
@@ -123,7 +123,7 @@ class SuffixDrafter:
             state, length = links[state], lengths[links[state]]
 
     def _learn(self, token: int) -> None:
-        """Tell the matches at the end of the text which token followed."""
+        """Update the hit rates of the matches at the end of the text with the next token."""
         state = self._states[-1]
         for rate, children in self._matches(state, self._automaton.lengths[state]):
             rate.record(token in children)
@@ -131,10 +131,10 @@ class SuffixDrafter:
                 return
 
     def next_probs(self, state: int, length: int) -> dict[int, float]:
-        """Return the probabilities of the tokens that followed a match, and shorter ones."""
+        """Return the probabilities of the tokens that followed a match or its suffixes."""
         counts = self._automaton.counts
         probs: dict[int, float] = {}
-        left = 1.0  # probability that no longer match comes true
+        left = 1.0  # probability that all longer matches miss
         for rate, children in self._matches(state, length):
             followed = [(counts[child], token) for token, child in children.items()]
             share = left * rate.value / sum(count for count, _ in followed)
@@ -146,7 +146,7 @@ class SuffixDrafter:
         return probs
 
     def after(self, state: int, length: int, token: int) -> "SuffixCursor":
-        """Return the place after `token`, which may be one that never followed the match."""
+        """Return the cursor after `token`, which may be one that never followed the match."""
         return SuffixCursor(self, *self._automaton.follow(state, length, token))
 
 
@@ -156,12 +156,12 @@ def _hit_rates(priors: Sequence[Sequence[float]]) -> list[list[HitRate]]:
 
 @dataclass(slots=True)
 class SuffixCursor:
-    """A place in the text: the longest suffix there that was read before.
+    """A node, given by the longest suffix of its text that occurred before.
 
     Attributes:
-        drafter: The drafter that read it.
-        state: Its state in the automaton.
-        length: Its length; the state may hold longer ones.
+        drafter: The drafter.
+        state: State of the suffix in the drafter's automaton.
+        length: Length of the suffix; the state may have longer substrings.
     """
 
     drafter: SuffixDrafter

@@ -1,1 +1,1 @@
-"""The table drafter: the target's own probabilities after one, two, three tokens."""
+"""The table drafter: the target's own probabilities after the last one, two and three tokens."""

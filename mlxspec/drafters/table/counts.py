@@ -1,9 +1,8 @@
-"""Rows of all conversations: counts that add up, and stay bounded.
+"""Rows of all conversations: sums of counts, limited in number.
 
-What is learned in one conversation follows it and forgets; over many conversations the plain mean
-does better than whatever came last. So these rows only sum. Where there is no more room, the
-counts of all that did not come up lately are halved, and what falls below one is dropped: the
-seldom and the old go first.
+Within one conversation, recent occurrences predict best; over many conversations the plain mean
+does better. So these rows only sum. When there are too many, the counts of all rows without a new
+occurrence are halved and rows below one are dropped: rare and old rows go first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +16,16 @@ from numpy.typing import NDArray
 from mlxspec.drafters.table.rows import LearnedRows, Row, Rows, StoredRows, has_begun
 
 MAX_ROWS = (20_000, 60_000, 80_000)
-"""Rows to keep for contexts of one, two and three tokens: about 5 MB in a file."""
+"""Largest number of rows for contexts of one, two and three tokens: about 5 MB in a file."""
 
-_MAX_NEW = 30_000  # rows per order that wait to be kept, about 1 kB each
-_WIDTHS = (16, 8, 8)  # per order: entries of a row that is kept
+_MAX_NEW = 30_000  # rows per order since the last save, about 1 kB each
+_WIDTHS = (16, 8, 8)  # per order: entries of a stored row
 _MIN_PROB = 0.01
 _MAX_COUNT = 255
 
 
 def summed(rows: Iterable[Row]) -> Row:
-    """Return what some rows of one context are together."""
+    """Return the sum of rows of one context."""
     occurrences, masses = 0.0, dict[int, float]()
     for row in rows:
         occurrences += row.occurrences
@@ -36,11 +35,11 @@ def summed(rows: Iterable[Row]) -> Row:
 
 
 class CountedRows:
-    """The rows of one order: those kept so far, and new ones.
+    """The rows of one order: stored rows and new rows.
 
     Attributes:
-        kept: What was there when it was last written or read.
-        new: What was learned since then.
+        kept: The rows of the file when it was last written or read.
+        new: The rows learned since then.
     """
 
     def __init__(self) -> None:
@@ -48,27 +47,27 @@ class CountedRows:
 
     @property
     def parts(self) -> tuple[Rows, ...]:
-        """What adds up to the rows of now."""
+        """Stored and new rows; their sum is the current state."""
         return self.kept, self.new
 
     def keep(self, kept: StoredRows) -> None:
-        """Go on from rows that hold what is new already."""
+        """Continue from stored rows that include the new rows."""
         self.kept, self.new = kept, LearnedRows(_MAX_NEW, kept=1.0)
 
 
 def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
-    """Return kept rows with new occurrences added, at most `MAX_ROWS` of them.
+    """Return stored rows with new occurrences added, at most `MAX_ROWS` of them.
 
     Args:
-        kept: Rows for contexts of `order` tokens.
-        new: Rows for such contexts.
+        kept: Stored rows for contexts of `order` tokens.
+        new: New rows for contexts of `order` tokens.
         order: 1, 2 or 3.
     """
     room = MAX_ROWS[order - 1]
     rows = {
         context: summed(row for part in (kept, new) if (row := part.get(context)) is not None)
         for context in new
-        if has_begun(context, order)  # a file knows no other contexts
+        if has_begun(context, order)  # a file has no shorter contexts
     }
     if len(rows) > room:
         rows = dict(nlargest(room, rows.items(), key=lambda item: item[1].occurrences))
@@ -79,7 +78,7 @@ def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
 
 
 def _stored(rows: Mapping[int, Row], width: int) -> StoredRows:
-    """Return rows as arrays, each cut to its most probable tokens."""
+    """Return rows as arrays, each with its `width` most probable tokens only."""
     contexts = sorted(rows)
     entries = [_entries(rows[context], width) for context in contexts]
     flat = [entry for row in entries for entry in row]
@@ -106,7 +105,7 @@ def _halved(rows: StoredRows) -> StoredRows:
 
 
 def _join(first: StoredRows, second: StoredRows) -> StoredRows:
-    """Return the rows of both, which share no context."""
+    """Return the rows of both, which must have no common context."""
     sizes = np.concatenate([np.diff(first.starts), np.diff(second.starts)])
     joined = StoredRows(
         contexts=np.concatenate([first.contexts, second.contexts]),
@@ -119,7 +118,7 @@ def _join(first: StoredRows, second: StoredRows) -> StoredRows:
 
 
 def _take(rows: StoredRows, index: NDArray[np.intp]) -> StoredRows:
-    """Return the rows of some indices, in that order."""
+    """Return the rows with these indices, in their order."""
     sizes = np.diff(rows.starts)[index]
     starts = _starts(sizes)
     entries = np.arange(starts[-1]) + np.repeat(rows.starts[index] - starts[:-1], sizes)

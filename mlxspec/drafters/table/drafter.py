@@ -1,12 +1,12 @@
-"""Remember what the target said last time: its own probabilities after one, two, three tokens.
+"""The table drafter: the target's probabilities after the last one, two and three tokens.
 
-Every verified node shows the target's most probable next tokens, those of rejected nodes too.
-They are kept per context of one, two and three tokens, as means that follow the conversation; a
-prediction takes the longest context as seriously as it was often seen and leaves the rest to
-shorter ones. Rows from a file, means over a whole corpus, come right after the row learned for
-the same context; beside them, what was learned in one conversation would mislead the next. What
-all conversations said is counted like a corpus, and adds to the rows of the file. (With contexts
-of one token and nothing but the latest row, this is Token Recycling, Luo et al. 2024,
+Every verified node, also a rejected one, shows the target's most probable next tokens. The table
+stores them per context of one, two and three tokens, as a decaying mean over the conversation. A
+prediction gives the longest context a weight that grows with its occurrences, and the rest to
+shorter contexts. Rows of a file are means over a corpus; they come after the learned row of the
+same context. With such rows, the rows learned in one conversation would mislead the next, so they
+are dropped. Rows of all conversations are counted like a corpus and added to those of the file.
+(With contexts of one token and the latest row only, this is Token Recycling, Luo et al. 2024,
 https://arxiv.org/abs/2408.08696.)
 """
 
@@ -29,14 +29,14 @@ from mlxspec.trace.difference import common_length
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _KEPT = 0.7
 STORED_PRIOR = 3.0
-"""A stored row of c occurrences takes c / (c + 3) of the probability that longer contexts leave."""
+"""A stored row with c occurrences gets c / (c + 3) of the probability left by longer contexts."""
 
-_LEARNED_PRIOR = 1.0  # a row learned here takes c / (c + 1): it speaks of this conversation
-_MIN_PROB = 0.005  # less likely tokens would cost time and never make it into a tree
+_LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this conversation
+_MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
 
 class TableDrafter:
-    """Proposes what the target found probable after the same few tokens before."""
+    """Proposes the tokens that the target found probable after the same tokens before."""
 
     name = "table"
     num_top_tokens = 8
@@ -50,14 +50,14 @@ class TableDrafter:
         max_rows: int = _MAX_ROWS,
         kept: float = _KEPT,
     ) -> None:
-        """Begin with the rows of a file, or with none.
+        """Make a drafter with the rows of a file, or with none.
 
         Args:
             stored: Rows for contexts of one, two and three tokens; see `load`.
-            memory: What was learned in earlier conversations, to go on with; None to begin anew.
-            max_rows: Rows to learn for each length of context before old ones are dropped.
-            kept: What an occurrence of a context still weighs at the next one: less than 1
-                follows a conversation, 1 takes the mean of a corpus.
+            memory: The rows learned in earlier conversations; None for none.
+            max_rows: Largest number of learned rows per length of context.
+            kept: Decay of the weight of an occurrence at the next one of its context: below 1
+                follows a conversation, 1 gives the plain mean.
 
         Raises:
             ValueError: `max_rows` is less than 1, or `kept` is not in [0, 1].
@@ -65,7 +65,7 @@ class TableDrafter:
         if max_rows < 1:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
         if not 0 <= kept <= 1:
-            raise ValueError(f"kept is a weight from 0 to 1, not {kept}")
+            raise ValueError(f"kept is a decay from 0 to 1, not {kept}")
         self._memory = memory
         self._stored = tuple(stored)
         self._max_rows, self._kept = max_rows, kept
@@ -77,7 +77,7 @@ class TableDrafter:
     def load(
         cls, path: str | PathLike[str], vocab_size: int, *, tokenizer: str = ""
     ) -> "TableDrafter":
-        """Return a drafter that begins with the rows of a file.
+        """Return a drafter with the rows of a file.
 
         Args:
             path: The file.
@@ -91,16 +91,15 @@ class TableDrafter:
         return cls(load_table(path, vocab_size, tokenizer=tokenizer))
 
     def fresh(self) -> "TableDrafter":
-        """Return another one; what a memory holds is shared."""
+        """Return a new drafter that shares the memory."""
         return TableDrafter(
             self._stored, memory=self._memory, max_rows=self._max_rows, kept=self._kept
         )
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        """Take the end of the prompt as the context.
+        """Set the context to the end of the prompt.
 
-        Beside stored rows or a memory, what was learned in this conversation alone is lost when
-        another one begins.
+        With stored rows or a memory, a new conversation drops the rows of the last one.
         """
         if self._memory is not None:
             self._memory.save_if_due()
@@ -112,7 +111,7 @@ class TableDrafter:
         self._context = extend(0, *prompt[-MAX_ORDER:])
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the tree of the likeliest continuations; empty where no context is known."""
+        """Return the tree of the most probable continuations; empty where no context has a row."""
         return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, outcome: RoundOutcome) -> None:
@@ -127,19 +126,19 @@ class TableDrafter:
             self._memory.learn(contexts, outcome.top_tokens, outcome.top_probs)
 
     def cursor(self, root: int) -> "TableCursor":
-        """Return the place after `root`."""
+        """Return the cursor after `root`."""
         return TableCursor(self, self._context_of(root))
 
     def next_probs(self, context: int) -> dict[int, float]:
-        """Return the probabilities of the tokens known to follow a context."""
+        """Return the probabilities of the tokens after a context."""
         probs: dict[int, float] = {}
-        left = 1.0  # probability that is left to the rows yet to come
+        left = 1.0  # probability that is left for the next rows
         for order in range(MAX_ORDER, 0, -1):
             key = shorten(context, order)
             for parts, prior in self._rows[order - 1]:
                 found = [row for rows in parts if (row := rows.get(key)) is not None]
                 occurrences = sum([row.occurrences for row in found])
-                share = left / (occurrences + prior)  # as if the rest had been seen so often
+                share = left / (occurrences + prior)  # the prior counts as other occurrences
                 for row in found:
                     for token, mass in row.masses.items():
                         probs[token] = probs.get(token, 0.0) + share * mass
@@ -147,12 +146,12 @@ class TableDrafter:
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
 
     def _forget(self) -> None:
-        """Drop what was learned in this conversation; all else stays."""
+        """Drop the rows of this conversation; stored rows and memory stay."""
         self._learned = [LearnedRows(self._max_rows, self._kept) for _ in range(MAX_ORDER)]
         self._rows = self._sources()
 
     def _sources(self) -> list[list[tuple[tuple[Rows, ...], float]]]:
-        """Return per order what is asked one after the other: rows that add up, and a prior."""
+        """Return per order the sources in their order: rows that are summed, and a prior."""
         sources: list[list[tuple[tuple[Rows, ...], float]]] = []
         memory = self._memory.rows if self._memory is not None else ()
         for learned, stored, counted in zip_longest(self._learned, self._stored, memory):
@@ -161,7 +160,7 @@ class TableDrafter:
         return sources
 
     def _context_of(self, root: int) -> int:
-        """Return the context that ends in `root`, which is the last token told by contract."""
+        """Return the context that ends in `root`; add it where it is not the last token already."""
         if shorten(self._context, 1) == extend(0, root):
             return self._context
         return extend(self._context, root)
@@ -173,7 +172,7 @@ class TableDrafter:
 
 @dataclass(slots=True)
 class TableCursor:
-    """A place in the text: the last tokens before it."""
+    """A node, given by the last tokens of its text."""
 
     drafter: TableDrafter
     context: int

@@ -1,10 +1,10 @@
-"""One compact file for the rows of a table: safetensors that says what it is, with a checksum.
+"""The file of a table: compact safetensors with a description and a checksum.
 
 Per length of context, "order": `contexts` (n, order) token ids in rising order, `counts` (n,)
-occurrences up to 255, `sizes` (n,) entries per row, and of all rows one after the other `tokens`
-(entries,) and `roots` (entries,), the square root of the mean probability in 255ths. Token ids
-take 16 bits where the vocabulary allows, 32 else. The metadata is that of every trained drafter
-(`loading/shipped.py`). Equal rows make equal files, byte for byte.
+occurrences up to 255, `sizes` (n,) entries per row; and for the entries of all rows in sequence,
+`tokens` (entries,) and `roots` (entries,), the square root of the mean probability in 255ths.
+Token ids have 16 bits if the vocabulary allows it, else 32. The metadata is that of every trained
+drafter (`loading/shipped.py`). Equal rows give equal files, byte for byte.
 """
 
 import json
@@ -36,12 +36,12 @@ def token_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
 
 
 def row_bytes(order: int, vocab_size: int) -> int:
-    """Return the bytes that a row takes in a file, entries left out."""
+    """Return the bytes of a row in a file, without its entries."""
     return order * token_type(vocab_size)().itemsize + 2
 
 
 def entry_bytes(vocab_size: int) -> int:
-    """Return the bytes that an entry of a row takes in a file."""
+    """Return the bytes of an entry of a row in a file."""
     return token_type(vocab_size)().itemsize + 1
 
 
@@ -54,15 +54,15 @@ def save_table(
     card: Mapping[str, Any] | None = None,
     is_private: bool = False,
 ) -> None:
-    """Write rows to a file, which is replaced whole or left as it was.
+    """Write rows to a file, which is replaced as a whole or not changed.
 
     Args:
         path: The file.
         rows: The rows of orders 1, 2 and 3.
         vocab_size: Number of tokens of the target.
         tokenizer: Fingerprint of the target's tokenizer; "" where it is not known.
-        card: How the table was made; JSON can hold it.
-        is_private: Whether its owner alone may read the file.
+        card: How the table was made, as values of JSON.
+        is_private: Whether only its owner may read the file.
 
     Raises:
         MlxspecError: The file cannot be written.
@@ -81,7 +81,8 @@ def save_table(
     path = Path(path)
     partial = path.with_name(path.name + ".part")
     try:
-        partial.unlink(missing_ok=True)  # one that was left behind would keep its own mode
+        partial.unlink(missing_ok=True)  # an old partial file would keep its own access mode
+        # The mode is set when the file is made: at no time can others read a private one.
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600 if is_private else 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(_serialize(arrays, config, card_text))
@@ -94,7 +95,7 @@ def save_table(
 def load_table(
     path: str | os.PathLike[str], vocab_size: int, *, tokenizer: str = ""
 ) -> list[StoredRows]:
-    """Return the rows of orders 1, 2, ... that a file holds.
+    """Return the rows of orders 1, 2 and 3 of a file.
 
     Args:
         path: The file.
@@ -110,7 +111,7 @@ def load_table(
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, TypeError, AttributeError) as error:
-        # the last two for types of numbers that NumPy does not have
+        # TypeError and AttributeError come from number types that NumPy does not have.
         raise MlxspecError(f"cannot read the table {path}: {error}") from error
     config = _config(path, metadata)
     own_tokenizer = config.get("tokenizer") or tokenizer
@@ -124,14 +125,14 @@ def load_table(
     for order in range(1, MAX_ORDER + 1):
         if not _are_sound(arrays, order, vocab_size):
             raise MlxspecError(
-                f"the table {path} is damaged: its rows of order {order} do not fit each other or "
-                "the vocabulary; get or make it again"
+                f"the table {path} is damaged: its arrays of order {order} do not match each other "
+                "or the vocabulary; get or make it again"
             )
     return [_from_arrays(arrays, order) for order in range(1, MAX_ORDER + 1)]
 
 
 def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the config of a table; raise MlxspecError where the file is something else."""
+    """Return the config of a table; raise MlxspecError if the file is not a table."""
     if "table" in metadata:
         raise MlxspecError(
             f"the table {path} was made by an earlier version, which this one cannot read: make "
@@ -139,8 +140,9 @@ def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[s
         )
     if (metadata.get("format"), metadata.get("kind")) != (FORMAT, KIND):
         raise MlxspecError(
-            f"{path} is not a table: it says format {metadata.get('format')!r} and kind "
-            f"{metadata.get('kind')!r}, where a table says {FORMAT!r} and {KIND!r}"
+            f"{path} is not a table: it has format {metadata.get('format')!r} and kind "
+            f"{metadata.get('kind')!r}; a table has {FORMAT!r} and {KIND!r}: give the file of a "
+            "table"
         )
     try:
         config = json.loads(metadata.get("config", ""))
@@ -169,7 +171,7 @@ def _serialize(arrays: Arrays, config: Mapping[str, Any], card_text: str) -> byt
 
 
 def _checksum(arrays: Arrays, config: Mapping[str, Any], card_text: str) -> int:
-    """Return the CRC-32 of config and card, and of names, types, shapes and contents of arrays."""
+    """Return the CRC-32 of config, card and the arrays with their names, types and shapes."""
     value = zlib.crc32((json.dumps(config, sort_keys=True) + card_text).encode())
     for name, array in sorted(arrays.items()):
         value = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), value)
@@ -189,7 +191,7 @@ def _to_arrays(rows: StoredRows, order: int, vocab_size: int) -> Arrays:
 
 
 def _are_sound(arrays: Arrays, order: int, vocab_size: int) -> bool:
-    """Return whether the arrays of an order are what `_to_arrays` makes of some rows."""
+    """Return whether the arrays of an order can be the result of `_to_arrays`."""
     tokens, byte = np.dtype(token_type(vocab_size)), np.dtype(np.uint8)
     types = {"contexts": tokens, "counts": byte, "sizes": byte, "tokens": tokens, "roots": byte}
     found = {name: arrays.get(f"{order}.{name}") for name in types}

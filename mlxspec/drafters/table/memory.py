@@ -1,9 +1,9 @@
-"""What a table learned in all conversations, kept between runs in a file of the user's own.
+"""The table's memory: what it learned in all conversations, in a file of the user.
 
-The file has the layout of a trained table, holds counts and probabilities of short runs of tokens
-and nothing else, and can be read by its owner alone: what was said shows in it. Two processes that
-learn at once lose nothing: whoever writes takes a lock, reads the file once more and adds what is
-new to it. A file that cannot be used is replaced by the next one.
+The file has the layout of a trained table: counts and probabilities of short token sequences, and
+nothing else. Only its owner may read it, since it shows parts of conversations. Two processes that
+learn at the same time lose nothing: a writer takes a lock, reads the file again and adds its new
+rows. The next save replaces a file that cannot be used.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, shorten
 from mlxspec.errors import MlxspecError
 
-_SECONDS_BETWEEN = 300.0  # a killed process loses no more than this
+_SECONDS_BETWEEN = 300.0  # between saves: a killed process loses at most about this much
 
 
 class TableMemory:
-    """Learns rows for one target, reads them from a file and adds them to it.
+    """The rows of one target, read from a file and added to it.
 
     Attributes:
         path: The file.
@@ -37,13 +37,13 @@ class TableMemory:
         tokenizer: str = "",
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Read the file, where there is one; one that is of no use costs what it held.
+        """Load the file if it exists; begin empty if it cannot be used.
 
         Args:
             path: The file; it and its folder need not exist.
             vocab_size: Number of tokens of the target.
             tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
-            say: Told in one line what is wrong with the file.
+            say: Called with one line about an error of the file.
         """
         self.path = path
         self.rows = tuple(CountedRows() for _ in range(MAX_ORDER))
@@ -68,12 +68,12 @@ class TableMemory:
                     rows.new.learn(shorten(context, order), best, their)
 
     def save_if_due(self) -> None:
-        """Save where the last time is a while ago."""
+        """Save if the last save is more than five minutes ago."""
         if time.monotonic() - self._saved_at > _SECONDS_BETWEEN:
             self.save()
 
     def save(self) -> None:
-        """Add what is new to the file; a line says where that is not possible."""
+        """Add the new rows to the file; on an error call `say` and go on."""
         with self._guard:
             self._saved_at = time.monotonic()
             if not any(len(rows.new) for rows in self.rows):
@@ -85,7 +85,7 @@ class TableMemory:
                 self._say(f"warning: what the table learned cannot be kept: {error}")
 
     def _write(self) -> list[StoredRows]:
-        """Return what the file holds from now on."""
+        """Write the file with the new rows added; return its rows."""
         try:
             kept = self._read()
         except MlxspecError:
@@ -108,8 +108,9 @@ class TableMemory:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes from writing; a process that ends lets go."""
+        """Lock the file against other writers; the lock ends with the process, too."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A file of its own: a save replaces the table, and a lock would stay on the replaced file.
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -1,11 +1,11 @@
-"""Rows of next-token probabilities by context: a dict that learns, sorted arrays that do not.
+"""Rows of next-token probabilities by context: a dict that grows, and sorted arrays from a file.
 
-A row sums the target's own probabilities over the occurrences of a context, so that mass divided
-by occurrences is their mean, and rows learned at different times add up. `LearnedRows` grows while
-verifying; `StoredRows` holds what a file held, in a tenth of the memory.
+A row sums the target's probabilities over the occurrences of a context. So mass / occurrences is
+their mean, and rows from different times can be added. `LearnedRows` grows with every round;
+`StoredRows` has the rows of a file, in a tenth of the memory.
 
-A context is one integer that packs the last three tokens, the latest in the lowest bits, so that
-masking it gives the shorter contexts:
+A context is one integer that packs the last three tokens, the latest in the lowest bits. A bit mask
+gives the shorter contexts:
 
     ... The cat sat  ->  The+1 | cat+1 | sat+1      (21 bits each; 0 where the text has not begun)
 """
@@ -24,12 +24,12 @@ MAX_ORDER = 3
 
 _TOKEN_BITS = 21  # three tokens fill a positive int64
 _MASKS = tuple((1 << _TOKEN_BITS * order) - 1 for order in range(MAX_ORDER + 1))
-_MAX_WIDTH = 32  # tokens that a learned row may grow to, before it is cut to half of that
-_MAX_READ = 10_000  # stored rows at hand as dicts, which are read five times as fast
+_MAX_WIDTH = 32  # largest number of tokens of a learned row; a longer one is cut to half of it
+_MAX_READ = 10_000  # stored rows that are also dicts in memory, for lookups five times as fast
 
 
 def extend(context: int, *tokens: int) -> int:
-    """Return the context after some more tokens; 0 is the context of nothing."""
+    """Return the context after more tokens; 0 is the empty context."""
     for token in tokens:
         context = (context << _TOKEN_BITS | token + 1) & _MASKS[MAX_ORDER]
     return context
@@ -41,12 +41,12 @@ def shorten(context: int, order: int) -> int:
 
 
 def has_begun(context: int, order: int) -> bool:
-    """Return whether the text had begun `order` tokens before the end of a context."""
+    """Return whether a context has at least `order` tokens."""
     return context > _MASKS[order - 1]
 
 
 def pack(contexts: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return (n,) contexts of (n, order) tokens; -1 where the text has not begun."""
+    """Return (n,) contexts of (n, order) tokens; token -1 stands before the start of the text."""
     packed = np.zeros(len(contexts), np.int64)
     for column in contexts.T:
         packed = packed << _TOKEN_BITS | column.astype(np.int64) + 1
@@ -59,21 +59,21 @@ def shorten_all(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
 
 
 def is_full(contexts: NDArray[np.int64], order: int) -> NDArray[np.bool_]:
-    """Return (n,) whether the text had begun `order` tokens before the end of each context."""
+    """Return (n,) bool: whether each context has at least `order` tokens."""
     return contexts > _MASKS[order - 1]
 
 
 def unpack(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
-    """Return the (n, order) tokens of (n,) contexts; -1 where the text had not begun."""
+    """Return the (n, order) tokens of (n,) contexts; -1 before the start of the text."""
     shifts = _TOKEN_BITS * np.arange(order - 1, -1, -1)
     return (contexts[:, None] >> shifts & _MASKS[1]) - 1
 
 
 class Row(NamedTuple):
-    """What followed one context.
+    """The next tokens of one context.
 
     Attributes:
-        occurrences: How often the context was seen.
+        occurrences: Number of occurrences of the context, less by decay.
         masses: Per token, the sum of its probabilities over the occurrences.
     """
 
@@ -89,14 +89,14 @@ class Rows(Protocol):
 
 
 class LearnedRows:
-    """The rows of one order, learned while verifying."""
+    """The rows of one order, learned from verified nodes."""
 
     def __init__(self, max_rows: int, kept: float) -> None:
-        """Begin empty.
+        """Begin without rows.
 
         Args:
-            max_rows: When there are more, half of them is dropped.
-            kept: Weight of earlier occurrences at the next one; 1 for the plain mean.
+            max_rows: Largest number of rows; above it, half of them are dropped.
+            kept: Decay of earlier occurrences at the next one; 1 for the plain mean.
         """
         self._max_rows = max_rows
         self._kept = kept
@@ -129,7 +129,7 @@ class LearnedRows:
         self._rows[context] = Row(row.occurrences * self._kept + 1.0, masses)
 
     def _halve(self) -> None:
-        """Drop half of the rows: those seen once first, and of equals the older."""
+        """Drop half of the rows: first those with one occurrence; the older ones first."""
         by_worth = sorted(self._rows, key=lambda context: self._rows[context].occurrences > 1)
         for context in by_worth[: len(by_worth) // 2 + 1]:
             del self._rows[context]
@@ -140,9 +140,9 @@ class StoredRows:
     """The rows of one order as arrays.
 
     Attributes:
-        contexts: (n,) int64, rising.
+        contexts: (n,) int64, in rising order.
         counts: (n,) uint8 occurrences, 255 for more.
-        starts: (n + 1,) int64; row i owns the entries from `starts[i]` to `starts[i + 1]`.
+        starts: (n + 1,) int64; row i has the entries from `starts[i]` up to `starts[i + 1]`.
         tokens: (entries,) token ids.
         roots: (entries,) uint8 square roots of the mean probabilities, 255 for 1.
     """
