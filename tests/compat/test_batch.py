@@ -129,7 +129,7 @@ def test_progress_is_printed_where_asked_for(pair, capsys):
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(pair, name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not supported here"):
         ours(pair, **{name: value})
 
 

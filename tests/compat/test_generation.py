@@ -348,9 +348,9 @@ def test_a_draft_model_that_reads_another_tokenizer_is_refused(pair):
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(pair, name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not supported here"):
         compat.stream_generate(pair.engine, pair.tokenizer, PROMPT, **{name: value})
-    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not supported here"):
         compat.generate_step([1, 2], pair.engine, **{name: value})
 
 
@@ -361,7 +361,9 @@ def test_the_engine_s_own_cache_may_be_named():
     settings = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}
     assert ours(packed, max_tokens=3, **settings)
     for name, value in (("kv_bits", 4), ("kv_group_size", 64), ("quantized_kv_start", 5000)):
-        with pytest.raises(UnsupportedOperationError, match=f"^{name}={value} is not taken here"):
+        with pytest.raises(
+            UnsupportedOperationError, match=f"^{name}={value} is not supported here"
+        ):
             ours(packed, **{**settings, name: value})
 
 
@@ -383,7 +385,7 @@ def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
     ("options", "told"),
     [
         ({"sampler": 0.7}, "the sampler is a float"),
-        ({"logits_processors": Law()}, "give it as the sampler"),
+        ({"logits_processors": Law()}, "pass it as the sampler"),
         ({"logits_processors": lambda tokens, logits: logits}, "give a list of functions"),
         ({"logits_processors": [Law()]}, "give a list of functions"),
         ({"prompt": [1.5]}, "a prompt is a text, or token ids"),

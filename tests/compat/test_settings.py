@@ -339,7 +339,7 @@ def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
     ],
 )
 def test_load_refuses_by_name_what_it_cannot_do(name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name} is not taken here: "):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name} is not supported here: "):
         compat.load("there/is-none", **{name: value})
 
 
