@@ -1,4 +1,4 @@
-"""The student: what is trained is what a draft model of its config computes."""
+"""The student computes in training what a draft model with its config computes."""
 
 import mlx.core as mx
 import numpy as np
@@ -24,7 +24,7 @@ def objective():
     return objective
 
 
-def test_the_merged_model_says_what_the_student_said(objective):
+def test_the_merged_model_has_the_logits_of_the_student(objective):
     tokens = mx.array([3, 1, 20, 4, 7])
     expected = objective.network(tokens)
     decoder = Decoder(objective.network.merged())

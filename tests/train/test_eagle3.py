@@ -1,4 +1,4 @@
-"""EAGLE-3 training sees, at every depth, exactly what drafting sees."""
+"""EAGLE-3 training has, at every depth, exactly the inputs of drafting."""
 
 import mlx.core as mx
 import numpy as np
