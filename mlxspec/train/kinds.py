@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.train.arrays import flat
-from mlxspec.train.draft_model import DraftModelObjective
-from mlxspec.train.eagle3 import Eagle3Objective
-from mlxspec.train.early_exit import ExitObjective
 from mlxspec.train.features import read_shard, shard_arrays
-from mlxspec.train.medusa import MedusaObjective
+from mlxspec.train.methods.draft_model import DraftModelObjective
+from mlxspec.train.methods.eagle3 import Eagle3Objective
+from mlxspec.train.methods.early_exit import ExitObjective
+from mlxspec.train.methods.medusa import MedusaObjective
 from mlxspec.train.recipe import Recipe
 
 Written = tuple[dict[str, Any], dict[str, mx.array]]

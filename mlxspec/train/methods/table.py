@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mlxspec.drafters.table.drafter import STORED_PRIOR
 from mlxspec.drafters.table.file import entry_bytes, row_bytes, token_type
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, is_full, shorten_all
-from mlxspec.train.occurrences import Occurrences
+from mlxspec.train.methods.occurrences import Occurrences
 
 DEFAULT_MAX_BYTES = 5_000_000
 

@@ -10,7 +10,7 @@ from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.law import Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD
-from mlxspec.train.early_exit import ExitObjective
+from mlxspec.train.methods.early_exit import ExitObjective
 from tests.support.tiny import tiny_model
 from tests.support.tiny_heads_exit import exit_hidden
 from tests.support.training import features, mean_chain, with_gap

@@ -7,7 +7,7 @@ import pytest
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.arrays import flat
-from mlxspec.train.draft_model import DraftModelObjective
+from mlxspec.train.methods.draft_model import DraftModelObjective
 from tests.support.tiny import tiny_model
 from tests.support.training import features, mean_chain, with_gap
 

@@ -7,7 +7,7 @@ from mlx import nn
 
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks
-from mlxspec.train.eagle3 import Eagle3Objective
+from mlxspec.train.methods.eagle3 import Eagle3Objective
 from tests.support.tiny import tiny_model
 from tests.support.training import LAYERS, features, mean_chain, with_gap
 

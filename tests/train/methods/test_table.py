@@ -12,8 +12,8 @@ from mlxspec.errors import MlxspecError
 from mlxspec.law import Law
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import write_shards
-from mlxspec.train.occurrences import Occurrences, observe
-from mlxspec.train.table import build_table
+from mlxspec.train.methods.occurrences import Occurrences, observe
+from mlxspec.train.methods.table import build_table
 from tests.support.tiny import tiny_model
 from tests.support.truth import Target
 
