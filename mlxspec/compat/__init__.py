@@ -6,28 +6,29 @@
     for response in stream_generate(model, tokenizer, prompt, max_tokens=200):
         print(response.text, end="", flush=True)
 
-The first value of `load` is an engine, drafter and all. Every argument of mlx-lm 0.32 stands at its
-place and does what it does there, or is refused with an `UnsupportedOperationError`:
+The first value of `load` is an engine with its drafter. Every argument of mlx-lm 0.32 has the same
+position and meaning here, or raises an `UnsupportedOperationError`:
 
 | argument | why it is refused |
 |---|---|
 | `model`, `draft_model` of `mlx_lm.load` | rounds need an engine, as `load` here returns it |
-| `load`: `tokenizer_config`, `model_config` | a model is read as it is stored |
-| `load`: `adapter_path` | weights are read whole; fuse the adapter first |
-| `load`: `lazy` | weights are laid out for this machine while they are read |
-| `load`: `revision` | a hub model is taken as it is in the cache, or in its latest state |
+| `load`: `tokenizer_config`, `model_config` | a model is loaded as it is stored |
+| `load`: `adapter_path` | adapters are not loaded; fuse the adapter first |
+| `load`: `lazy` | weights are converted for this machine while they are loaded |
+| `load`: `revision` | a hub model is used as it is in the cache, or in its latest revision |
 | `max_kv_size`, `kv_bits`, `kv_group_size`, unless the engine's | an engine has one cache |
 | `quantized_kv_start` but 0, with `kv_bits` | rows are quantised as they are committed |
 | `input_embeddings` | drafts are tokens, and so is the text that they continue |
 | `stream` | the engine computes on streams of its own |
-| `batch_generate`: `prefill_batch_size` | prompts are read one after the other |
-| `tokenizer`: tool calls | parsing them is no part of generation here |
-| `BatchGenerator` and other names | see what importing them says |
+| `batch_generate`: `prefill_batch_size` | prompts are prefilled one after the other |
+| `tokenizer`: tool calls | they are not parsed here |
+| `BatchGenerator` and other names | the import error gives the reason |
 
-Three things differ and change no law. `sampler` may be a `Law`; what `make_sampler` returns is one,
-with mlx-lm's order of filters. Functions, as `sampler` or among `logits_processors`, are called for
-every node of a draft with its own text, so they must not count their calls. A prompt cache holds
-the text, and the engine the rows: with several of them in turn, rows are read again.
+Three things differ, and none changes the output distribution. First, `sampler` may be a `Law`;
+`make_sampler` returns one with mlx-lm's order of filters. Second, functions in `sampler` or
+`logits_processors` are called for every node of a draft, with the text up to that node, so they
+must not count their calls. Third, a prompt cache holds tokens, and the engine holds the rows: with
+several prompt caches in turn, the engine computes rows again.
 """
 
 from typing import Any
@@ -76,11 +77,11 @@ __all__ = [
 
 _NOT_OFFERED = {
     "BatchGenerator": "batch_generate and Engine.generate_batch reply to a list of prompts",
-    "KVCache": "rows stay with the engine; make_prompt_cache returns what a script needs of them",
-    "RotatingKVCache": "give max_kv_size to load",
-    "QuantizedKVCache": "give kv_bits to load",
+    "KVCache": "the engine holds the rows; use make_prompt_cache",
+    "RotatingKVCache": "pass max_kv_size to load",
+    "QuantizedKVCache": "pass kv_bits to load",
     "convert": "convert a model with mlx_lm.convert; load reads the folder that it writes",
-    "speculative_generate_step": "stream_generate drafts by itself; it takes a draft_model as well",
+    "speculative_generate_step": "use stream_generate, which drafts and accepts a draft_model",
 }
 
 

@@ -1,4 +1,4 @@
-"""`batch_generate` by mlx-lm's signature, over the engine's own batch."""
+"""`batch_generate` with mlx-lm's signature, on the engine's own batch."""
 
 import time
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from mlxspec.params import GenerationParams
 
 @dataclass(frozen=True)
 class BatchStats:
-    """What a batch took.
+    """Times and token counts of a batch.
 
     Attributes:
         prompt_tokens: Tokens of all prompts.
-        prompt_time: Seconds spent reading prompts.
+        prompt_time: Seconds of prefill.
         generation_tokens: Emitted tokens, stop tokens included.
-        wall_time: Seconds in all.
-        peak_memory: GB.
+        wall_time: Seconds from start to end.
+        peak_memory: Peak memory in GB.
     """
 
     prompt_tokens: int
@@ -48,25 +48,25 @@ class BatchStats:
 
     @property
     def generation_time(self) -> float:
-        """Seconds not spent reading prompts."""
+        """Seconds without the prefill."""
         return max(0.0, self.wall_time - self.prompt_time)
 
     @property
     def generation_tps(self) -> float:
-        """Emitted tokens/s, prompts left out."""
+        """Emitted tokens/s, the prefill left out."""
         return self.generation_tokens / self.generation_time if self.generation_time else 0.0
 
 
 @dataclass(frozen=True)
 class BatchResponse:
-    """The replies to a batch of prompts, in their order.
+    """The replies to a batch of prompts, in the order of the prompts.
 
     Attributes:
-        texts: What each says.
-        stats: What they took.
-        caches: A prompt cache after each, where they were asked for.
-        token_ids: Their tokens without stop tokens, where they were asked for.
-        logprobs: The log-probability of each token after the logits processors, likewise.
+        texts: Text of each reply.
+        stats: Times and token counts.
+        caches: A prompt cache after each reply, if requested.
+        token_ids: Tokens of each reply without stop tokens, if requested.
+        logprobs: Log-probability of each token after the logits processors, if requested.
     """
 
     texts: list[str]
@@ -90,32 +90,34 @@ def batch_generate(
 ) -> BatchResponse:
     """Reply to many prompts together.
 
-    A drafter that cannot serve many sequences is replaced by the one called "pool" meanwhile.
+    A drafter that serves only one sequence is replaced by "pool" for this call.
 
     Args:
-        model: What `load` returned first; its cache has to be one that grows.
-        tokenizer: What it returned second.
+        model: The first value of `load`; its cache must not rotate.
+        tokenizer: The second value of `load`.
         prompts: Token ids, or texts.
-        prompt_caches: What stands before each prompt; they are left as they are.
-        max_tokens: Tokens per reply at most, one number or one per prompt; -1 for no limit.
+        prompt_caches: The text before each prompt; the caches are not changed.
+        max_tokens: Maximum number of tokens per reply, one number or one per prompt; -1 for no
+            limit.
         verbose: Print progress and figures.
         return_prompt_caches: Return `caches`.
         return_token_ids: Return `token_ids`.
         return_logprobs: Return `logprobs`.
         options: `sampler`, `logits_processors`, `prefill_step_size`, `max_kv_size` and `seed` as in
-            `StepOptions`, for all prompts, and `completion_batch_size`: how many sequences at most
-            are decoded together.
+            `StepOptions`, for all prompts, and `completion_batch_size`: maximum number of sequences
+            that are decoded together.
 
     Raises:
         UnsupportedOperationError: An argument is refused, or the engine's cache rotates.
-        ValueError: There are not as many numbers or caches as prompts, or one is out of range.
-        ContextLengthError: A prompt does not fit the model.
+        ValueError: The number of caches or of `max_tokens` is not the number of prompts, or a
+            number is out of range.
+        ContextLengthError: A prompt is longer than the model's context.
     """
-    engine, speller = check_engine(model), wrap(tokenizer)
+    engine, wrapper = check_engine(model), wrap(tokenizer)
     size = _take_batch_size(options)
-    work = _Work(engine, frozenset(speller.eos_token_ids), _options(engine, options))
+    work = _Work(engine, frozenset(wrapper.eos_token_ids), _options(engine, options))
     befores = [cached_tokens(cache) for cache in _each("prompt_caches", prompt_caches, prompts)]
-    own = [tokens_of(prompt, speller) for prompt in prompts]
+    own = [tokens_of(prompt, wrapper) for prompt in prompts]
     texts = [before + tokens for before, tokens in zip(befores, own, strict=True)]
     scores = [_Scores() for _ in prompts]
     params = [
@@ -126,23 +128,25 @@ def batch_generate(
     ]
     if return_logprobs:
         params = [replace(one, on_logits=s.add) for one, s in zip(params, scores, strict=True)]
-    start, say = time.perf_counter(), print if verbose else _say_nothing
+    start, log = time.perf_counter(), print if verbose else _say_nothing
     replies = []
     drafter = _drafter_for_many(engine)
     for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=size):
         replies.append(reply)
         done = f"{len(replies)}/{len(prompts)}"
-        say(f"[batch_generate] Finished processing {done} ...", end="\r")
+        log(f"[batch_generate] Finished processing {done} ...", end="\r")
     stats = _stats(own, replies, time.perf_counter() - start)
-    say(_figures(stats))
-    said = [work.without_end(reply.tokens) for reply in replies]
-    after = [texts[i] + list(reply.tokens[: len(said[i]) + 1]) for i, reply in enumerate(replies)]
+    log(_figures(stats))
+    emitted = [work.without_end(reply.tokens) for reply in replies]
+    after = [
+        texts[i] + list(reply.tokens[: len(emitted[i]) + 1]) for i, reply in enumerate(replies)
+    ]
     return BatchResponse(
-        texts=[speller.decode(tokens) for tokens in said],
+        texts=[wrapper.decode(tokens) for tokens in emitted],
         stats=stats,
         caches=[[PromptCache(tokens)] for tokens in after] if return_prompt_caches else None,
-        token_ids=said if return_token_ids else None,
-        logprobs=[s.first(len(tokens)) for s, tokens in zip(scores, said, strict=True)]
+        token_ids=emitted if return_token_ids else None,
+        logprobs=[s.first(len(tokens)) for s, tokens in zip(scores, emitted, strict=True)]
         if return_logprobs
         else None,
     )
@@ -150,13 +154,13 @@ def batch_generate(
 
 @dataclass(frozen=True)
 class _Work:
-    """What all replies of a batch have in common.
+    """The common settings of all replies of a batch.
 
     Attributes:
         engine: The engine.
         ends: Tokens that end a reply.
         options: The keyword arguments.
-        seed: Seed of the first reply; those that follow count on.
+        seed: Seed of the first reply; reply i has seed + i.
     """
 
     engine: Engine
@@ -174,13 +178,13 @@ class _Work:
         return replace(params, seed=(first + index) % 2**64)
 
     def without_end(self, tokens: Sequence[int]) -> list[int]:
-        """Return what was said before the first token that ends a reply."""
-        at = (place for place, token in enumerate(tokens) if token in self.ends)
+        """Return the tokens before the first one that ends a reply."""
+        at = (index for index, token in enumerate(tokens) if token in self.ends)
         return list(tokens[: next(at, len(tokens))])
 
 
 class _Scores:
-    """The log-probabilities of what a reply says."""
+    """The log-probabilities of the tokens of one reply."""
 
     def __init__(self) -> None:
         self._found: list[float] = []
@@ -195,7 +199,7 @@ class _Scores:
 
 
 def _drafter_for_many(engine: Engine) -> Drafter:
-    """Return the engine's drafter, or "pool" where that serves one sequence alone."""
+    """Return a drafter like the engine's, or "pool" if that serves only one sequence."""
     try:
         return fresh_drafter(engine.drafter)
     except ValueError:
@@ -206,7 +210,7 @@ def _take_batch_size(options: dict[str, Any]) -> int:
     refuse(
         "prefill_batch_size",
         "prefill_batch_size" in options,
-        "prompts are read one after the other; leave it out",
+        "prompts are prefilled one after the other; leave it out",
     )
     check_stream(options.pop("stream", None))
     return int(options.pop("completion_batch_size", DEFAULT_BATCH_SIZE))
@@ -220,7 +224,7 @@ def _options(engine: Engine, options: dict[str, Any]) -> StepOptions:
 
 
 def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:
-    """Return a value per prompt: those given, or one for all."""
+    """Return one value per prompt: the given ones, or the same value for all."""
     if values is None or type(values) is int:
         return [values] * len(prompts)
     if len(values) != len(prompts):

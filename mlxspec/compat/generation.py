@@ -1,4 +1,4 @@
-"""`generate`, `stream_generate` and `generate_step` by mlx-lm's signatures."""
+"""`generate`, `stream_generate` and `generate_step` with mlx-lm's signatures."""
 
 import time
 from collections import deque
@@ -31,14 +31,14 @@ class GenerationResponse:
     """One emitted token.
 
     Attributes:
-        text: Text that this token released.
+        text: Text that this token completes; "" inside a character.
         token: Token id.
         from_draft: Whether a drafter proposed it.
         prompt_tokens: Tokens of the prompt.
         prompt_tps: Prompt tokens/s.
         generation_tokens: Tokens emitted so far.
-        generation_tps: Emitted tokens/s since the prompt was read.
-        peak_memory: GB.
+        generation_tps: Emitted tokens/s, the prefill left out.
+        peak_memory: Peak memory in GB.
         finish_reason: "stop" or "length" with the last token, else None.
     """
 
@@ -55,7 +55,7 @@ class GenerationResponse:
 
     @property
     def logprobs(self) -> mx.array:
-        """(V,) float32 log-probabilities after the logits processors, computed when asked for."""
+        """(V,) float32 log-probabilities after the logits processors, computed on access."""
         assert self._logits is not None
         return log_probs(self._logits)
 
@@ -67,8 +67,8 @@ class Step:
     Attributes:
         token: Token id.
         from_draft: Whether a drafter proposed it.
-        logits: (V,) float32 what it was drawn by.
-        prompt_s: Seconds that reading the prompt took.
+        logits: (V,) float32 logits that it was sampled from.
+        prompt_s: Seconds of prefill.
     """
 
     token: int
@@ -79,14 +79,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Call:
-    """What one call asks of an engine.
+    """One call of generation, with its checked arguments.
 
     Attributes:
         engine: The engine.
         prompt: Tokens of its prompt.
-        max_tokens: Tokens to emit at most.
+        max_tokens: Maximum number of tokens; -1 for no limit.
         options: The keyword arguments.
-        draft_model: Whose model drafts; None leaves it to the engine's drafter.
+        draft_model: Engine whose model drafts; None for the engine's own drafter.
         ends: Tokens that end the reply.
     """
 
@@ -100,31 +100,31 @@ class Call:
     def steps(self) -> Iterator[Step]:
         """Yield the tokens of the reply, the one that ends it included."""
         cached, rows = self.options.cached, deque[mx.array]()
-        text, said, prompt_s = [*cached, *self.prompt], list[int](), 0.0
+        text, emitted, prompt_s = [*cached, *self.prompt], list[int](), 0.0
 
-        def keep(tokens: Sequence[int], logits: mx.array) -> None:
+        def collect(tokens: Sequence[int], logits: mx.array) -> None:
             own = list(logits)
-            mx.eval(own)  # in the thread that computes them
+            mx.eval(own)  # here, in the thread of the engine's computations
             rows.extend(own)
 
         most = most_tokens(self.engine, self.max_tokens, len(text))
         known = known_ends(self.engine, self.ends)
         params = self.options.params(most, len(cached), ignores_eos=not known)
-        with closing(self._events(text, replace(params, on_logits=keep))) as events:
+        with closing(self._events(text, replace(params, on_logits=collect))) as events:
             try:
                 for event in events:
                     if isinstance(event, PrefillProgress):
                         self.tell(event.done - len(cached))
                         prompt_s = event.ts
                     for token in getattr(event, "emit", ()):
-                        said.append(token.token)
+                        emitted.append(token.token)
                         is_drafted = token.kind == "accepted"
                         yield Step(token.token, is_drafted, rows.popleft(), prompt_s)
                         if token.token in self.ends - known:
                             return
             finally:
                 for part in self.options.prompt_cache or ():
-                    part.tokens = [*text, *said]
+                    part.tokens = [*text, *emitted]
 
     def _events(
         self, text: Sequence[int], params: GenerationParams
@@ -137,7 +137,7 @@ class Call:
         yield from self.engine.generate(text, params, drafter=drafter, budget=budget)
 
     def tell(self, done: int) -> None:
-        """Tell the callback how much of the prompt was read."""
+        """Call the callback with the number of prompt tokens that were prefilled."""
         if self.options.prompt_progress_callback:
             self.options.prompt_progress_callback(max(0, done), len(self.prompt))
 
@@ -145,13 +145,13 @@ class Call:
 def generate_step(
     prompt: Any, model: Engine, stream: Any = None, *, max_tokens: int = 256, **options: Any
 ) -> Iterator[tuple[int, mx.array]]:
-    """Yield tokens and their (V,) log-probabilities; no token ends it.
+    """Yield tokens and their (V,) log-probabilities; stop tokens do not end the reply.
 
     Args:
         prompt: Token ids.
-        model: What `load` returned first.
+        model: The first value of `load`.
         stream: Refused.
-        max_tokens: Tokens to emit at most; -1 for no limit.
+        max_tokens: Maximum number of tokens; -1 for no limit.
         options: See `StepOptions`.
 
     Raises:
@@ -178,30 +178,30 @@ def stream_generate(
     """Yield one response per emitted token.
 
     Args:
-        model: What `load` returned first.
-        tokenizer: What it returned second; it reads the prompt, spells the text and says which
-            tokens end the reply.
+        model: The first value of `load`.
+        tokenizer: The second value of `load`: it encodes the prompt, decodes the reply and knows
+            the tokens that end it.
         prompt: Text or token ids.
-        max_tokens: Tokens to emit at most; -1 for no limit.
-        draft_model: An engine whose model drafts, in place of the drafter of `model`.
+        max_tokens: Maximum number of tokens; -1 for no limit.
+        draft_model: An engine whose model drafts instead of the drafter of `model`.
         stream: Refused.
         options: See `StepOptions`.
 
     Raises:
         UnsupportedOperationError: An argument is refused.
         ValueError: The prompt is empty, or a number is out of range.
-        ContextLengthError: The prompt does not fit the model.
+        ContextLengthError: The prompt is longer than the model's context.
     """
     check_stream(stream)
-    engine, speller = check_engine(model), wrap(tokenizer)
+    engine, wrapper = check_engine(model), wrap(tokenizer)
     found = StepOptions.of(engine, "stream_generate", options)
     if draft_model is not None:
         check_engine(draft_model, "draft_model")
         found = replace(found, num_draft_tokens=found.num_draft_tokens or DEFAULT_LOOKAHEAD)
-    tokens = tokens_of(prompt, speller)
-    ends = frozenset(speller.eos_token_ids)
+    tokens = tokens_of(prompt, wrapper)
+    ends = frozenset(wrapper.eos_token_ids)
     most_tokens(engine, max_tokens, len(tokens))
-    return _responses(Call(engine, tokens, max_tokens, found, draft_model, ends), speller)
+    return _responses(Call(engine, tokens, max_tokens, found, draft_model, ends), wrapper)
 
 
 def generate(
@@ -210,28 +210,28 @@ def generate(
     """Return the whole reply.
 
     Args:
-        model: What `load` returned first.
-        tokenizer: What it returned second.
+        model: The first value of `load`.
+        tokenizer: The second value of `load`.
         prompt: Text or token ids.
-        verbose: Print the text as it comes, and figures.
-        options: Those of `stream_generate`.
+        verbose: Print the text while it is generated, then figures.
+        options: The options of `stream_generate`.
 
     Raises:
         UnsupportedOperationError: An argument is refused.
         ValueError: The prompt is empty, or a number is out of range.
-        ContextLengthError: The prompt does not fit the model.
+        ContextLengthError: The prompt is longer than the model's context.
     """
-    say = print if verbose else _say_nothing
-    say("=" * 10)
+    log = print if verbose else _say_nothing
+    log("=" * 10)
     text = ""
     for response in stream_generate(model, tokenizer, prompt, **options):
-        say(response.text, end="", flush=True)
+        log(response.text, end="", flush=True)
         text += response.text
-    say("\n" + "=" * 10)
+    log("\n" + "=" * 10)
     if not text:
-        say("No text generated for this prompt")
+        log("No text generated for this prompt")
         return text
-    say(
+    log(
         f"Prompt: {response.prompt_tokens} tokens, {response.prompt_tps:.3f} tokens-per-sec\n"
         f"Generation: {response.generation_tokens} tokens, "
         f"{response.generation_tps:.3f} tokens-per-sec\n"
@@ -241,7 +241,7 @@ def generate(
 
 
 def log_probs(logits: mx.array) -> mx.array:
-    """Return the logarithms of the probabilities that (..., V) logits stand for."""
+    """Return the log-probabilities of (..., V) logits."""
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
@@ -269,7 +269,7 @@ def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
 
 
 def _told(call: Call) -> Iterator[Step]:
-    """Yield the steps of a call, its callback told of the whole prompt before the first."""
+    """Yield the steps of a call; first report to its callback that no prompt token is done."""
     call.tell(0)
     yield from call.steps()
 

@@ -1,4 +1,4 @@
-"""`load` by mlx-lm's signature."""
+"""`load` with mlx-lm's signature."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -30,27 +30,29 @@ def load(
         model_config: Refused.
         adapter_path: Refused.
         lazy: True is refused.
-        return_config: Return the settings of the model as a third value.
+        return_config: Return the config of the model as a third value.
         revision: Refused.
-        trust_remote_code: A permission that is not used: no code of a model is ever run.
-        options: Those of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
+        trust_remote_code: Ignored: code that comes with a model never runs.
+        options: The options of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
 
     Raises:
-        MlxspecError: Nothing is found there, or it cannot be run; `UnsupportedOperationError` for
-            what is refused.
+        MlxspecError: There is no such model, or it cannot be run; `UnsupportedOperationError` for
+            a refused argument.
     """
     refuse(
         "tokenizer_config",
         tokenizer_config,
-        "the tokenizer is read as it is stored; change it afterwards, as by add_eos_token",
+        "the tokenizer is loaded as it is stored; change it afterwards, as with add_eos_token",
     )
-    refuse("model_config", model_config, "a model is read as it is stored; change its config.json")
-    refuse("adapter_path", adapter_path, "weights are read whole; fuse the adapter with mlx-lm")
-    refuse("lazy", lazy, "weights are laid out for this machine while they are read; leave it out")
+    refuse(
+        "model_config", model_config, "a model is loaded as it is stored; change its config.json"
+    )
+    refuse("adapter_path", adapter_path, "adapters are not loaded; fuse the adapter with mlx-lm")
+    refuse("lazy", lazy, "weights are converted for this machine on loading; leave it out")
     refuse(
         "revision",
         revision,
-        "a hub model is taken as it lies in the cache; download the revision and give its folder",
+        "a hub model is used as it is in the cache; download the revision and give its folder",
     )
     engine = api.load(path_or_hf_repo, **options)
     tokenizer = TokenizerWrapper(engine.tokenizer)

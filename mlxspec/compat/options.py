@@ -1,4 +1,4 @@
-"""The keyword arguments of mlx-lm's `generate_step`, checked, and what they mean to an engine."""
+"""The keyword arguments of mlx-lm's `generate_step`, checked and turned into an engine's."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, LogitsPro
 from mlxspec.target.decoder import Decoder
 
 DEFAULT_LOOKAHEAD = 2
-"""Draft tokens of mlx-lm's speculative decoding."""
+"""Default number of draft tokens in mlx-lm's speculative decoding."""
 
 _UNLIMITED = 1 << 30
 
@@ -26,18 +26,18 @@ class StepOptions:
     """Keyword arguments of `generate_step` and of mlx-lm's speculative decoding.
 
     Attributes:
-        sampler: A law, or a function of log-probabilities; None is greedy.
+        sampler: A `Law`, or a function of log-probabilities; None is greedy.
         logits_processors: Functions of the text and the logits.
-        max_kv_size: The engine's own, or None.
-        prompt_cache: The text before the prompt; it is continued.
-        prefill_step_size: Prompt tokens per forward at most.
-        kv_bits: The engine's own, or None.
-        kv_group_size: The engine's own, with `kv_bits`.
-        quantized_kv_start: 0, with `kv_bits`.
-        prompt_progress_callback: Told the prompt tokens read so far and in all.
+        max_kv_size: That of the engine, or None.
+        prompt_cache: The text before the prompt; the reply is appended to it.
+        prefill_step_size: Maximum number of prompt tokens per forward.
+        kv_bits: That of the engine, or None.
+        kv_group_size: That of the engine, if `kv_bits` is given.
+        quantized_kv_start: 0, if `kv_bits` is given.
+        prompt_progress_callback: Called with the number of prefilled and of all prompt tokens.
         input_embeddings: Refused.
-        num_draft_tokens: Draft tokens per round at most.
-        seed: Seed of a law's chance; None draws it from MLX's random state.
+        num_draft_tokens: Maximum number of draft tokens per round.
+        seed: Seed of sampling; None draws one from MLX's random state.
     """
 
     sampler: Law | Sampler | None = None
@@ -58,13 +58,13 @@ class StepOptions:
         """Return the options of a call.
 
         Args:
-            engine: Whose cache they have to fit.
-            function: What was called, for people.
+            engine: The engine; the options have to fit its cache.
+            function: Name of the called function, for messages.
             options: Its keyword arguments.
 
         Raises:
-            TypeError: There is no such option, or a value is of another kind.
-            UnsupportedOperationError: One of them is refused.
+            TypeError: An option is unknown, or its value has the wrong type.
+            UnsupportedOperationError: An option is refused.
         """
         names = [field.name for field in fields(StepOptions)]
         unknown = [name for name in options if name not in names]
@@ -85,12 +85,12 @@ class StepOptions:
         return found
 
     def params(self, max_tokens: int, num_cached: int, *, ignores_eos: bool) -> GenerationParams:
-        """Return the settings of an engine's reply.
+        """Return the generation params for the engine.
 
         Args:
-            max_tokens: Tokens to emit at most.
-            num_cached: Tokens before this prompt, which processors are not told.
-            ignores_eos: Go on after the model's stop tokens.
+            max_tokens: Maximum number of tokens.
+            num_cached: Number of tokens before this prompt; processors do not see them.
+            ignores_eos: Whether stop tokens of the model do not end the reply.
         """
         count = self.num_draft_tokens
         is_law = isinstance(self.sampler, Law)
@@ -112,9 +112,11 @@ class StepOptions:
 
 
 def check_processors(processors: Any) -> None:
-    """Raise TypeError unless these are functions in a list, or None."""
+    """Raise TypeError unless `processors` is a list of functions, or None."""
     if isinstance(processors, Law):
-        raise TypeError("logits_processors is a Law: give it as the sampler, which takes all of it")
+        raise TypeError(
+            "logits_processors is a Law: pass it as the sampler, which applies all of it"
+        )
     if processors is None:
         return
     if not isinstance(processors, Sequence) or not all(map(callable, processors)):
@@ -125,7 +127,7 @@ def check_processors(processors: Any) -> None:
 
 
 def check_sampler(sampler: Any) -> None:
-    """Raise TypeError unless this is a law, a function, or None."""
+    """Raise TypeError unless `sampler` is a `Law`, a function, or None."""
     if sampler is not None and not isinstance(sampler, Law) and not callable(sampler):
         raise TypeError(
             f"the sampler is a {type(sampler).__name__}; give a Law, what make_sampler returns, or "
@@ -134,32 +136,33 @@ def check_sampler(sampler: Any) -> None:
 
 
 def check_stream(stream: Any) -> None:
-    """Raise UnsupportedOperationError unless no stream is given."""
+    """Raise UnsupportedOperationError if a stream is given."""
     refuse("stream", stream is not None, "the engine computes on streams of its own; leave it out")
 
 
 def most_tokens(engine: Engine, max_tokens: int, num_tokens: int) -> int:
-    """Return how many tokens a reply may have.
+    """Return the maximum number of tokens of a reply: the requested one, cut to the context.
 
     Args:
         engine: The engine.
-        max_tokens: How many are asked for; -1 is no limit.
-        num_tokens: Tokens of its prompt.
+        max_tokens: The requested maximum; -1 for no limit.
+        num_tokens: Number of prompt tokens.
 
     Raises:
-        ValueError: `max_tokens` is neither -1 nor a number of tokens.
+        ValueError: `max_tokens` is neither -1 nor a whole number of 1 or more.
     """
     if type(max_tokens) is not int or max_tokens < -1 or max_tokens == 0:
         raise ValueError(
             f"max_tokens must be a whole number, 1 or more, or -1 for no limit; got {max_tokens!r}"
         )
     length = engine.context_length
+    # + 1: the last token is emitted and never goes into the cache
     room = _UNLIMITED if length is None else max(1, length + 1 - num_tokens)
     return room if max_tokens == -1 else min(max_tokens, room)
 
 
 def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
-    """Return where the engine itself ends a reply; nowhere, if it would at other tokens too."""
+    """Return the engine's own stop tokens; none, if some of them are not in `ends`."""
     own = frozenset((*engine.target.eos_token_ids, *engine.tokenizer.eos_token_ids))
     return own if own <= ends else frozenset()
 
@@ -167,16 +170,16 @@ def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
 def draft_model_drafter(
     engine: Engine, draft_model: Any, num_draft_tokens: int | None
 ) -> DraftModelDrafter:
-    """Return a drafter with the model of another engine, which is left alone.
+    """Return a drafter with the model of another engine, which is not changed.
 
     Args:
-        engine: Whose target replies.
+        engine: The engine whose target replies.
         draft_model: The other engine.
-        num_draft_tokens: Draft tokens in every round; None for as many as mlx-lm drafts.
+        num_draft_tokens: Draft tokens in every round; None for mlx-lm's default.
 
     Raises:
         UnsupportedOperationError: `draft_model` is no engine.
-        VocabularyMismatchError: Its tokenizer is another.
+        VocabularyMismatchError: It has another tokenizer.
     """
     small = check_engine(draft_model, "draft_model")
     if not engine.tokenizer.same_as(small.tokenizer):
@@ -192,7 +195,7 @@ def draft_model_drafter(
 
 
 def _behind(num_cached: int, processors: Sequence[LogitsProcessor]) -> tuple[LogitsProcessor, ...]:
-    """Return processors that are not told the first tokens of the text."""
+    """Return processors that get the text without its first `num_cached` tokens."""
     if not num_cached:
         return tuple(processors)
     return tuple(

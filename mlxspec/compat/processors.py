@@ -1,4 +1,4 @@
-"""mlx-lm's logits processors: bias, and penalties that look back over a window."""
+"""mlx-lm's logits processors: a bias, and penalties for tokens of a window of recent text."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class LogitBias:
     """Adds to the logits of some tokens.
 
     Attributes:
-        bias: What to add, by token id.
+        bias: The number to add, by token id.
     """
 
     bias: Mapping[int, float]
@@ -34,11 +34,11 @@ class LogitBias:
 
 @dataclass(frozen=True)
 class _Penalty:
-    """Makes tokens less likely that stand among the last of the text.
+    """Lowers the logits of tokens that occur in the last part of the text.
 
     Attributes:
-        penalty: How much.
-        context_size: How many tokens to look at; 0 looks at all.
+        penalty: Strength of the penalty.
+        context_size: Number of last tokens that count; 0 for all.
     """
 
     penalty: float
@@ -64,7 +64,7 @@ class RepetitionPenalty(_Penalty):
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         seen = self._seen(tokens)
-        old = logits[:, seen]
+        old = logits[:, seen]  # a token that occurs twice is still penalised once
         logits[:, seen] = mx.where(old < 0, old * self.penalty, old / self.penalty)
         return logits
 
@@ -97,13 +97,13 @@ def make_logits_processors(
     """Return mlx-lm's processors for these arguments, in its order.
 
     Args:
-        logit_bias: Added to the logits of these token ids.
-        repetition_penalty: None and 0 are none.
-        repetition_context_size: Tokens at the end of the text that it looks at.
-        presence_penalty: None and 0 are none.
-        presence_context_size: Likewise.
-        frequency_penalty: None and 0 are none.
-        frequency_context_size: Likewise.
+        logit_bias: Numbers to add to the logits, by token id.
+        repetition_penalty: None and 0 switch it off.
+        repetition_context_size: Number of last tokens that count; 0 for all.
+        presence_penalty: None and 0 switch it off.
+        presence_context_size: As above.
+        frequency_penalty: None and 0 switch it off.
+        frequency_context_size: As above.
 
     Raises:
         ValueError: A number is out of range.

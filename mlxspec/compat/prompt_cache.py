@@ -1,7 +1,7 @@
-"""A prompt cache by mlx-lm's names: the text read so far, to which a prompt is the continuation.
+"""A prompt cache with mlx-lm's names: the tokens that a prompt continues.
 
-The rows themselves stay with the engine, which reuses those of the beginning that a text shares
-with the one before.
+The engine itself holds the rows of keys and values. It reuses those of the longest common prefix
+of two texts in a row.
 """
 
 import json
@@ -19,10 +19,10 @@ _KEY = "mlxspec.prompt_cache"
 
 
 class PromptCache:
-    """The text that the prompts of a conversation continue.
+    """The text before the next prompt of a conversation.
 
     Attributes:
-        tokens: Its tokens.
+        tokens: Tokens of the text.
     """
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
@@ -38,22 +38,22 @@ class PromptCache:
         return len(self.tokens)
 
     def empty(self) -> bool:
-        """Return whether nothing was read yet."""
+        """Return whether the cache holds no token."""
         return not self.tokens
 
     def is_trimmable(self) -> bool:
-        """Return True: any number of tokens can be taken off the end."""
+        """Return True: any number of tokens can be removed from the end."""
         return True
 
     def trim(self, num_tokens: int) -> int:
-        """Take tokens off the end; return how many."""
+        """Remove tokens from the end; return how many were removed."""
         count = max(0, min(num_tokens, len(self.tokens)))
         del self.tokens[len(self.tokens) - count :]
         return count
 
 
 def make_prompt_cache(model: Engine, max_kv_size: int | None = None) -> list[PromptCache]:
-    """Return an empty prompt cache: a list, as mlx-lm's, with one entry for all layers.
+    """Return an empty prompt cache: a list as in mlx-lm, but one entry stands for all layers.
 
     Raises:
         UnsupportedOperationError: The engine's cache has another size.
@@ -63,12 +63,12 @@ def make_prompt_cache(model: Engine, max_kv_size: int | None = None) -> list[Pro
 
 
 def can_trim_prompt_cache(cache: Sequence[PromptCache]) -> bool:
-    """Return whether tokens can be taken off the end."""
+    """Return whether tokens can be removed from the end."""
     return all(part.is_trimmable() for part in cache)
 
 
 def trim_prompt_cache(cache: Sequence[PromptCache], num_tokens: int) -> int:
-    """Take tokens off the end; return how many."""
+    """Remove tokens from the end; return how many were removed."""
     return max((part.trim(num_tokens) for part in cache), default=0)
 
 
@@ -89,24 +89,24 @@ def load_prompt_cache(
     """Read a prompt cache from a file; its rows are computed when it is first used.
 
     Raises:
-        CacheError: The file is not one of `save_prompt_cache`.
+        CacheError: The file was not written by `save_prompt_cache`.
     """
     loaded: Any = mx.load(fspath(file_name), return_metadata=True)
     about = loaded[1]
     if _KEY not in about:
         raise CacheError(
             f"{fspath(file_name)} is no prompt cache of mlxspec: those of mlx-lm hold rows of its "
-            "own models; read the text again and save it with mlxspec.compat.save_prompt_cache"
+            "own models; prefill the text again, and save it with mlxspec.compat.save_prompt_cache"
         )
     cache = [PromptCache(tokens) for tokens in json.loads(about[_KEY])]
     return (cache, json.loads(about["metadata"])) if return_metadata else cache
 
 
 def cached_tokens(cache: Sequence[PromptCache] | None) -> list[int]:
-    """Return the text of a prompt cache, none where there is no cache.
+    """Return the tokens of a prompt cache; no tokens where `cache` is None.
 
     Raises:
-        CacheError: It was not made by `make_prompt_cache`.
+        CacheError: The cache was not made by `make_prompt_cache`.
     """
     if cache is None:
         return []

@@ -1,4 +1,4 @@
-"""What is refused by name: an argument that would change the reply, and cannot be kept here."""
+"""Refusals of arguments that would change the reply and have no equivalent here."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ from mlxspec.errors import UnsupportedOperationError
 
 
 def refuse(name: str, value: object, reason: str) -> None:
-    """Raise UnsupportedOperationError for an argument that has a value, with the reason."""
+    """Raise UnsupportedOperationError with the reason if an argument has a value."""
     if value:
-        raise UnsupportedOperationError(f"{name} is not taken here: {reason}")
+        raise UnsupportedOperationError(f"{name} is not supported here: {reason}")
 
 
 def check_engine(model: Any, name: str = "model") -> Engine:
-    """Return `model` where it is an engine.
+    """Return `model` if it is an engine.
 
     Raises:
-        UnsupportedOperationError: It is something else.
+        UnsupportedOperationError: It is no engine.
     """
     if not isinstance(model, Engine):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -32,7 +32,7 @@ def check_max_kv_size(engine: Engine, max_kv_size: int | None) -> None:
     size = engine.target.cache.max_size
     if max_kv_size is not None and max_kv_size != size:
         raise UnsupportedOperationError(
-            f"max_kv_size={max_kv_size} is not taken here, as the engine's cache has "
+            f"max_kv_size={max_kv_size} is not supported here, as the engine's cache has "
             f"{size or 'no limit'}: give max_kv_size to load"
         )
 
@@ -45,18 +45,18 @@ def check_kv_bits(
         return
     packing = engine.target.cache.quantization
     if packing is None or kv_bits != packing.bits:
-        have = f"{packing.bits} bits" if packing else "keys and values as they are"
+        have = f"{packing.bits} bits" if packing else "keys and values without quantisation"
         raise UnsupportedOperationError(
-            f"kv_bits={kv_bits} is not taken here, as the engine's cache holds {have}: give "
+            f"kv_bits={kv_bits} is not supported here, as the engine's cache holds {have}: give "
             "kv_bits to load"
         )
     if kv_group_size != packing.group_size:
         raise UnsupportedOperationError(
-            f"kv_group_size={kv_group_size} is not taken here, as the engine's cache has groups "
-            f"of {packing.group_size}: give that"
+            f"kv_group_size={kv_group_size} is not supported here: the engine's cache has "
+            f"groups of {packing.group_size}; pass that size"
         )
     if quantized_kv_start != 0:
         raise UnsupportedOperationError(
-            f"quantized_kv_start={quantized_kv_start} is not taken here, as rows are quantised "
+            f"quantized_kv_start={quantized_kv_start} is not supported here, as rows are quantised "
             "when they are committed: give 0"
         )

@@ -1,6 +1,7 @@
-"""mlx-lm's sampler as a law, which can be verified: its filters, in its order.
+"""mlx-lm's sampler as a `Law`, so that drafts can be verified: its filters, in its order.
 
-mlx-lm filters the law at temperature 1 and applies the temperature last; see `Law.filter_order`.
+mlx-lm filters the distribution at temperature 1 and applies the temperature last; see
+`Law.filter_order`.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,10 @@ from mlxspec.verify.gumbel import gumbel
 
 @dataclass(frozen=True)
 class SamplerLaw(Law):
-    """A law that can also be called, as mlx-lm's samplers are."""
+    """A `Law` that is also a function, as mlx-lm's samplers are."""
 
     def __call__(self, logprobs: mx.array) -> mx.array:
-        """Return (n,) int32: a draw for each row of (n, V) log-probabilities."""
+        """Return (n,) int32 tokens, one sample from each row of (n, V) log-probabilities."""
         num_rows, vocab_size = logprobs.shape
         noise = gumbel(num_rows, vocab_size, mx.random.key(random_seed()))
         return NodeLaws(self, logprobs).draw(noise)
@@ -35,17 +36,17 @@ def make_sampler(
     xtc_threshold: float = 0.1,
     xtc_special_tokens: Sequence[int] | None = None,
 ) -> SamplerLaw:
-    """Return the law that mlx-lm draws from with these arguments.
+    """Return the `Law` for mlx-lm's distribution with these arguments.
 
     Args:
-        temp: Temperature; 0 takes the most probable token.
-        top_p: See `Law`; a value that is not between 0 and 1 keeps all tokens.
-        min_p: See `Law`; 0 keeps all.
-        min_tokens_to_keep: Tokens that min-p never cuts off.
-        top_k: See `Law`; 0 and less keep all.
-        xtc_probability: How often the most probable choices are excluded.
-        xtc_threshold: What counts as such a choice.
-        xtc_special_tokens: Tokens that are never excluded so.
+        temp: Temperature; 0 for the most probable token.
+        top_p: See `Law`; a value that is not between 0 and 1 switches the filter off.
+        min_p: See `Law`; 0 switches it off.
+        min_tokens_to_keep: Number of tokens that min-p always keeps.
+        top_k: See `Law`; 0 and less switch it off.
+        xtc_probability: Probability with which XTC cuts off the most probable tokens.
+        xtc_threshold: Probability from which a token counts as one of these.
+        xtc_special_tokens: Tokens that XTC never cuts off.
 
     Raises:
         ValueError: A number is out of range.
@@ -64,6 +65,6 @@ def make_sampler(
 
 
 def random_seed() -> int:
-    """Return a seed drawn from MLX's own random state, so that `mx.random.seed` decides it."""
+    """Return a seed from MLX's own random state, so that `mx.random.seed` determines it."""
     high, low = values(mx.random.randint(0, 1 << 31, (2,)))
     return int(high << 32 | low)

@@ -1,4 +1,4 @@
-"""A tokenizer with the names that mlx-lm's has, over the tokenizer of transformers."""
+"""A tokenizer with mlx-lm's names, on top of the tokenizer of transformers."""
 
 import json
 import math
@@ -17,9 +17,9 @@ _TOOLS = "tool calls are not parsed here; use the tokenizer of mlx_lm.tokenizer_
 
 
 class TokenizerWrapper:
-    """What `load` returns second: mlx-lm's additions, and all else from transformers.
+    """The second value of `load`: mlx-lm's additions; all other names are those of transformers.
 
-    Whatever is not defined here is read from, and set on, the tokenizer of transformers.
+    Attributes that are not defined here are those of the tokenizer of transformers.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -31,10 +31,10 @@ class TokenizerWrapper:
         self._thinking: tuple[str | None, str | None] = next(pairs, (None, None))
 
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any:
-        """Return the tokens, or the text, of a conversation; arguments are those of transformers.
+        """Return the tokens, or the text, of a conversation; arguments as in transformers.
 
         Raises:
-            TemplateStoppedError: The template runs on, or takes powers.
+            TemplateStoppedError: The template runs too long, or computes powers.
         """
         template = kwargs.get("chat_template") or self._tokenizer.chat_template
         if isinstance(template, str | dict):
@@ -50,7 +50,7 @@ class TokenizerWrapper:
 
     @property
     def detokenizer(self) -> "Detokenizer":
-        """A new stream from tokens to text."""
+        """A new `Detokenizer`."""
         return Detokenizer(self._spelling)
 
     # ---- tokens that end a reply -----------------------------------------------------------
@@ -65,10 +65,10 @@ class TokenizerWrapper:
         self._eos_token_ids = set(tokens or ())
 
     def add_eos_token(self, token: str) -> None:
-        """End replies at this token too, given as its text or its id.
+        """End replies at this token too; it is given by its text or its id.
 
         Raises:
-            ValueError: There is no such token.
+            ValueError: The vocabulary has no such token.
         """
         known = self._tokenizer.get_vocab()
         number = int(token) if str(token).isdecimal() else known.get(token)
@@ -80,7 +80,7 @@ class TokenizerWrapper:
 
     @property
     def has_thinking(self) -> bool:
-        """Whether the vocabulary has marks around what a model thinks."""
+        """Whether the vocabulary has tokens that mark the start and end of thinking."""
         return self.think_start is not None
 
     @property
@@ -132,14 +132,14 @@ class TokenizerWrapper:
 
 
 class Detokenizer:
-    """Turns tokens into text as they come; special tokens are written by their names.
+    """Turns a stream of tokens into text; a special token becomes its name.
 
-    As with mlx-lm's, the space that a text begins with is left out.
+    As in mlx-lm, the space at the start of a text is removed.
 
     Attributes:
-        text: The text so far, but for a character that is not whole yet.
+        text: The text so far, without an incomplete character at its end.
         tokens: The tokens so far.
-        offset: How much of the text `last_segment` has told.
+        offset: Number of characters that `last_segment` has returned.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -155,17 +155,17 @@ class Detokenizer:
         self._num_trimmed = 0
 
     def add_token(self, token: int) -> None:
-        """Go on with a token."""
+        """Append a token."""
         self.tokens.append(token)
         self._add(self._stream.push(token))
 
     def finalize(self) -> None:
-        """Tell what was held back; half a character is U+FFFD."""
+        """Append the text that is held back; an incomplete character becomes U+FFFD."""
         self._add(self._stream.finish())
 
     @property
     def last_segment(self) -> str:
-        """The text since this was last asked for."""
+        """The text since the last access of this property."""
         segment, self.offset = self.text[self.offset :], len(self.text)
         return segment
 
@@ -183,10 +183,10 @@ class Detokenizer:
 
 
 def wrap(tokenizer: Any) -> Any:
-    """Return a tokenizer that has a detokenizer and tokens that end a reply.
+    """Return a tokenizer that has `detokenizer` and `eos_token_ids`.
 
     Args:
-        tokenizer: What `load` returned second, mlx-lm's own wrapper, or what either is made of.
+        tokenizer: The second value of `load`, mlx-lm's own wrapper, or the tokenizer in either.
 
     Raises:
         TypeError: It is none of these.
@@ -197,8 +197,8 @@ def wrap(tokenizer: Any) -> Any:
         return TokenizerWrapper(tokenizer)
     if isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(tokenizer, "detokenizer"):
         raise TypeError(
-            f"the tokenizer is a {type(tokenizer).__name__}; give what mlxspec.compat.load "
-            "returned second"
+            f"the tokenizer is a {type(tokenizer).__name__}; give the second value of "
+            "mlxspec.compat.load"
         )
     return tokenizer
 
@@ -209,7 +209,7 @@ def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
     A text that begins with the start token does not get another.
 
     Raises:
-        TypeError: It is something else, or a text and there is no tokenizer.
+        TypeError: It is none of these, or a text without a tokenizer.
     """
     if isinstance(prompt, str) and tokenizer is not None:
         start = tokenizer.bos_token
@@ -226,11 +226,12 @@ def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
 
 
 def _is_token(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)  # NumPy's are such too
+    # Integral includes NumPy's integers
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _spaces_left_out(tokenizer: PreTrainedTokenizerFast) -> float:
-    """Return how many spaces at the start of a text, each of a token of its own, are left out."""
+    """Return the maximum number of spaces to remove at the start of a text, one per token."""
     decoder = json.loads(tokenizer.backend_tokenizer.to_str())["decoder"] or {}
     steps = decoder.get("decoders", [])
     if any(step.get("type") == "Strip" and step.get("start") for step in steps):

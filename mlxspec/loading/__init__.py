@@ -1,4 +1,4 @@
-"""From a name to a model that can run: find the checkpoint, read it, check it, build it."""
+"""Load a model: find the checkpoint, read it, check it, and build the network."""
 
 from dataclasses import dataclass
 from os import PathLike
@@ -38,15 +38,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that is ready to run, and what belongs to it.
+    """A model that is ready to run, with its config and tokenizer.
 
     Attributes:
         model: The network with its weights evaluated.
         config: Its shape and settings.
         tokenizer: Its tokenizer.
-        name: What to call it.
+        name: Name for messages and screens.
         weights: Weight type in words, such as "4-bit" or "float32 from 4-bit".
-        revision: Commit of a hub model or SHA-256 of the default model; "" where unknown.
+        revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
     """
 
     model: Model
@@ -68,19 +68,19 @@ def load_model(
 
     Args:
         source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
-            is fetched the first time.
-        dtype: A word of `options.DTYPES`: in which floating-point type it computes.
-        room: What it shares the memory with; None for a cache that grows and nothing else.
-        on_progress: Told the bytes done and in all while a model is fetched.
+            is downloaded at first use.
+        dtype: Floating-point type of the computation, a word of `options.DTYPES`.
+        room: Memory for the cache and other models; None for a full cache and no other model.
+        on_progress: Called with the downloaded bytes and all bytes during a download.
 
     Raises:
-        ModelNotFoundError: There is no such model, here or in reach.
-        UnsupportedModelError: It is there but cannot be run, or does not fit in memory.
-        MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is wrong.
+        ModelNotFoundError: The model does not exist, or cannot be downloaded.
+        UnsupportedModelError: The model cannot be run, or does not fit in memory.
+        MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is invalid.
     """
     backend.check()
     found = find_source(source, on_progress)
-    with device_turn():  # what the model leaves lazy is for any thread
+    with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         check_room(found.path, found.name, dtype, room or Room())
         return _load(found, dtype)
@@ -94,11 +94,11 @@ def _load(found: Source, dtype: str) -> LoadedModel:
     model = build_model(config)
     tensors, quantization = checkpoint.tensors, checkpoint.quantization
     stored = load_weights(model, tensors, quantization, dtype_for(dtype, config, tensors))
-    del checkpoint, tensors
+    del checkpoint, tensors  # else the stored and the converted weights are in memory together
     if dtype == "auto":
         widen(model, tokenizer)
     weights = words_of_loaded(stored, dtype)
-    backend.give_back_memory()  # what was converted on the way is a fifth of a small model
+    backend.give_back_memory()  # buffers of the conversion take a fifth of a small model
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
 
 

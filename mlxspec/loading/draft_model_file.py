@@ -1,7 +1,7 @@
-"""A draft model in one file: config and weights, the tokenizer being its target's own.
+"""A draft model in one file: config and weights; the tokenizer is that of its target.
 
-A small language model that was distilled for one target needs nothing else, so it travels as the
-other trained drafters do (see `shipped.py`).
+A small language model that was distilled for one target needs nothing else, so its file has the
+format of the other trained drafters (see `shipped.py`).
 """
 
 from os import PathLike, fspath
@@ -28,8 +28,8 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
         tokenizer: The target's.
 
     Raises:
-        UnsupportedModelError: The file holds something else, is damaged, or its weights do not
-            fit its config.
+        UnsupportedModelError: The file is no draft model, is damaged, or its weights do not fit
+            its config.
     """
     file = read_drafter_file(Path(path))
     if file is None or file.kind != KIND:

@@ -1,8 +1,9 @@
-"""Which model a trained drafter belongs to, however that model is packed.
+"""A fingerprint of the target of a trained drafter; it is the same for every quantisation.
 
-A drafter trained on one copy of a model serves every other copy: a GGUF file of 4 bits, a folder
-of bfloat16. They share their sizes and their tokens, so these name the target. Models that differ
-in their weights alone look the same here; only measuring acceptance tells those apart.
+A drafter that was trained on one copy of a model works with every other copy, such as a GGUF file
+of 4 bits or a folder in bfloat16. All copies have the same sizes and tokens, so the fingerprint is
+made of these. Models that differ only in their weights have the same fingerprint; only a
+measurement of acceptance can tell them apart.
 """
 
 import hashlib
@@ -25,9 +26,9 @@ _DIGITS = 16
 
 
 def fingerprint(config: ModelConfig, tokenizer: Tokenizer) -> str:
-    """Return a short name of a target: equal for every packing of one model.
+    """Return the fingerprint of a target; it is the same for every quantisation of one model.
 
-    The family's name is left out, because a GGUF file calls Mistral a Llama.
+    The name of the family does not count, because a GGUF file calls Mistral a Llama.
     """
     sizes = [getattr(config, name) for name in _SIZES]
     text = json.dumps([sizes, _plain_tokens(tokenizer)])
@@ -35,7 +36,7 @@ def fingerprint(config: ModelConfig, tokenizer: Tokenizer) -> str:
 
 
 def _plain_tokens(tokenizer: Tokenizer) -> list[tuple[int, str]]:
-    """Return the tokens of text in order; formats disagree on how they mark all others."""
+    """Return the tokens of plain text in order; formats mark the other tokens in different ways."""
     added = tokenizer.wrapped.added_tokens_decoder
     return sorted(
         (token, text)

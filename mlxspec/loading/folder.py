@@ -1,7 +1,7 @@
-"""A Hugging Face or MLX folder as a checkpoint: config, safetensors files, tokenizer.
+"""Read a Hugging Face or MLX folder as a checkpoint: config, safetensors files, tokenizer.
 
-Whatever is missing, cut short or not for MLX is refused by its name, shards one by one, before a
-model is built.
+Before a model is built, each file and each shard is checked. An error names the file that is
+missing, incomplete or not for MLX.
 """
 
 import json
@@ -20,17 +20,17 @@ from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
-_PANIC = "PanicException"  # of Rust: no Exception, and of a class that cannot be imported
+_PANIC = "PanicException"  # raised by Rust code; a BaseException whose class cannot be imported
 _SHOWN = 200  # characters of a name in a message
 _ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be no number at all
 TOKENIZER = "tokenizer.json"
 
 
 def read_folder(folder: Path) -> Checkpoint:
-    """Return what a model folder holds.
+    """Return the checkpoint in a model folder.
 
     Raises:
-        UnsupportedModelError: A file is missing or damaged, or of a kind that cannot be read.
+        UnsupportedModelError: A file is missing or damaged, or of an unsupported kind.
     """
     config = read_config(folder)
     quantization = read_quantization(folder, config)
@@ -42,10 +42,10 @@ def read_folder(folder: Path) -> Checkpoint:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return `config.json` with the end tokens of `generation_config.json` added to its own.
+    """Return `config.json`, extended by the stop tokens of `generation_config.json`.
 
     Raises:
-        UnsupportedModelError: There is none, or it is damaged.
+        UnsupportedModelError: The folder has no `config.json`, or it is damaged.
     """
     if not (folder / CONFIG).is_file():
         raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
@@ -58,14 +58,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a config that says whether the embedding is the head as well.
+    """Return a config that states whether the embedding is also the output head.
 
-    One that does not say so is a tied model's where there is no head, and else leaves it to the
-    family, as Hugging Face does. A head that is missing against the config's word is missed later.
+    If it does not state this and there is no head, the model is tied. With a head, the family
+    decides, as in Hugging Face. A head that the config states but the files lack is reported later.
 
     Args:
         config: The config.
-        names: Of the tensors that belong to it.
+        names: Names of the tensors of the model.
     """
     is_open = config.get("tie_word_embeddings") is None
     if not is_open or any(name.startswith("lm_head.") for name in names):
@@ -74,10 +74,10 @@ def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder holds a whole model; a head has no tokenizer or no family.
+    """Return whether a folder holds a model; a head has no tokenizer or no family.
 
     Raises:
-        UnsupportedModelError: Its config is damaged.
+        UnsupportedModelError: The config is damaged.
     """
     if not (folder / TOKENIZER).is_file():
         return False
@@ -86,7 +86,7 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder, all of them there.
+    """Return the paths of all safetensors files of a folder.
 
     Raises:
         UnsupportedModelError: There are none, or shards of the index are missing.
@@ -121,7 +121,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a file is there; one whose name is too long to exist is not."""
+    """Return whether a file exists; False also where its name is too long for the system."""
     try:
         return path.is_file()
     except OSError:
@@ -129,10 +129,10 @@ def is_there(path: Path) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object that a file holds.
+    """Return the JSON object in a file.
 
     Raises:
-        UnsupportedModelError: It cannot be read, or holds something else.
+        UnsupportedModelError: The file cannot be read, or holds no JSON object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -150,10 +150,10 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def read_quantization(folder: Path, config: dict[str, Any]) -> Quantization | None:
-    """Return how the weights of a folder are quantised, None where they are not.
+    """Return the quantisation settings of a folder, None if its weights are not quantised.
 
     Raises:
-        UnsupportedModelError: They are, but not by MLX.
+        UnsupportedModelError: The weights are quantised by another method than MLX's.
     """
     own = config.get("quantization")
     if isinstance(own, dict):
@@ -181,7 +181,7 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a folder.
 
     Raises:
-        UnsupportedModelError: It is missing, damaged or no fast one.
+        UnsupportedModelError: The tokenizer is missing, damaged or no fast one.
     """
     if not (folder / TOKENIZER).is_file():
         raise UnsupportedModelError(
@@ -195,7 +195,7 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
             folder, local_files_only=True, model_max_length=_ANY_LENGTH
         )
-    except BaseException as error:  # what tokenizers raises, and what wrong types lead to
+    except BaseException as error:  # panics of tokenizers, and errors by values of wrong types
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
         raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
@@ -203,7 +203,7 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def _check_token_numbers(path: Path, content: dict[str, Any]) -> None:
-    """Refuse absurd numbers, up to which tokenizers would count; other nonsense it tells itself."""
+    """Refuse huge token ids: tokenizers would count up to them; it checks other errors itself."""
     model, added = content.get("model"), content.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []

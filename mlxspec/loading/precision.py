@@ -1,9 +1,9 @@
-"""In which floating-point type a model computes: wide enough for what runs through its layers.
+"""Choose the floating-point type of a model so that no activation overflows.
 
-On a CPU that is float32, which is fastest there. A GPU computes in the type that the weights, or
-their scales, are stored in; of a GGUF file that is float16, whose numbers end at 65,504. The first
-tokens of a text make some models add up far larger ones in the residual stream, and an infinity
-there turns into no number at all. Those compute in bfloat16, which is as large and less exact.
+On a CPU that is float32, which is fastest there. A GPU computes in the type of the stored weights
+or scales. For a GGUF file that is float16, whose largest number is 65,504. In some models, the
+first tokens of a text give far larger numbers in the residual stream; they become infinities, then
+NaN. Such models compute in bfloat16, which has the range of float32 with less precision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from mlxspec.models import Model, ModelConfig
 from mlxspec.models.weights import embedding_dtype
 from mlxspec.tokenizer import Tokenizer
 
-_OVERFLOWS = ("qwen2",)  # families of which some members are known to
-_SAFE = 2.0**14  # a quarter of the largest float16: other texts may reach more than the probe
+_OVERFLOWS = ("qwen2",)  # families with models that are known to overflow
+_SAFE = 2.0**14  # a quarter of the largest float16: other texts can reach more than the probe
 _PROBE = "The answer to 12 * 7 is 84.\n\ndef f(x):\n    return 'yes'\n"
 _MOST_TOKENS = 64
 
 
 def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
-    """Return the type that a model is to be loaded in; None to leave the tensors as they are.
+    """Return the type in which to load a model; None to keep the stored types.
 
     Args:
         asked: "float16", "bfloat16", "float32", or "auto" to choose here.
-        config: The model's.
-        tensors: Of its checkpoint.
+        config: Config of the model.
+        tensors: Tensors of its checkpoint.
     """
     if asked != "auto":
         dtype: mx.Dtype = getattr(mx, asked)
@@ -43,7 +43,7 @@ def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) 
 
 
 def widen(model: Model, tokenizer: Tokenizer) -> None:
-    """Let a float16 model compute in bfloat16 where a probe comes near the end of float16."""
+    """Change a float16 model to bfloat16 if a probe comes close to the largest float16."""
     if model.dtype == mx.float16 and not _is_safe(model, _probe_tokens(model.config, tokenizer)):
         model.set_dtype(mx.bfloat16)
         mx.eval(model.parameters())
@@ -56,12 +56,12 @@ def _probe_tokens(config: ModelConfig, tokenizer: Tokenizer) -> list[int]:
 
 
 def _is_safe(model: Model, tokens: Sequence[int]) -> bool:
-    """Say whether all numbers between the layers are far from the end of float16."""
+    """Return whether all states between the layers are far below the largest float16."""
     num_layers = model.config.num_hidden_layers
     cache = Cache(num_layers)
     masks = chain_masks(cache, len(tokens), dict.fromkeys(model.config.layer_windows))
     _, states = model.hidden_states(
         mx.array([tokens], mx.int32), cache, 0, masks, capture=range(num_layers + 1)
     )
-    are_small = [mx.all(mx.abs(state) <= _SAFE) for state in states]  # no number is small
+    are_small = [mx.all(mx.abs(state) <= _SAFE) for state in states]  # False for NaN
     return bool(mx.all(mx.stack(are_small)).item())

@@ -1,7 +1,7 @@
-"""Whether a model and its cache fit in memory: told from headers, before any weight is read.
+"""Check from headers, before weights are loaded, whether a model and its cache fit in memory.
 
-On a GPU a process that takes too much ends without a word. So what the weights and the keys and
-values will take is compared with what may be taken, by the same count that `mlxspec models` shows.
+On a GPU, a process that uses too much memory ends without a message. So the size of the weights,
+keys and values is compared with the usable memory. `mlxspec models` shows the same sizes.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from mlxspec.loading.sizes import is_possible, row_bytes
 from mlxspec.models import Model, ModelConfig
 
 MEMORY_TOKENS = 4096
-"""Tokens whose keys and values count where the cache grows, or the context if that is less."""
+"""Tokens of a full cache that count; a shorter context counts as a whole."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a model shares the memory with.
+    """The other contents of the memory: the cache of a model, and other models.
 
     Attributes:
-        max_kv_size: Rows of a rotating cache; None for a cache that grows.
-        kv_bits: 8 or 4 where keys and values are kept quantised.
-        beside: Bytes of other models that stay.
+        max_kv_size: Rows of a rotating cache; None for a full cache.
+        kv_bits: 8 or 4 for quantised keys and values; None for others.
+        beside: Bytes of other models that stay loaded.
     """
 
     max_kv_size: int | None = None
@@ -34,20 +34,20 @@ class Room:
 
 
 def counted_tokens(config: ModelConfig, max_kv_size: int | None = None) -> int:
-    """Return how many tokens count in the memory that a model takes."""
+    """Return the number of tokens whose keys and values count in the memory of a model."""
     if max_kv_size is not None:
         return max_kv_size
     return min(MEMORY_TOKENS, config.max_position_embeddings)
 
 
 def check_room(path: Path, name: str, dtype: str, room: Room) -> None:
-    """Raise UnsupportedModelError where a model, its cache and what stands beside do not fit.
+    """Raise UnsupportedModelError if a model, its cache and other models do not fit in memory.
 
     Args:
-        path: Its folder or GGUF file; one that cannot be is left to those who read it.
-        name: What to call it.
+        path: Its folder or GGUF file; loading it reports an invalid one, not this function.
+        name: Name for the message.
         dtype: A word of `options.DTYPES`.
-        room: What it shares the memory with.
+        room: Its cache, and other models.
     """
     try:
         profile = read_profile(path)
@@ -63,7 +63,7 @@ def check_room(path: Path, name: str, dtype: str, room: Room) -> None:
 
 
 def context_that_fits(model: Model, kv_bits: int | None = None) -> int | None:
-    """Return how many tokens of keys and values fit beside a model on a GPU; None if not known."""
+    """Return the number of tokens whose keys and values fit beside a model on a GPU; or None."""
     usable = working_set_bytes()
     if usable == 0:
         return None

@@ -1,10 +1,10 @@
-"""Trained drafters that are here: those that come with mlxspec, and those trained on this machine.
+"""Find the trained drafters on this disk: those of the package, and those trained here.
 
-Each is one safetensors file whose metadata says what it is:
+Each is one safetensors file with metadata:
 
     format  "mlxspec-drafter"
     kind    a key of `KINDS`
-    config  JSON: what the drafter is built from
+    config  JSON: the numbers of the drafter
     card    JSON: how it was made; `target` in it has the `name` and `fingerprint` of its target
 
 Only headers are read to find them.
@@ -34,9 +34,9 @@ class DrafterFile:
     Attributes:
         path: The file.
         kind: One of `KINDS`.
-        config: What the drafter is built from.
+        config: The numbers of the drafter.
         card: How it was made, and for which target.
-        digest: Differs between any two files that were trained differently.
+        digest: Hash of its header and size; different for files of different training.
     """
 
     path: Path
@@ -47,13 +47,13 @@ class DrafterFile:
 
     @property
     def target_fingerprint(self) -> str:
-        """The `fingerprint` of its target, "" where the card does not say."""
+        """The `fingerprint` of its target, "" if the card has none."""
         target = self.card.get("target")
         return str(target.get("fingerprint", "")) if isinstance(target, dict) else ""
 
 
 def read_drafter_file(path: Path) -> DrafterFile | None:
-    """Return what the header of a file says, or None where it is no drafter of this format."""
+    """Return the drafter described by the header of a file, or None for another format."""
     header = _header(path)
     stated = _json(header).get("__metadata__")
     metadata = stated if isinstance(stated, dict) else {}
@@ -71,7 +71,7 @@ def own_folder() -> Path:
 
 
 def drafter_folders() -> tuple[Path, ...]:
-    """Return the folders that hold trained drafters, those of this machine first."""
+    """Return the folders of trained drafters, the one of this machine first."""
     package = Path(__file__).parents[1]
     shipped = [folder / "assets" / "drafters" for folder in (package, package.parent)]
     return (own_folder(), *(folder for folder in shipped if folder.is_dir()))
@@ -81,8 +81,8 @@ def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dic
     """Return the trained drafters for a target by kind.
 
     Args:
-        fingerprint: Of the target.
-        folders: Where to look; of two drafters of a kind the first one counts.
+        fingerprint: Fingerprint of the target.
+        folders: Folders to search; of two drafters of a kind the first one counts.
     """
     found: dict[str, DrafterFile] = {}
     for folder in drafter_folders() if folders is None else folders:

@@ -1,7 +1,7 @@
-"""Whether a checkpoint can be what its config states, told before anything is built from it.
+"""Check, before a model is built, whether a checkpoint can hold the weights of its config.
 
-A config is a small text and may state any size. Every weight takes a bit at least, so a config of
-more weights than its files have bits is refused, however large it is.
+A config is a small text and can state any size. Every weight takes at least one bit, so a config
+with more weights than its files have bits is refused.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from mlxspec.models import ModelConfig
 
 @dataclass(frozen=True)
 class StoredSizes:
-    """What the weights of a checkpoint take, as MLX's arrays of them.
+    """The sizes of the weights of a checkpoint, as arrays of MLX.
 
     Attributes:
-        packed_bytes: Bytes of what is packed in integers.
-        num_floats: Floating-point numbers, scales and biases of packed weights included.
-        float_bytes: Bytes of these as they are stored.
-        dtype: Type of the embedding or of its scales, such as "float16"; "" where that is another.
+        packed_bytes: Bytes of quantised weights, which are packed in integers.
+        num_floats: Floating-point numbers, scales and biases of quantised weights included.
+        float_bytes: Bytes of these in their stored type.
+        dtype: Type of the embedding or of its scales, such as "float16"; "" for other types.
     """
 
     packed_bytes: int
@@ -32,7 +32,7 @@ class StoredSizes:
 
 
 def num_weights(config: ModelConfig) -> int:
-    """Return how many numbers a model of this shape is made of."""
+    """Return the number of weights of a model with this config."""
     width, inner = config.hidden_size, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
@@ -44,15 +44,15 @@ def num_weights(config: ModelConfig) -> int:
 
 
 def row_bytes(config: ModelConfig, item_size: int, kv_bits: int | None = None) -> int:
-    """Return the bytes that the keys and values of one token take in all layers.
+    """Return the bytes of the keys and values of one token in all layers.
 
     Args:
-        config: The model's.
-        item_size: Bytes of a number that it computes with.
-        kv_bits: 8 or 4 where they are kept quantised.
+        config: Config of the model.
+        item_size: Bytes of one number of the computation.
+        kv_bits: 8 or 4 for quantised keys and values; None for others.
 
     Raises:
-        ValueError: `kv_bits` is something else.
+        ValueError: `kv_bits` is another number.
         UnsupportedOperationError: The model's heads cannot be quantised.
     """
     row = config.head_dim * item_size
@@ -64,12 +64,12 @@ def row_bytes(config: ModelConfig, item_size: int, kv_bits: int | None = None) -
 
 
 def is_possible(config: ModelConfig, stored_bytes: int) -> bool:
-    """Say whether so many bytes can hold the weights that a config states: a bit each, at least."""
+    """Return whether `stored_bytes` can hold the weights of a config at one bit or more each."""
     return num_weights(config) <= 8 * stored_bytes
 
 
 def check_size(config: ModelConfig, tensors: Mapping[str, mx.array]) -> None:
-    """Raise UnsupportedModelError where tensors cannot hold the weights that a config states."""
+    """Raise UnsupportedModelError if the tensors are too small for the weights of the config."""
     stored = sum(array.nbytes for array in tensors.values())
     if not is_possible(config, stored):
         raise UnsupportedModelError(

@@ -1,16 +1,16 @@
-"""For authors of drafters: a tiny target, drafters that follow a script, and a judge of new ones.
+"""Tools for authors of drafters: a tiny target, scripted drafters, and a test of new drafters.
 
     from mlxspec.testing import check_drafter, tiny_engine
 
-    check_drafter(lambda target: MyDrafter())          # raises AssertionError with what is wrong
+    check_drafter(lambda target: MyDrafter())          # raises AssertionError with the fault
 
     engine = tiny_engine(MyDrafter(), vocab_size=8)    # to step through a reply
     for event in engine.generate([1, 2, 3]):
         print(event)
 
-The target is a real one with random weights, over a handful of tokens: its engine, cache and law
-are those of any model, nothing is downloaded, and what it says can be summed exactly. Needs no
-test framework.
+The target is a real model with random weights and a few tokens. Its engine, cache and sampling are
+those of any model, and its output distribution can be computed exactly. Nothing is downloaded, and
+no test framework is needed.
 """
 
 from mlxspec.testing.check import DrafterReport, MakeDrafter, check_drafter

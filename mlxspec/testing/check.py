@@ -1,9 +1,10 @@
-"""Does a drafter leave what a target says alone? A tiny target's own plain decoding tells.
+"""Test whether a drafter is lossless, against plain decoding of a tiny target.
 
-At temperature 0 the tokens are compared one by one, over several turns, widths of a draft and kinds
-of cache. Above it, hundreds of replies are drawn, one seed each, and the law of their first three
-tokens is compared with the exact one by chi-square tests: the target reads every beginning without
-drafts, and every text gets its probability. What bends the law of a reply bends that one.
+At temperature 0, the tokens are compared one by one, over several turns, numbers of draft nodes and
+kinds of cache. Above 0, hundreds of replies are sampled, one seed each. Chi-square tests compare
+the distribution of their first three tokens with the exact one, which the target gives without
+drafts: the probability of every text of three tokens. A drafter that changes the output
+distribution changes that of the first tokens as well.
 """
 
 import itertools
@@ -25,11 +26,11 @@ from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, Pl
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
 
 MakeDrafter = Callable[[Decoder], Drafter]
-"""Makes a new drafter, given the target with its cache; most drafters do not look at that."""
+"""Makes a new drafter from the target with its cache; most drafters ignore the target."""
 
-_LENGTH = 3  # tokens whose joint law is compared
-_WIDTHS = (1, 2, 6)  # draft nodes; a bonus token at every place of the first three
-_LEAST_P = 1e-4
+_LENGTH = 3  # tokens whose joint distribution is compared
+_WIDTHS = (1, 2, 6)  # draft nodes, so that each of the first three tokens can be a bonus token
+_LEAST_P = 1e-4  # a correct drafter fails once in ten thousand choices of seeds
 _PROMPT = (1, 2, 3, 1, 2, 3, 1)
 _LAWS = (
     Law(temperature=2.0),  # flat enough that every token counts
@@ -43,9 +44,9 @@ class DrafterReport:
 
     Attributes:
         num_drafted: Draft tokens that it proposed.
-        num_accepted: Of these, how many were kept.
-        p_value: How often draws from the target's own law fit it as badly as those with drafts, at
-            most.
+        num_accepted: Number of accepted draft tokens.
+        p_value: Upper bound of the probability that plain decoding fits the exact distribution
+            as badly as the sampled replies do.
     """
 
     num_drafted: int
@@ -56,20 +57,20 @@ class DrafterReport:
 def check_drafter(
     make_drafter: MakeDrafter, *, vocab_size: int = 8, num_draws: int = 1200
 ) -> DrafterReport:
-    """Let a drafter draft for a tiny target, and compare with plain decoding.
+    """Test a drafter with a tiny target, against plain decoding.
 
     Args:
-        make_drafter: Called with the target's decoder, several times: each drafter is new.
-        vocab_size: Tokens of the target, 4 or more.
-        num_draws: Sampled replies; more find smaller faults.
+        make_drafter: Called several times with the target's decoder; returns a new drafter.
+        vocab_size: Number of tokens of the target, 4 or more.
+        num_draws: Number of sampled replies; more of them find smaller faults.
 
     Returns:
-        What was drafted and kept. Whether that is much is not judged.
+        Numbers of drafted and accepted tokens; low numbers are no failure.
 
     Raises:
-        AssertionError: Tokens or their law are not the target's own, a draft was refused, the
-            drafter broke down or proposed nothing at all, or a seed gave two texts.
-        Exception: Whatever a mistake in the drafter's code raises.
+        AssertionError: Tokens or their distribution are not those of plain decoding, a draft is
+            invalid, the drafter failed or proposed nothing at all, or one seed gave two texts.
+        Exception: An error in the code of the drafter.
     """
     trial = _Trial(make_drafter, vocab_size)
     for rotates in (False, True):
@@ -82,26 +83,26 @@ def check_drafter(
     by_law = [trial.fits(law, share) for law in _LAWS]
     fits = [first + second for first, second in zip(*by_law, strict=True)]
     worst = min(fits, key=lambda found: found.p_value)
-    p_value = min(1.0, worst.p_value * len(fits))
+    p_value = min(1.0, worst.p_value * len(fits))  # Bonferroni: the worst of several tests
     if p_value < _LEAST_P:
         raise AssertionError(
-            "above temperature 0 the first tokens follow another law than the target's (chi-square "
-            f"{worst.chi_square:.0f} with {worst.freedom} degrees of freedom, p = {p_value:.1g}): "
-            "`sampled_from` must be the law that the tokens were drawn from, with noise of their "
-            "own, and no node may be left out for what was drawn"
+            "above temperature 0 the first tokens have another distribution than the target's "
+            f"(chi-square {worst.chi_square:.0f} with {worst.freedom} degrees of freedom, p = "
+            f"{p_value:.1g}): `sampled_from` must be the distribution that the tokens were sampled "
+            "from, with independent noise, and no node may be dropped because of its token"
         )
     return DrafterReport(trial.num_drafted, trial.num_accepted, p_value)
 
 
 class _Trial:
-    """One drafter under test, and what it has drafted so far."""
+    """One drafter under test, with the counts of its draft tokens so far."""
 
     def __init__(self, make_drafter: MakeDrafter, vocab_size: int) -> None:
         self._make_drafter, self._vocab_size = make_drafter, vocab_size
         self.num_drafted = self.num_accepted = 0
 
     def compare_greedy(self, num_nodes: int, rotates: bool) -> None:
-        """Compare two turns, each begun and cancelled before."""
+        """Compare two turns; each one follows a reply that was begun and cancelled."""
         params = GenerationParams(max_tokens=16, num_draft_tokens=num_nodes)
         engine = self._engine(rotates=rotates)
         plain = tiny_engine(vocab_size=self._vocab_size, rotates=rotates)
@@ -111,34 +112,34 @@ class _Trial:
             said = self._reply(engine, prompt, params)
             right = _tokens(plain, prompt, params)
             if said != right:
-                place = next(
+                index = next(
                     i for i, pair in enumerate(zip(said, right, strict=True)) if len({*pair}) > 1
                 )
                 raise AssertionError(
-                    f"at temperature 0, with {num_nodes} draft tokens, token {place + 1} after "
-                    f"{list(prompt)} is {said[place]}; plain decoding says {right[place]}: does "
+                    f"at temperature 0, with {num_nodes} draft tokens, token {index + 1} after "
+                    f"{list(prompt)} is {said[index]}; plain decoding gives {right[index]}: does "
                     "the drafter write into the target?"
                 )
             prompt = (*prompt, *right, 0, 3)
 
     def compare_seeds(self) -> None:
-        """Compare two new drafters with one seed."""
+        """Compare the replies of two new drafters with the same seed."""
         for seed in range(4):
             law = Law(temperature=1.0)
             params = GenerationParams(max_tokens=12, num_draft_tokens=4, law=law, seed=seed)
             first, second = (self._reply(self._engine(), _PROMPT, params) for _ in range(2))
             if first != second:
                 raise AssertionError(
-                    f"the seed {seed} gives two texts, {list(first)} and {list(second)}: draw with "
-                    "the key that `start` is given, and with no other chance"
+                    f"the seed {seed} gives two texts, {list(first)} and {list(second)}: sample "
+                    "with the key that `start` receives, and with no other randomness"
                 )
 
     def fits(self, law: Law, num_draws: int) -> list[Fit]:
-        """Return how well the first token, the first two and the first three fit their laws.
+        """Return the fits of the first token, the first two and the first three.
 
         Args:
-            law: What is done to the target's logits.
-            num_draws: Replies for each width of a draft.
+            law: The sampling params.
+            num_draws: Number of replies for each number of draft nodes.
         """
         exact = _joint_law(tiny_engine(vocab_size=self._vocab_size).target, law)
         engine = self._engine()
@@ -150,8 +151,8 @@ class _Trial:
         impossible = next((text for text in drawn if not exact[text]), None)
         if impossible:
             raise AssertionError(
-                f"the reply begins with {list(impossible)}, which the target never says: "
-                "`sampled_from` must be the law that the tokens were drawn from"
+                f"the reply begins with {list(impossible)}, which has probability 0: "
+                "`sampled_from` must be the distribution that the tokens were sampled from"
             )
         return [
             fit([text[:length] for text in drawn], _beginnings(exact, length))
@@ -160,7 +161,7 @@ class _Trial:
 
     def _draw(self, engine: Engine, law: Law, num_nodes: int, seed: int) -> tuple[int, ...]:
         params = GenerationParams(
-            max_tokens=_LENGTH + num_nodes,  # a draft is never larger than what is left
+            max_tokens=_LENGTH + num_nodes,  # so that the end of the reply cuts no draft short
             num_draft_tokens=num_nodes,
             law=law,
             seed=seed,
@@ -179,10 +180,10 @@ class _Trial:
         params: GenerationParams,
         until: int | None = None,
     ) -> tuple[int, ...]:
-        """Return the tokens of a reply, which is cancelled behind the first `until`."""
-        told: list[int] = []
+        """Return the tokens of a reply; it is cancelled after the first `until` tokens."""
+        emitted: list[int] = []
         events = engine.generate(
-            prompt, params, should_stop=lambda: until is not None and len(told) >= until
+            prompt, params, should_stop=lambda: until is not None and len(emitted) >= until
         )
         try:
             for event in events:
@@ -190,13 +191,13 @@ class _Trial:
                     case DraftProposed():
                         self.num_drafted += len(event.nodes)
                     case DraftVerified() | PlainDecoded():
-                        told.extend(token.token for token in event.emit)
+                        emitted.extend(token.token for token in event.emit)
                         self.num_accepted += sum(token.kind == "accepted" for token in event.emit)
                     case DrafterFailed():
-                        raise AssertionError(f"the drafter broke down: {event.message}")
+                        raise AssertionError(f"the drafter failed: {event.message}")
         except ValueError as error:
-            raise AssertionError(f"a draft was refused: {error}") from error
-        return tuple(told)
+            raise AssertionError(f"a draft is invalid: {error}") from error
+        return tuple(emitted)
 
 
 def _tokens(engine: Engine, prompt: Sequence[int], params: GenerationParams) -> tuple[int, ...]:
@@ -205,7 +206,7 @@ def _tokens(engine: Engine, prompt: Sequence[int], params: GenerationParams) -> 
 
 
 def _joint_law(target: Decoder, law: Law) -> dict[tuple[int, ...], float]:
-    """Return the probability of every text of the first tokens; nothing is drafted."""
+    """Return the exact probability of every text of the first tokens, without drafts."""
     vocabulary = range(target.vocab_size)
     probs: dict[tuple[int, ...], float] = {(): 1.0}
     for length in range(_LENGTH):
@@ -216,14 +217,14 @@ def _joint_law(target: Decoder, law: Law) -> dict[tuple[int, ...], float]:
             counts = TokenCounts.of(list(_PROMPT), target.vocab_size).add(list(text))
             after = NodeLaws(law, target.next_logits()[None], counts).probs[0]
             mx.eval(after)
-            begun = probs.pop(text)
+            prefix_prob = probs.pop(text)
             shares = zip(vocabulary, values(after), strict=True)
-            probs.update({(*text, token): begun * share for token, share in shares})
+            probs.update({(*text, token): prefix_prob * share for token, share in shares})
     return probs
 
 
 def _beginnings(exact: dict[tuple[int, ...], float], length: int) -> dict[tuple[int, ...], float]:
-    """Return the probability of every beginning of texts."""
+    """Return the probability of every prefix of `length` tokens."""
     shorter: dict[tuple[int, ...], float] = defaultdict(float)
     for text, prob in exact.items():
         shorter[text[:length]] += prob

@@ -1,4 +1,4 @@
-"""Drafters whose every draft is known beforehand: mocks, and the shortest examples of a drafter."""
+"""Drafters with predictable drafts: for tests, and as the shortest examples of a drafter."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from mlxspec.law import Law
 
 
 class ScriptedDrafter:
-    """Proposes one chain after the other, a chain a round; nothing once the script is over.
+    """Proposes the chains of a script, one a round, and nothing after the last one.
 
     Attributes:
         outcomes: What it was told of its drafts in this reply.
@@ -20,11 +20,11 @@ class ScriptedDrafter:
     num_top_tokens = 0
 
     def __init__(self, chains: Sequence[Sequence[int]]) -> None:
-        """Take a script.
+        """Set the script.
 
         Args:
-            chains: Tokens to propose in each round of a reply, in a line below the root; cut to
-                what a round has room for.
+            chains: Tokens of the chain below the root in each round of a reply; the budget of a
+                round cuts them.
         """
         self._chains = [list(chain) for chain in chains]
         self.outcomes: list[RoundOutcome] = []
@@ -42,18 +42,18 @@ class ScriptedDrafter:
 
 
 class KnowingDrafter:
-    """Knows a whole text, and proposes how it goes on."""
+    """Has the whole text in advance, and proposes its next tokens."""
 
     name = "knowing"
     num_top_tokens = 0
 
     def __init__(self, text: Sequence[int]) -> None:
-        """Take the tokens of a text, the prompt's included."""
+        """Set the tokens of the text, prompt included."""
         self._text = list(text)
         self._num_read = 0
 
     def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
-        self._num_read = len(prompt)  # the root among them
+        self._num_read = len(prompt)  # the root included
 
     def propose(self, root: int, budget: int) -> Draft:
         return _chain(self.name, root, self._text[self._num_read :][:budget])
@@ -63,13 +63,13 @@ class KnowingDrafter:
 
 
 class UniformDrafter:
-    """Draws a chain from the uniform law, and states it: the shortest drafter that samples."""
+    """Samples a chain from the uniform distribution: the shortest drafter that samples."""
 
     name = "uniform"
     num_top_tokens = 0
 
     def __init__(self, vocab_size: int, length: int = 3) -> None:
-        """Draw chains of `length` tokens at most."""
+        """Sample chains of at most `length` tokens."""
         self._vocab_size, self._length = vocab_size, length
         self._key = mx.random.key(0)
 
@@ -77,7 +77,7 @@ class UniformDrafter:
         self._key = key
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return a chain; each draw of a reply has a key of its own."""
+        """Return a chain; each round of a reply uses a new key."""
         length = min(budget, self._length)
         self._key, key = mx.random.split(self._key)
         drawn = mx.random.randint(0, self._vocab_size, (length,), dtype=mx.int32, key=key)

@@ -1,4 +1,4 @@
-"""A target that is there at once: a random model of two layers over a small vocabulary."""
+"""A target that needs no download: a random model of two layers with a small vocabulary."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -15,11 +15,11 @@ from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer
 
 RING, KEPT = 12, 2
-"""Size of a rotating cache, and how many of the first tokens it keeps."""
+"""Rows of a rotating cache, and its number of attention sinks."""
 
 
 class LetterTokenizer:
-    """One token per letter: 0 is "a", 1 is "b", ...; no template, no special tokens.
+    """One token per letter: 0 is "a", 1 is "b", and so on; no template, no special tokens.
 
     Attributes:
         vocab_size: Number of letters.
@@ -47,12 +47,12 @@ class LetterTokenizer:
 def tiny_model(
     family: str = "llama", *, vocab_size: int = 8, seed: int = 5, **config: Any
 ) -> Model:
-    """Return a model in float32 whose next token depends strongly on what stands before.
+    """Return a float32 model whose next token depends strongly on the tokens before.
 
     Args:
         family: Its `model_type`: "llama" or "qwen2".
-        vocab_size: Number of tokens; it has none that ends a reply.
-        seed: Of its weights; the same seed gives the same model.
+        vocab_size: Number of tokens; none of them ends a reply.
+        seed: Seed of the weights; the same seed gives the same model.
         **config: Other values of its config.json.
     """
     settings = {
@@ -94,11 +94,11 @@ def tiny_engine(
         drafter: What drafts; None for nothing. One that needs the target is set afterwards:
             `engine.drafter = MyDrafter(engine.target)`.
         vocab_size: Number of tokens, 4 or more.
-        seed: Of the target's weights.
-        rotates: Whether its cache is a ring of 12 tokens.
+        seed: Seed of the target's weights.
+        rotates: Whether the cache rotates, with 12 rows.
 
     Raises:
-        ValueError: The vocabulary is too small for three siblings and a token beside them.
+        ValueError: The vocabulary is too small for three siblings and one more token.
     """
     if vocab_size < 4:
         raise ValueError(f"a tiny target has 4 tokens or more; got a vocab_size of {vocab_size}")

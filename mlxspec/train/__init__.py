@@ -1,1 +1,1 @@
-"""Making drafters for a target from nothing but its own text."""
+"""Train drafters for a target on text that the target itself wrote."""

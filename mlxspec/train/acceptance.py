@@ -1,7 +1,7 @@
-"""Mean acceptance length from teacher-forced matches, without drafting anything.
+"""Mean acceptance length from teacher-forced matches, without a single draft.
 
-For a chain of drafted tokens to be accepted up to depth d, every one of them has to be what the
-target says there. Along the target's own text both are known for all places at once.
+A chain is accepted up to depth d if each of its tokens is the target's own next token. Along a
+text that the target wrote, one forward gives both tokens for all positions.
 """
 
 from collections.abc import Sequence
@@ -12,21 +12,25 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError
 
 LOOKAHEAD = 4
-"""Length of the chains that are measured where a drafter does not limit them itself."""
+"""Depth of the chains that are measured, for drafters that set no limit of their own."""
 
 
 def runs(places: NDArray[np.intp], ahead: int) -> NDArray[np.intp]:
-    """Return the indices of places that are followed by `ahead` more without a gap."""
+    """Return the indices of positions that `ahead` more positions follow without a gap."""
     last = len(places) - ahead
+    # each is at least 1 more than the one before, so a difference of `ahead` excludes a gap
     return np.flatnonzero(places[ahead:] == places[: max(last, 0)] + ahead)
 
 
 def chain_matches(places: NDArray[np.intp], hits: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Return what `chain_figures` takes of one conversation; no chain leaves its answer.
+    """Return the matches of one conversation for `chain_figures`; no chain crosses two answers.
 
     Args:
-        places: (n,) places in a text, rising; a gap between two parts one answer from the next.
-        hits: Per depth, (n,) whether the token drafted for each place is the target's.
+        places: (n,) positions in a text, ascending; a gap separates two answers.
+        hits: Per depth, (n,) whether the token drafted for each position is the target's.
+
+    Returns:
+        (depths, n_chains) bool.
     """
     starts = runs(places, len(hits) - 1)
     return np.stack([hit[starts + depth] for depth, hit in enumerate(hits)])
@@ -37,10 +41,10 @@ def chain_figures(matches: Sequence[NDArray[np.bool_]]) -> dict[str, object]:
 
     Args:
         matches: Per conversation, (depths, n) bool: whether the token drafted at each depth is
-            the target's, for chains that begin at each of n places.
+            the target's, for chains that begin at each of n positions.
 
     Raises:
-        MlxspecError: There is no chain at all.
+        MlxspecError: No conversation has a chain.
     """
     if not sum(one.shape[1] for one in matches):
         raise MlxspecError(
@@ -48,6 +52,7 @@ def chain_figures(matches: Sequence[NDArray[np.bool_]]) -> dict[str, object]:
             "acceptance: make more with `mlxspec train data` and `mlxspec train features`"
         )
     joined = np.concatenate([one.astype(np.float64) for one in matches], axis=1)
+    # a chain reaches depth d only if all tokens before it match as well
     reached = np.cumprod(joined, axis=0).mean(axis=1)
     return {
         "mean_acceptance_length": 1.0 + float(reached.sum()),

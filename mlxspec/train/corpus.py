@@ -1,11 +1,11 @@
-"""Conversations that a target wrote itself: token ids, and who wrote which.
+"""Conversations that a target wrote itself: token ids, and a mask of the assistant's tokens.
 
-One safetensors file holds many conversations end to end:
+One safetensors file holds many conversations, one after the other:
 
     tokens          (N,) unsigned integers, chat template included
-    offsets         (conversations + 1,) int64, where each begins and the last ends
+    offsets         (conversations + 1,) int64, start of each conversation, then the end of the last
     assistant_mask  (N,) uint8: 0 prompt, 1 written greedily, 2 and more sampled
-    heldout         (conversations,) uint8: 1 for what training must not see
+    heldout         (conversations,) uint8: 1 where training must not see it
 
 A corpus is such a file, or a folder of shards `corpus-00000.safetensors` and so on.
 """
@@ -46,23 +46,23 @@ class Conversation:
 
     @property
     def digest(self) -> bytes:
-        """What tells it from all others."""
+        """SHA-256 of its tokens, which identifies it."""
         return digest_of(self.tokens)
 
     def spans(self, kind: int | None = None) -> list[tuple[int, int]]:
-        """Return begin and end of every answer, or of those that the mask gives one number."""
+        """Return start and end of every answer, or of those whose mask is `kind`."""
         is_on = self.mask > 0 if kind is None else self.mask == kind
         edges = np.flatnonzero(np.diff(np.concatenate([[False], is_on, [False]])))
         return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def digest_of(tokens: NDArray[Any]) -> bytes:
-    """Return the SHA-256 of token ids, whatever integers they are stored as."""
+    """Return the SHA-256 of token ids; the integer type does not change it."""
     return hashlib.sha256(tokens.astype("<i4").tobytes()).digest()
 
 
 def shard_path(folder: Path, shard: int) -> Path:
-    """Return the file of a shard, the first being number 0."""
+    """Return the path of a shard; numbers begin at 0."""
     return folder / f"corpus-{shard:05d}.safetensors"
 
 
@@ -70,8 +70,8 @@ def load_corpus(path: str | Path, vocab_size: int) -> list[Conversation]:
     """Return the conversations of a file, or of all shards of a folder in order.
 
     Raises:
-        MlxspecError: There is none, the folder holds no shard, or a file cannot be read, lacks an
-            array, contradicts itself, or holds a token outside a vocabulary of `vocab_size`.
+        MlxspecError: The path does not exist, the folder holds no shard, or a file cannot be read,
+            lacks an array, is inconsistent, or holds a token outside a vocabulary of `vocab_size`.
     """
     path = Path(path)
     if not path.exists():
@@ -115,10 +115,10 @@ def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
 
 
 def save_corpus(path: str | Path, conversations: Sequence[Conversation]) -> None:
-    """Write conversations, one or more, to a file, which is there whole or not at all.
+    """Write one or more conversations to a file, which is complete or does not exist.
 
     Raises:
-        MlxspecError: It cannot be written.
+        MlxspecError: The file cannot be written.
     """
     sizes = [len(conversation.tokens) for conversation in conversations]
     arrays: dict[str, NDArray[Any]] = {

@@ -1,4 +1,4 @@
-"""How a corpus is made, and the file beside its shards that says so."""
+"""The settings of a corpus, and the file `corpus.json` beside its shards that records them."""
 
 import hashlib
 import json
@@ -16,16 +16,16 @@ _FILE = "corpus.json"
 
 @dataclass(frozen=True)
 class DataSettings(DialogueSettings):
-    """How a corpus is made: how conversations are held, and these.
+    """How a corpus is made: the settings of its conversations, and these.
 
     Attributes:
-        num_tokens: Tokens to make at least, prompts included.
-        batch_size: Conversations written at a time.
-        heldout_share: Share that training must not see.
-        seed: Seed of everything that is drawn.
-        prompts: File of prompts (see `read_prompts`), with which half of the conversations begin
-            as long as it lasts; None for the model's own alone.
-        tries_per_shard: Conversations begun for a shard; some are not worth keeping.
+        num_tokens: Minimum number of tokens, prompts included.
+        batch_size: Conversations that are written together.
+        heldout_share: Share of conversations that training must not see.
+        seed: Seed of all random choices.
+        prompts: File of prompts (see `read_prompts`). Half of the conversations begin with one of
+            them until all are used; None for the model's own prompts alone.
+        tries_per_shard: Conversations begun for a shard; filters drop some of them.
     """
 
     num_tokens: int = 1_000_000
@@ -52,17 +52,17 @@ class DataSettings(DialogueSettings):
 
 
 def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> None:
-    """Make a folder for a corpus, or check that the one there was made in the same way.
+    """Make a folder for a corpus, or check that an existing one has the same settings.
 
-    Only the number of tokens may differ. Whoever claims a new folder leaves a file in it.
+    Only the number of tokens may differ. A new folder gets the file of its settings.
 
     Raises:
-        MlxspecError: It holds a corpus made in another way, or a file that says nothing.
+        MlxspecError: The folder holds a corpus with other settings, or its file cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, wanted = folder / _FILE, _description(loaded, settings)
     if not path.exists():
-        partial = path.with_suffix(".partial")
+        partial = path.with_suffix(".partial")  # an interruption leaves no half-written settings
         partial.write_text(json.dumps(wanted, indent=1) + "\n")
         partial.replace(path)
         return
@@ -79,11 +79,11 @@ def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> N
 
 
 def _description(loaded: LoadedModel, settings: DataSettings) -> dict[str, Any]:
-    """Return all that decides what a shard holds, as JSON has it."""
+    """Return everything that determines the content of a shard, in types of JSON."""
     own = asdict(settings)
-    del own["num_tokens"]
+    del own["num_tokens"]  # more tokens only add shards
     own["temperatures"] = list(settings.temperatures)
-    own["prompts"] = _digest(settings.prompts)
+    own["prompts"] = _digest(settings.prompts)  # its content counts, not its path
     return {
         "target": loaded.name,
         "weights": loaded.weights,
@@ -94,10 +94,10 @@ def _description(loaded: LoadedModel, settings: DataSettings) -> dict[str, Any]:
 
 
 def _digest(path: Path | None) -> str | None:
-    """Return the SHA-256 of a file, or None for none.
+    """Return the SHA-256 of a file, or None where `path` is None.
 
     Raises:
-        MlxspecError: It cannot be read.
+        MlxspecError: The file cannot be read.
     """
     if path is None:
         return None

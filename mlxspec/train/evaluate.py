@@ -1,8 +1,8 @@
 """Measure a drafter by real decoding: tokens per target forward and acceptance by depth.
 
-The engine answers prompts of held-out conversations with each drafter, number of nodes, shape
-and temperature in turn. Every forward counts, those without a draft too, so a drafter gains
-nothing by silence; and no draft is cut short by the end of the measurement.
+The engine answers prompts of held-out conversations, once for each drafter, number of nodes, shape
+and temperature. All forwards count, also those without a draft, so that a drafter gains nothing by
+proposing seldom. The end of an answer cuts no draft short.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ from mlxspec.train.corpus import GREEDY, Conversation
 
 Shape = Literal["tree", "chain"]
 MakeDrafter = Callable[[], Drafter]
-"""Returns the drafter of the next answer; the same one again keeps what it has learned."""
+"""Returns the drafter of the next answer; the same object again keeps its state."""
 
 DEFAULT_NUM_ANSWERS = 16
 DEFAULT_MAX_TOKENS = 64
@@ -32,17 +32,17 @@ _DEPTHS_SHOWN = 5
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How much of a drafter's drafts one target accepted.
+    """How many of a drafter's draft tokens one target accepted.
 
     Attributes:
-        drafter: Its name.
-        shape: "tree" for drafts as they come, "chain" for their likeliest path alone.
-        temperature: Of the target.
-        num_draft_tokens: Nodes per round at most.
-        num_answers: Replies measured.
-        num_tokens: Tokens emitted.
-        forwards: Target forwards, prompts left out.
-        drafted: Nodes drafted.
+        drafter: Name of the drafter.
+        shape: "tree" for whole drafts, "chain" for their most probable path alone.
+        temperature: Temperature of the target.
+        num_draft_tokens: Maximum number of draft nodes per round.
+        num_answers: Number of replies.
+        num_tokens: Emitted tokens.
+        forwards: Target forwards, the prefill left out.
+        drafted: Draft nodes.
         accepted_at_depth: Number of forwards that accepted a node at depth 1, 2, ...
         draft_s: Seconds spent drafting.
     """
@@ -83,11 +83,11 @@ class Settings:
     """What to measure: every combination of these, on the same prompts.
 
     Attributes:
-        num_draft_tokens: Nodes per round.
-        temperatures: Of the target.
-        shapes: Of the drafts.
-        max_tokens: An answer is left after the round that reaches so many.
-        seed: Of the answers at temperatures above 0.
+        num_draft_tokens: Draft nodes per round.
+        temperatures: Temperatures of the target.
+        shapes: Shapes of the drafts.
+        max_tokens: An answer stops after the round that reaches this number of tokens.
+        seed: Seed of the answers at temperatures above 0.
     """
 
     num_draft_tokens: Sequence[int] = (8, 16)
@@ -100,9 +100,9 @@ class Settings:
 def heldout_prompts(
     conversations: Iterable[Conversation], max_answers: int = DEFAULT_NUM_ANSWERS
 ) -> list[list[int]]:
-    """Return what stands before the greedy answers of held-out conversations.
+    """Return the tokens before each greedy answer of held-out conversations.
 
-    Where there are more than `max_answers`, they are taken evenly from all of the corpus.
+    Of more than `max_answers`, an evenly spaced selection is returned.
     """
     prompts = [
         conversation.tokens[:start].tolist()
@@ -130,7 +130,7 @@ def evaluate(
         make_drafter: Returns the drafter.
         prompts: Token ids of each prompt.
         settings: What to measure.
-        on_progress: Told the answers done and in all.
+        on_progress: Called with the number of finished answers and of all answers.
     """
     settings = settings or Settings()
     combinations = [
@@ -157,7 +157,7 @@ def evaluate(
 
 
 def as_table(results: Sequence[Acceptance]) -> str:
-    """Return the results as lines of text."""
+    """Return the results as a table in plain text."""
     depths = [f"d{depth}" for depth in range(1, _DEPTHS_SHOWN + 1)]
     head = ["drafter", "shape", "T", "nodes", "tokens/forward", *depths, "forwards", "draft ms"]
     lines = [head] + [_cells(result) for result in results]
@@ -169,10 +169,10 @@ def as_table(results: Sequence[Acceptance]) -> str:
 
 
 class LikeliestPath:
-    """Any drafter, cut to one path: at every node the child that it holds most likely.
+    """A drafter whose trees are cut to one path: at each node, the most probable child.
 
     Attributes:
-        drafters: The drafter.
+        drafters: The drafter whose trees are cut.
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -185,10 +185,10 @@ class LikeliestPath:
         self.drafters[0].start(prompt, law, key)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the likeliest path of the drafter's tree; drawn chains stay as they are."""
+        """Return the most probable path of the drafter's tree; a sampled draft is not changed."""
         draft = self.drafters[0].propose(root, budget)
         if draft.sampled_from is not None:
-            return draft
+            return draft  # a choice among sampled tokens would change q
         stated = [] if draft.node_probs is None else [draft.node_probs]
         backend.sync(draft.tree.tokens, draft.tree.parents, *stated)
         tokens, parents = backend.values(draft.tree.tokens), backend.values(draft.tree.parents)

@@ -1,13 +1,13 @@
-"""What the target thinks of a corpus, computed once: every trainer reads it from disk.
+"""Features: the target's states and probabilities along a corpus, computed once and stored.
 
 For each token: the states entering the layers that drafters tap, the final norm's output, and the
-target's most probable next tokens with their probabilities. A pass over the corpus costs far more
-than training a small drafter on it, so it is made once, in shards that survive an interruption.
-The shards follow a random order, held-out conversations first, so that any number of them is a
-fair sample.
+target's most probable next tokens with their probabilities. One pass over the corpus costs far
+more than training a small drafter, so all trainers share it. It is stored in shards, and an
+interrupted pass continues. Conversations are in random order, held-out ones first, so that any
+number of shards is a fair sample.
 
 One shard is one safetensors file: `tokens`, `offsets` and `assistant_mask` as in a corpus, then
-`final` and `entering.<layer>` (N, D) bfloat16, `top_tokens` (N, 8) and `top_probs` (N, 8); rows
+`final` and `entering.<layer>` (N, D) bfloat16, `top_tokens` (N, 8) and `top_probs` (N, 8). Rows
 of `top_*` are zero where the next token is not the assistant's.
 """
 
@@ -31,19 +31,19 @@ _NAMES = ("tokens", "assistant_mask", "final", "top_tokens", "top_probs")
 _BLOCK = 64  # of logits: the k largest lie in the k blocks with the largest maxima
 
 Progress = Callable[[int], None]
-"""Called with the number of tokens just done."""
+"""Called with the number of tokens that were just computed."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """One conversation and what the target thinks of it.
+    """One conversation with the target's states and probabilities.
 
     Attributes:
         tokens: (n,) int32.
         mask: (n,) uint8, 0 where a token is not the assistant's.
-        final: (n, D) final norm's output.
+        final: (n, D) outputs of the final norm.
         entering: Per layer, the (n, D) states that enter it.
-        top_tokens: (n, 8) most probable next tokens.
+        top_tokens: (n, 8) int32 most probable next tokens.
         top_probs: (n, 8) float16, zero where the next token is not the assistant's.
     """
 
@@ -56,14 +56,14 @@ class Features:
 
 
 class NoCache:
-    """Keys and values of this pass and nothing before it."""
+    """A cache that stores nothing: attention sees the rows of this forward alone."""
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         return keys, values
 
 
 def compute_features(model: Model, conversation: Conversation, layers: Sequence[int]) -> Features:
-    """Return the features of one conversation, which costs one forward."""
+    """Return the features of one conversation; this takes one forward."""
     tokens = mx.array(conversation.tokens)[None]
     masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
     final, captured = model.hidden_states(tokens, NoCache(), 0, masks, capture=layers)
@@ -86,16 +86,17 @@ def missing_shards(
     max_heldout: int,
     max_train_shards: int | None = None,
 ) -> list[tuple[str, list[int]]]:
-    """Return what a folder lacks: the name of each shard and the conversations that belong to it.
+    """Return the shards that a folder lacks: the name of each and indices of its conversations.
 
-    The order hangs on what the conversations hold alone, so that an interrupted run goes on as if
-    nothing had happened. Where the corpus has grown, what is new comes into shards of its own.
+    The order depends only on the tokens of the conversations, so that an interrupted run continues
+    with the same shards. New conversations of a larger corpus get shards of their own.
 
     Args:
         conversations: The corpus.
-        folder: Of the shards; it need not exist.
-        max_heldout: Held-out conversations there shall be.
-        max_train_shards: Shards of training conversations there shall be; None for no limit.
+        folder: Folder of the shards; it need not exist.
+        max_heldout: Maximum number of held-out conversations, stored ones included.
+        max_train_shards: Maximum number of training shards, stored ones included; None for no
+            limit.
     """
     order = sorted(range(len(conversations)), key=lambda i: conversations[i].digest)
     heldout, num_shards, num_done = _waiting(conversations, order, folder, "heldout")
@@ -113,15 +114,15 @@ def write_shards(
     layers: Sequence[int],
     on_progress: Progress,
 ) -> None:
-    """Compute shards, each of which is in the folder as soon as it is done.
+    """Compute shards; write each to the folder as soon as it is complete.
 
     Args:
         model: The target.
         conversations: The corpus.
-        shards: Name of each and the conversations that belong to it; see `missing_shards`.
-        folder: Made where it is missing.
-        layers: Whose entering states are kept.
-        on_progress: Told about every conversation.
+        shards: Name and conversation indices of each shard; see `missing_shards`.
+        folder: Folder of the shards; made if it does not exist.
+        layers: Layers whose entering states are stored.
+        on_progress: Called after every conversation with its number of tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, members in shards:
@@ -133,15 +134,15 @@ def write_shards(
 
 
 def shard_paths(folder: Path, kind: str) -> list[Path]:
-    """Return the shards of the kind "train" or "heldout" in their order."""
+    """Return the paths of the shards of the kind "train" or "heldout", in order."""
     return sorted(folder.glob(f"{kind}-*[0-9].safetensors"))
 
 
 def shard_arrays(path: Path) -> dict[str, mx.array]:
-    """Return the arrays of a shard, lazy: of a large file only what is used is read.
+    """Return the arrays of a shard, lazy: only those that are used are loaded from the file.
 
     Raises:
-        MlxspecError: The file is damaged, or holds something else.
+        MlxspecError: The file is damaged, or is no feature shard.
     """
     arrays, _ = read_safetensors(path)
     missing = [name for name in ("offsets", *_NAMES) if name not in arrays]
@@ -156,16 +157,16 @@ def shard_arrays(path: Path) -> dict[str, mx.array]:
 
 
 def shards_of_run(features: Path, folder: Path) -> list[Path]:
-    """Return the training shards of a run: those that were there when it began.
+    """Return the training shards of a run: those that existed when it began.
 
-    Shards that come later would change the order and the vocabulary of an interrupted run.
+    Later shards would change the order and the vocabulary of an interrupted run.
 
     Args:
         features: Folder of the shards.
-        folder: The run's own; the names are kept there.
+        folder: Folder of the run; the names of its shards are stored there.
 
     Raises:
-        MlxspecError: One of them is not there any more, or the names cannot be written.
+        MlxspecError: One of them does not exist any more, or the names cannot be written.
     """
     shards = shard_paths(features, "train")
     path = folder / "shards.txt"
@@ -180,7 +181,7 @@ def shards_of_run(features: Path, folder: Path) -> list[Path]:
 
 
 def _kept(shards: Sequence[Path], path: Path) -> list[Path]:
-    """Return the shards that a file names."""
+    """Return the shards that the file of a run lists."""
     there = {shard.name: shard for shard in shards}
     names = path.read_text(encoding="utf-8").split()
     missing = [name for name in names if name not in there]
@@ -193,7 +194,7 @@ def _kept(shards: Sequence[Path], path: Path) -> list[Path]:
 
 
 def read_shard(path: Path) -> Iterator[Features]:
-    """Yield the conversations of a shard; see `shard_arrays` for what is raised."""
+    """Yield the conversations of a shard; raises what `shard_arrays` raises."""
     arrays = shard_arrays(path)
     offsets = np.array(arrays["offsets"]).tolist()
     names = ("tokens", "assistant_mask", "top_tokens", "top_probs")
@@ -213,7 +214,7 @@ def read_shard(path: Path) -> Iterator[Features]:
 def _waiting(
     conversations: Sequence[Conversation], order: Sequence[int], folder: Path, kind: str
 ) -> tuple[list[int], int, int]:
-    """Return what is in no shard of a kind yet, and how many shards and conversations are."""
+    """Return conversations in no shard of a kind, and the numbers of shards and stored ones."""
     paths = shard_paths(folder, kind)
     done = {digest for path in paths for digest in _digests(path)}
     wanted = [i for i in order if conversations[i].is_heldout == (kind == "heldout")]
@@ -229,7 +230,7 @@ def _digests(path: Path) -> list[bytes]:
 
 
 def _cut(kind: str, members: list[int], first: int) -> list[tuple[str, list[int]]]:
-    """Return shards of 64 conversations, numbered from `first`."""
+    """Return the members in shards of 64 conversations, numbered from `first`."""
     starts = range(0, len(members), CONVERSATIONS_PER_SHARD)
     return [
         (f"{kind}-{number:05d}", members[start : start + CONVERSATIONS_PER_SHARD])
@@ -256,7 +257,7 @@ def _save_shard(path: Path, done: Sequence[Features], layers: Sequence[int]) -> 
 def _top(
     model: Model, final: mx.array, mask: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
-    """Return the most probable next tokens, where the next token is the assistant's."""
+    """Return the most probable next tokens and their probabilities; zero outside answers."""
     tokens = np.zeros((len(mask), NUM_TOP_TOKENS), np.int32)
     probs = np.zeros((len(mask), NUM_TOP_TOKENS), np.float16)
     wanted = np.flatnonzero(mask[1:])
@@ -270,6 +271,7 @@ def _top_of_rows(logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArra
     rows = np.arange(len(logits))[:, None]
     padding = -logits.shape[1] % _BLOCK
     padded = np.pad(logits, [(0, 0), (0, padding)], constant_values=-np.inf) if padding else logits
+    # A partition of the maxima of blocks touches a 64th of the vocabulary, not all of it.
     blocks = padded.reshape(len(padded), -1, _BLOCK)
     maxima = blocks.max(axis=-1)
     chosen = np.argpartition(-maxima, min(NUM_TOP_TOKENS, maxima.shape[1]) - 1)[:, :NUM_TOP_TOKENS]

@@ -1,7 +1,7 @@
-"""What is not worth learning from: replies that loop, break off or fall out of the template.
+"""Filters of a corpus: they drop replies that loop, are incomplete or break the chat template.
 
-Small models loop, most of all when they decode greedily. A drafter would learn the loop by heart
-and little else, since loops are long and easy.
+Small models repeat themselves in loops, most often when they decode greedily. Loops are long and
+easy to predict, so a drafter would learn little else.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from typing import Literal
 Fault = Literal[
     "empty", "unfinished", "loop", "special token", "broken text", "too long", "rewritten", "double"
 ]
-"""Why a conversation is dropped: nothing was said; the user's turn did not end; it repeats itself;
-a special token stands inside; bytes are no text; it does not fit the context; the chat template
-changes earlier turns; it is there already."""
+"""Why a conversation is dropped: the reply is empty; the user's turn did not end; the reply repeats
+itself; it contains a special token; its bytes are no UTF-8; the conversation exceeds the context;
+the chat template changes earlier turns; the corpus already holds the conversation."""
 
 TAIL, MAX_PERIOD = 64, 24
 MIN_DISTINCT = 0.55
@@ -20,10 +20,10 @@ _N = 4  # of the n-grams that should be distinct
 
 
 class DroppedError(Exception):
-    """A conversation is not worth keeping.
+    """A filter drops this conversation.
 
     Attributes:
-        fault: Why.
+        fault: The reason.
     """
 
     def __init__(self, fault: Fault) -> None:
@@ -32,7 +32,7 @@ class DroppedError(Exception):
 
 
 def has_periodic_tail(tokens: Sequence[int]) -> bool:
-    """Say whether the last 64 tokens repeat with a period of 24 or less; fewer never do."""
+    """Return whether the last 64 tokens repeat with a period of 24 or less; False for fewer."""
     tail = list(tokens[-TAIL:])
     if len(tail) < TAIL:
         return False
@@ -40,20 +40,20 @@ def has_periodic_tail(tokens: Sequence[int]) -> bool:
 
 
 def distinct_share(tokens: Sequence[int]) -> float:
-    """Return the share of 4-grams that are not repeats of earlier ones; 1 where there are none."""
+    """Return distinct 4-grams / all 4-grams; 1 where there are none."""
     grams = list(zip(*(tokens[start:] for start in range(_N)), strict=False))
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def check_reply(tokens: Sequence[int], special: frozenset[int]) -> None:
-    """Check what a model said, without the token that ended it.
+    """Check the reply of a model, without the token that ended it.
 
     Args:
-        tokens: Its tokens.
-        special: Tokens that are no text.
+        tokens: Tokens of the reply.
+        special: Special tokens, which stand for no text.
 
     Raises:
-        DroppedError: It is empty, loops or holds a special token.
+        DroppedError: The reply is empty, loops or contains a special token.
     """
     if not tokens:
         raise DroppedError("empty")

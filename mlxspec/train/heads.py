@@ -1,4 +1,4 @@
-"""From feature shards to one file that `--drafter` takes: any kind of trained drafter."""
+"""Train a drafter of any kind: from feature shards to one file for `--drafter`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,27 +24,27 @@ from mlxspec.train.trainer import Objective, Progress, Report, train
 from mlxspec.train.weights import flat, pack, unpack
 
 _BYTES_PER_TRAINED = 4 * 4  # float32: weight, gradient, and two moments of AdamW
-_WORK_GB = 1.5  # logits of a conversation over a reduced head, and what backpropagation keeps
+_WORK_GB = 1.5  # logits of a conversation over a reduced head, and arrays of backpropagation
 
 
 def memory_gb(loaded: LoadedModel, objective: Objective) -> float:
-    """Return about how much memory training takes, in GB, the target's included."""
+    """Return an estimate of the memory that training takes, in GB, the target included."""
     trained = sum(a.size for a in flat(objective.network.trainable_parameters()).values())
     return (loaded.model.nbytes + trained * _BYTES_PER_TRAINED) / backend.GB + _WORK_GB
 
 
 def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder: Path) -> Objective:
-    """Return what a recipe trains, at its beginning.
+    """Return the objective of a recipe, before the first step.
 
     Args:
         loaded: The target.
         features: Folder of the target's feature shards.
-        recipe: The numbers.
-        folder: Of the run, which keeps to the shards that were there when it began.
+        recipe: The settings.
+        folder: Folder of the run, which stores the shards that existed when it began.
 
     Raises:
-        MlxspecError: The kind or an option is not known, there are no feature shards of this
-            target, or the file to begin with is for something else.
+        MlxspecError: The kind or an option is unknown, there are no feature shards of this
+            target, or the recipe's start is for another kind or target.
         ValueError: An option is out of range.
     """
     if recipe.kind not in KINDS:
@@ -72,7 +72,7 @@ def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder:
 
 @dataclass(frozen=True)
 class _Start:
-    """The weights that training begins with, and the tokens that they speak of."""
+    """The weights that training starts from, and the tokens that they can draft."""
 
     weights: dict[str, mx.array]
     target_ids: NDArray[np.int32]
@@ -146,24 +146,25 @@ def train_head(
     out: Path,
     report: Report = lambda progress: None,
 ) -> Progress:
-    """Train a drafter, or go on with it, and write its file.
+    """Train a drafter, or continue an interrupted run, and write its file.
 
     Args:
         loaded: The target.
         objective: From `build_objective`; its network is changed.
         features: Folder of the target's feature shards.
-        recipe: The numbers.
-        folder: For checkpoints.
+        recipe: The settings.
+        folder: Folder for checkpoints.
         out: The file to write.
-        report: Told after every step.
+        report: Called after every step.
 
     Raises:
-        MlxspecError: See `train`; or the file cannot be written.
+        MlxspecError: As `train` raises it; or the file cannot be written.
     """
     backend.peak_memory_gb(reset=True)
     progress = train(objective, features, recipe, folder, report)
     kind = KINDS[recipe.kind]
-    best = max(progress.curve, key=lambda look: float(look["mean_acceptance_length"]))
+    # the network has the best weights again, so the file gets the figures of that evaluation
+    best = max(progress.curve, key=lambda figures: float(figures["mean_acceptance_length"]))
     config, tensors = kind.written(objective, best)
     layers = (name.removesuffix(".weight") for name in tensors if name.startswith("model.layers."))
     packed, quantization = pack(
@@ -175,12 +176,12 @@ def train_head(
 
 
 def target_of(loaded: LoadedModel) -> dict[str, str]:
-    """Return what a card says of the target."""
+    """Return the entries of a card that identify the target."""
     return {"name": loaded.name, "fingerprint": fingerprint(loaded.config, loaded.tokenizer)}
 
 
 def card_of(loaded: LoadedModel, recipe: Recipe, progress: Progress) -> dict[str, Any]:
-    """Return what should be known of a drafter that was just trained; it names no folder."""
+    """Return the card of a drafter that was just trained; it contains no folder names."""
     facts = backend.facts()
     begun_with = read_drafter_file(Path(expanduser(recipe.start))) if recipe.start else None
     return {

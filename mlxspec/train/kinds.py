@@ -1,7 +1,8 @@
-"""The kinds of drafters that are trained: what each is built from, and what is written of it.
+"""The kinds of trained drafters: how each objective is built, and what its file contains.
 
-To add a kind, write its objective, say here how it is built and what is written of it, and name
-it in `KINDS`; `loading/` has to read its file, `drafting/trained.py` to draft with it.
+To add a kind, write its objective, add a function that builds it and one that returns its config
+and tensors, and enter both in `KINDS`. `loading/` has to load the file, and `drafting/trained.py`
+to make the drafter.
 """
 
 import inspect
@@ -16,27 +17,27 @@ from numpy.typing import NDArray
 
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.train.draft_model import DraftModelObjective
-from mlxspec.train.eagle3 import Eagle3Objective
-from mlxspec.train.early_exit import ExitObjective
 from mlxspec.train.features import read_shard, shard_arrays
-from mlxspec.train.medusa import MedusaObjective
+from mlxspec.train.methods.draft_model import DraftModelObjective
+from mlxspec.train.methods.eagle3 import Eagle3Objective
+from mlxspec.train.methods.early_exit import ExitObjective
+from mlxspec.train.methods.medusa import MedusaObjective
 from mlxspec.train.recipe import Recipe
 from mlxspec.train.weights import flat
 
 Written = tuple[dict[str, Any], dict[str, mx.array]]
-"""Config and tensors of a trained drafter, by their normalised names."""
+"""Config of a trained drafter, and its tensors keyed by normalised names."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """What an objective is built from.
+    """The inputs from which an objective is built.
 
     Attributes:
         loaded: The target.
-        shards: Its feature shards for training, one or more.
-        counts: (V,) how often the target wrote each token in them.
-        target_ids: (n,) int32 tokens that are drafted.
+        shards: One or more of its feature shards for training.
+        counts: (V,) int64 number of times that the target wrote each token in them.
+        target_ids: (n,) int32 tokens that can be drafted.
     """
 
     loaded: LoadedModel
@@ -46,7 +47,7 @@ class Material:
 
 
 Options = Mapping[str, Any]
-"""Settings of one kind of drafter by name."""
+"""Settings of one kind of drafter, keyed by name."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class Kind:
     """How one kind of drafter is trained and written.
 
     Attributes:
-        recipe: What it is trained with unless told otherwise.
-        objective: What is trained; its keyword arguments are the options of a recipe.
-        build: Returns the objective; options that are left out have their usual values.
+        recipe: Its default recipe.
+        objective: Class of its objective; the keyword arguments are the options of a recipe.
+        build: Returns the objective; missing options have their default values.
         written: Returns its config and tensors after training, given its best figures.
-        bits: Of its matrices in the file.
-        layer_bits: Of those in the layers of a draft model, whose embedding bears fewer.
+        bits: Bits of its matrices in the file.
+        layer_bits: Bits of the layers of a draft model, which need more than its embedding.
     """
 
     recipe: Recipe
@@ -70,16 +71,16 @@ class Kind:
     layer_bits: int = 8
 
     def option_types(self) -> dict[str, Any]:
-        """Return the options of this kind with their types."""
+        """Return the types of the options of this kind, keyed by name."""
         arguments = inspect.signature(self.objective).parameters.values()
         types = get_type_hints(self.objective.__init__)
         return {one.name: types[one.name] for one in arguments if one.kind is one.KEYWORD_ONLY}
 
 
 def capture_layers(num_layers: int) -> tuple[int, ...]:
-    """Return the layers whose entering states EAGLE-3 reads: low, middle and high.
+    """Return the layers whose entering states EAGLE-3 uses: low, middle and high.
 
-    A target of very few layers has fewer of them.
+    For a target of very few layers, some of these coincide and are returned once.
     """
     return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 1)}))
 
@@ -100,7 +101,7 @@ def _exit(material: Material, options: Options) -> ExitObjective:
     options = {"layer": layers[len(layers) // 2], **options}
     _check_layers(material, [options["layer"]])
     objective = ExitObjective(material.loaded.model, mx.array(material.target_ids), **options)
-    objective.fit_lens(read_shard(material.shards[0]))
+    objective.fit_lens(read_shard(material.shards[0]))  # one shard has tokens enough, see there
     return objective
 
 
@@ -163,4 +164,4 @@ KINDS: dict[str, Kind] = {
         layer_bits=6,
     ),
 }
-"""By the word that `mlxspec train` takes."""
+"""Keyed by the word for the kind on the command line of `mlxspec train`."""

@@ -1,8 +1,8 @@
-"""Losses over a reduced output head, with their gradients worked out by hand.
+"""Losses over a reduced output head, with gradients that are derived by hand.
 
-For a small drafter the softmax over ten thousand tokens costs more than the drafter. The gradient
-of a cross-entropy with respect to its logits is the difference of two distributions, so one pass
-yields loss and gradient together, and logits are never kept for a second one.
+For a small drafter, the softmax over ten thousand tokens costs more than the drafter itself. The
+gradient of a cross-entropy with respect to the logits is the difference of two distributions. So
+one pass computes loss and gradient together, and the logits need not stay in memory.
 """
 
 from typing import cast
@@ -15,7 +15,7 @@ _Outputs = tuple[mx.array, ...]
 
 
 def target_probs(final: mx.array, head: mx.array) -> mx.array:
-    """Return the target's law (n, V') over a reduced head, renormalised.
+    """Return the target's (n, V') probabilities over a reduced head, renormalised.
 
     Args:
         final: (n, D) outputs of the target's final norm.
@@ -27,12 +27,12 @@ def target_probs(final: mx.array, head: mx.array) -> mx.array:
 
 
 def soft_cross_entropy(hidden: mx.array, head: mx.array, probs: mx.array) -> mx.array:
-    """Return the summed cross-entropy of a drafter's law against the target's.
+    """Return the cross-entropy of the drafter's distributions against the target's, summed.
 
     Args:
-        hidden: (n, D) what the drafter gives to the head; only this has a gradient.
+        hidden: (n, D) the drafter's inputs of the head; only these have a gradient.
         head: (V', D) rows of the output head.
-        probs: (n, V') the target's law.
+        probs: (n, V') the target's probabilities.
     """
     loss, _ = cast(_Outputs, _loss_and_gradient(hidden, head, probs))
     return loss
@@ -59,14 +59,17 @@ def _gradient(primals: _Outputs, cotangents: _Outputs, outputs: _Outputs) -> _Ou
 def tied_cross_entropy(
     hidden: mx.array, head: mx.array, tokens: mx.array, probs: mx.array
 ) -> mx.array:
-    """Return the summed cross-entropy against some tokens' probabilities; the head learns too.
+    """Return the cross-entropy against the probabilities of a few tokens, summed.
+
+    Both `hidden` and `head` have a gradient.
 
     Args:
-        hidden: (n, D) what is given to the head.
-        head: (V', D) the head.
-        tokens: (n, k) int32 rows of the head, -1 for what the head does not have.
-        probs: (n, k) their probabilities; they are renormalised over the tokens that exist.
+        hidden: (n, D) inputs of the head.
+        head: (V', D) rows of the head.
+        tokens: (n, k) int32 rows of the head, -1 for a token without a row.
+        probs: (n, k) their probabilities; renormalised over the tokens that have a row.
     """
+    # the lower bound keeps a row without any token finite: all its labels are 0
     known = mx.where(tokens >= 0, probs, 0.0)
     wanted = known / mx.maximum(known.sum(axis=-1, keepdims=True), 1e-6)
     loss, *_ = cast(_Outputs, _tied_loss(hidden, head, mx.maximum(tokens, 0), wanted))

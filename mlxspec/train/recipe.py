@@ -1,10 +1,10 @@
-"""A recipe: every number that decides what training gives, in one TOML file.
+"""A recipe: all settings that determine the result of training, in one TOML file.
 
     kind = "eagle3"
     tokens = 1_000_000
     learning_rate = 1e-3
 
-Settings of one kind of drafter alone stand in a table of their own, `[options]`.
+Settings that only one kind of drafter has are in the table `[options]`.
 """
 
 import math
@@ -22,20 +22,21 @@ class Recipe:
     """How to train one drafter.
 
     Attributes:
-        kind: What is trained: "medusa", "eagle3", "exit" or "draft-model".
-        tokens: Assistant tokens to learn from in all; the corpus is repeated if it is shorter.
-        batch_tokens: Assistant tokens per step, at least; conversations are never cut.
-        learning_rate: At its peak; warmed up linearly, then a cosine down to 0.
-        warmup: Share of the tokens that the warm-up takes.
-        weight_decay: Of AdamW.
-        max_gradient: Norm that a step's gradient is cut to.
-        draft_vocab_size: Most frequent tokens of the corpus that are drafted.
-        evaluate_every: Assistant tokens between two looks at held-out conversations.
-        num_evaluated: Held-out conversations looked at.
-        patience: Looks without a better mean acceptance length before training stops; 0 for never.
-        checkpoint_seconds: Time between two checkpoints.
-        seed: Of the random weights.
-        start: File of a drafter of the kind, and for the same target, to begin with; "" for none.
+        kind: Kind of drafter: "medusa", "eagle3", "exit" or "draft-model".
+        tokens: Assistant tokens to train on; a shorter corpus is repeated.
+        batch_tokens: Minimum of assistant tokens per step; conversations are never cut.
+        learning_rate: Its maximum; after a linear warm-up it follows a cosine down to 0.
+        warmup: Share of the tokens for the warm-up.
+        weight_decay: Weight decay of AdamW.
+        max_gradient: Maximum norm of a step's gradient; longer ones are scaled down.
+        draft_vocab_size: Number of most frequent tokens that can be drafted.
+        evaluate_every: Assistant tokens between two evaluations.
+        num_evaluated: Number of held-out conversations in an evaluation.
+        patience: Training stops after this number of evaluations without a better mean acceptance
+            length; 0 for never.
+        checkpoint_seconds: Seconds between two checkpoints.
+        seed: Seed of the random weights.
+        start: File of a drafter of the same kind and target to start from; "" for none.
         options: Settings of the kind.
     """
 
@@ -67,7 +68,7 @@ class Recipe:
         _check("seed", self.seed, "0 or more, and below 2^64", 0 <= self.seed < 1 << 64)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what a TOML file of this recipe would hold."""
+        """Return the settings as a TOML file holds them."""
         return asdict(self)
 
 
@@ -75,8 +76,8 @@ def load_recipe(path: str | Path) -> Recipe:
     """Return the recipe of a TOML file.
 
     Raises:
-        MlxspecError: The file cannot be read, is no TOML, names a setting that is not known or
-            gives one a value of the wrong type or out of range.
+        MlxspecError: The file cannot be read, is no TOML, contains an unknown setting, or a value
+            of the wrong type or out of range.
     """
     try:
         settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -86,7 +87,7 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def recipe_of(settings: Mapping[str, Any], name: str) -> Recipe:
-    """Return the recipe of settings by name; see `load_recipe` for what is raised."""
+    """Return the recipe with these settings; raises what `load_recipe` raises."""
     types = {one.name: one.type for one in fields(Recipe)}
     unknown = sorted(set(settings) - set(types))
     if unknown:
@@ -106,14 +107,14 @@ def recipe_of(settings: Mapping[str, Any], name: str) -> Recipe:
 
 
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a recipe for what takes options of some types.
+    """Return the options of a recipe after a check against their types.
 
     Args:
         recipe: The recipe.
-        types: The type of each option: a number, a text, a `Literal`, or one of these or None.
+        types: Type of each option: a number, a text, a `Literal`, or one of these or None.
 
     Raises:
-        MlxspecError: An option is not known, of the wrong type, or negative.
+        MlxspecError: An option is unknown, of the wrong type, or negative.
     """
     unknown = sorted(set(recipe.options) - set(types))
     if unknown:
@@ -131,14 +132,14 @@ def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(what: str, value: Any, wanted: Any) -> Any:
-    """Return a value of a TOML file as one of the type that is wanted."""
+    """Return a value of a TOML file, converted to the expected type."""
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
             raise MlxspecError(f"{what} to {value!r}; choose from {', '.join(get_args(wanted))}")
         return value
     allowed = (dict,) if get_origin(wanted) is Mapping else get_args(wanted) or (wanted,)
     if float in allowed and type(value) is int:
-        value = float(value)
+        value = float(value)  # TOML has integers of their own; a user may write 1 for 1.0
     if type(value) not in allowed:
         raise MlxspecError(f"{what} to {value!r}; it must be of type {allowed[0].__name__}")
     return value

@@ -1,9 +1,9 @@
-"""The training loop that every trained drafter shares.
+"""The training loop of all trained drafters.
 
-Feature shards in their fixed order, a few whole conversations per step, AdamW with warm-up and a
-cosine, a look at held-out conversations now and then, a checkpoint every few minutes. Everything
-that a step depends on is in the checkpoint, so a run that was interrupted ends, on the same
-machine, with the weights of one that was not, bit for bit.
+Feature shards in fixed order, a few whole conversations per step, AdamW with warm-up and a cosine,
+evaluations on held-out conversations, a checkpoint every few minutes. A checkpoint holds
+everything that a step depends on. So an interrupted run ends with the same weights as an
+uninterrupted one, bit for bit, on the same machine.
 """
 
 import json
@@ -29,10 +29,10 @@ from mlxspec.train.weights import flat
 
 
 class Objective(Protocol):
-    """What is trained, and what for.
+    """A network with its loss and its evaluation.
 
     Attributes:
-        network: Holds the parameters that are trained.
+        network: The network whose parameters are trained.
     """
 
     network: nn.Module
@@ -46,19 +46,19 @@ class Objective(Protocol):
 
 @dataclass
 class Progress:
-    """Where a run stands: all that a checkpoint needs beside weights and optimizer.
+    """The state of a run: what a checkpoint holds beside weights and optimizer.
 
     Attributes:
-        tokens: Assistant tokens learned from.
-        step: Steps taken.
-        epoch: Times the corpus was read to its end.
-        shard: Index of the shard being read.
-        conversation: Conversations of it that were read.
-        loss: Mean loss per token, of the latest steps.
+        tokens: Assistant tokens so far.
+        step: Number of finished steps.
+        epoch: Number of finished passes over the corpus.
+        shard: Index of the current shard.
+        conversation: Number of conversations of this shard that were used.
+        loss: Mean loss per token, an exponential average over the steps.
         best: Best mean acceptance length so far.
-        stale: Looks since then.
-        seconds: Time spent in training, earlier runs included.
-        curve: Figures of every look, with the tokens seen.
+        stale: Evaluations since then.
+        seconds: Seconds of training, earlier parts of the run included.
+        curve: Figures of every evaluation, with the tokens so far.
     """
 
     tokens: int = 0
@@ -74,7 +74,7 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
-_LOSS_MEMORY = 0.95
+_LOSS_MEMORY = 0.95  # decay of the averaged loss
 
 
 @left_to_blas()
@@ -85,16 +85,16 @@ def train(
     folder: Path,
     report: Report = lambda progress: None,
 ) -> Progress:
-    """Train, or go on where an interrupted run of the same recipe stopped.
+    """Train, or continue an interrupted run of the same recipe.
 
-    The best weights by held-out mean acceptance length are in the objective's network at the end.
+    At the end, the network has the weights with the best mean acceptance length on held-out text.
 
     Args:
-        objective: What is trained; its network is changed.
+        objective: The network with its loss; the network is changed.
         features: Folder of feature shards.
-        recipe: The numbers.
-        folder: For checkpoints.
-        report: Told after every step.
+        recipe: The settings.
+        folder: Folder for checkpoints.
+        report: Called after every step.
 
     Raises:
         MlxspecError: There are no shards, one of them is damaged, the folder belongs to another
@@ -138,12 +138,12 @@ class _Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last look was taken."""
+        """Whether the run has all its tokens, or lost its patience."""
         progress, patience = self.progress, self.recipe.patience
         return progress.tokens >= self.recipe.tokens or 0 < patience <= progress.stale
 
     def batches(self) -> Iterator[list[Features]]:
-        """Yield conversations for one step at a time; the place in the corpus moves along."""
+        """Yield the conversations of one step after the other; `progress` follows."""
         batch: list[Features] = []
         size = 0
         for conversation in self._conversations():
@@ -154,25 +154,25 @@ class _Run:
                 batch, size = [], 0
 
     def _conversations(self) -> Iterator[Features]:
-        place = self.progress
+        progress = self.progress
         while True:
             shards = self._shards
-            if place.shard >= len(shards):
-                place.epoch, place.shard = place.epoch + 1, 0
-            members = list(read_shard(shards[place.shard]))
-            while place.conversation < len(members):
-                place.conversation += 1
-                yield members[place.conversation - 1]
-            place.shard, place.conversation = place.shard + 1, 0
+            if progress.shard >= len(shards):
+                progress.epoch, progress.shard = progress.epoch + 1, 0
+            members = list(read_shard(shards[progress.shard]))
+            while progress.conversation < len(members):
+                progress.conversation += 1  # before the yield: a checkpoint counts it as used
+                yield members[progress.conversation - 1]
+            progress.shard, progress.conversation = progress.shard + 1, 0
 
     def step(self, batch: Sequence[Features]) -> None:
-        """Move the weights once."""
+        """Update the weights once."""
         num_tokens = sum(int((conversation.mask > 0).sum()) for conversation in batch)
         total, gradients = 0.0, None
         for conversation in batch:
             loss, more = self._gradients(conversation)
             added = more if gradients is None else tree_map(mx.add, gradients, more)
-            mx.eval(loss, added)
+            mx.eval(loss, added)  # frees the graph: memory is that of one conversation
             total, gradients = total + loss.item(), added
         scaled = tree_map(lambda gradient: gradient / num_tokens, gradients)
         clipped, _ = optim.clip_grad_norm(scaled, self.recipe.max_gradient)
@@ -181,20 +181,21 @@ class _Run:
         mx.eval(self.objective.network.parameters(), self._optimizer.state)
         progress = self.progress
         mean = total / num_tokens
-        keep = _LOSS_MEMORY if progress.step else 0.0
-        progress.loss = keep * progress.loss + (1 - keep) * mean
+        decay = _LOSS_MEMORY if progress.step else 0.0
+        progress.loss = decay * progress.loss + (1 - decay) * mean
         progress.tokens += num_tokens
         progress.step += 1
 
     def _learning_rate(self) -> float:
         done = min(self.progress.tokens / self.recipe.tokens, 1.0)
         if done < self.recipe.warmup:
+            # + 1e-3: the first step must not have a rate of 0
             return self.recipe.learning_rate * (done + 1e-3) / (self.recipe.warmup + 1e-3)
         rest = (done - self.recipe.warmup) / (1 - self.recipe.warmup)
         return self.recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
 
     def look_if_due(self) -> None:
-        """Look at held-out conversations when it is time, and at the end."""
+        """Evaluate on held-out conversations when this is due, and at the end."""
         progress, recipe = self.progress, self.recipe
         due = min((len(progress.curve) + 1) * recipe.evaluate_every, recipe.tokens)
         if progress.tokens < due:
@@ -208,7 +209,7 @@ class _Run:
             progress.stale += 1
 
     def save(self) -> None:
-        """Write a checkpoint, whole or not at all."""
+        """Write a checkpoint; an interruption leaves the old one."""
         state = {f"optimizer.{k}": v for k, v in flat(self._optimizer.state).items()}
         metadata = {
             "progress": json.dumps(asdict(self.progress)),
@@ -218,7 +219,7 @@ class _Run:
         write_safetensors(self.folder / "checkpoint.safetensors", arrays, metadata)
 
     def resume(self) -> None:
-        """Go back to the checkpoint of the folder, if there is one."""
+        """Restore the checkpoint of the folder, if there is one."""
         path = self.folder / "checkpoint.safetensors"
         if not path.exists():
             return
@@ -238,7 +239,7 @@ class _Run:
         self.progress = progress
 
     def restore_best(self) -> None:
-        """Put the best weights into the network."""
+        """Load the best weights into the network."""
         path = self.folder / "best.safetensors"
         if path.exists():
             self._load(path, read_safetensors(path)[0])
@@ -248,7 +249,7 @@ class _Run:
         return {f"network.{name}": array for name, array in parameters.items()}
 
     def _load(self, path: Path, arrays: Mapping[str, mx.array]) -> None:
-        """Take the network's weights from a file of this run."""
+        """Load the network's weights from a file of this run."""
         weights = {k: v for k, v in arrays.items() if k.startswith("network.")}
         shapes, wanted = (
             {k: v.shape for k, v in one.items()} for one in (weights, self._weights())

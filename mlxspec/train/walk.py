@@ -1,8 +1,8 @@
-"""Follow stored greedy answers with a drafter: its acceptance without running the target.
+"""Measure a drafter along stored greedy answers, without running the target.
 
-The next tokens are known, so no forward is needed to verify a draft, and a drafter that reads the
-target's hidden states is told the stored ones. What a target would have said after rejected nodes
-is not known, and the drafter is not told: one that learns from them does a little better in use.
+The next tokens are stored, so no forward is needed to verify a draft. A drafter that uses hidden
+states of the target gets the stored ones. The target's tokens after rejected nodes are not stored,
+so a drafter that learns from these has a slightly higher acceptance in real decoding.
 """
 
 import time
@@ -32,13 +32,13 @@ class _Round(NamedTuple):
 def fast_walk(
     make_drafter: Callable[[], Drafter], conversations: Iterable[Features], num_draft_tokens: int
 ) -> Acceptance:
-    """Return the acceptance of a drafter along greedy answers; agrees with `evaluate`.
+    """Return the acceptance of a drafter along greedy answers; it agrees with `evaluate`.
 
     Args:
         make_drafter: Returns the drafter of the next conversation; not one that runs the target,
             as an early exit does.
-        conversations: Held-out conversations and what the target thinks of them.
-        num_draft_tokens: Nodes per round at most.
+        conversations: Held-out conversations with the target's states.
+        num_draft_tokens: Maximum number of draft nodes per round.
     """
     num_answers = num_tokens = drafted = 0
     draft_s = 0.0
@@ -46,7 +46,7 @@ def fast_walk(
     drafter = make_drafter()
     for features in conversations:
         answers = Conversation(features.tokens, features.mask, True).spans(GREEDY)
-        answers = [span for span in answers if span[0]]  # a root stands before
+        answers = [span for span in answers if span[0]]  # the first root stands before it
         drafter = make_drafter() if answers else drafter
         for start, end in answers:
             for done in _rounds(drafter, features, start, end, num_draft_tokens):

@@ -1,4 +1,4 @@
-"""`batch_generate` of mlx-lm, asked of both on the same weights."""
+"""`batch_generate` against mlx-lm's, with the same weights."""
 
 from importlib import import_module
 
@@ -49,7 +49,7 @@ def test_replies_are_those_of_mlx_lm(pair, max_tokens):
         assert getattr(found.stats, name) > 0
 
 
-def test_what_is_not_asked_for_is_not_returned(pair):
+def test_what_is_not_requested_is_not_returned(pair):
     found = ours(pair, max_tokens=2)
     assert (found.caches, found.token_ids, found.logprobs) == (None, None, None)
 
@@ -109,7 +109,7 @@ def test_a_drafter_for_one_sequence_makes_way(pair):
     assert pair.engine.drafter is drafter
 
 
-def test_progress_is_printed_where_asked_for(pair, capsys):
+def test_progress_is_printed_on_request(pair, capsys):
     ours(pair, max_tokens=2, verbose=True, completion_batch_size=2)
     told = capsys.readouterr().out
     assert "Finished processing 4/4" in told
@@ -128,8 +128,8 @@ def test_progress_is_printed_where_asked_for(pair, capsys):
         ("max_kv_size", 64),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_name(pair, name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+def test_an_unsupported_argument_is_refused_by_name(pair, name, value):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not supported here"):
         ours(pair, **{name: value})
 
 

@@ -1,4 +1,4 @@
-"""What a script of mlx-lm reads of a response, and what its sampler keeps; public names alone."""
+"""The fields of a response that scripts of mlx-lm use, and its sampler; only public names."""
 
 import mlx.core as mx
 import numpy as np
@@ -18,14 +18,14 @@ def responses(pair, max_tokens, **settings):
     )
 
 
-def test_from_draft_is_told_of_what_a_drafter_proposed_and_of_nothing_else():
+def test_from_draft_marks_exactly_the_tokens_that_a_drafter_proposed():
     reply = Target(make_pair().engine.target.model).greedy(PROMPT, 8)
     told = responses(make_pair(KnowingDrafter([*PROMPT, *reply[:3]])), 8)
     assert [response.token for response in told] == reply
     assert [response.from_draft for response in told] == [True] * 3 + [False] * 5
 
 
-def test_top_p_keeps_the_likeliest_tokens_of_this_share():
+def test_top_p_keeps_the_most_probable_tokens_of_this_share():
     mx.random.seed(3)
     pair = make_pair()
     target, tokens, num_told, num_choices = Target(pair.engine.target.model), list(PROMPT), 0, 0

@@ -1,4 +1,4 @@
-"""What a script written for mlx-lm asks of generation, asked of both, on the same weights."""
+"""Generation as a script for mlx-lm uses it, against mlx-lm with the same weights."""
 
 from importlib import import_module
 
@@ -87,7 +87,7 @@ def test_a_stop_token_ends_the_reply_and_is_the_last_response(pair):
     assert len(found) <= 8
 
 
-def test_stop_tokens_that_a_script_adds_or_takes_away_count(pair):
+def test_stop_tokens_that_a_script_adds_or_removes_count(pair):
     said = tokens(ours(pair, max_tokens=12))
     pair.tokenizer.add_eos_token(str(said[6]))
     pair.their_tokenizer.add_eos_token(str(said[6]))
@@ -191,7 +191,7 @@ def test_mlx_lm_s_own_samplers_and_processors_can_be_given(pair):
     assert tokens(ours(pair, sampler=best)) == tokens(ours(pair))
 
 
-def test_a_processor_sees_the_prompt_and_all_that_was_said(pair):
+def test_a_processor_sees_the_prompt_and_all_emitted_tokens(pair):
     seen = []
 
     def watch(tokens, logits):
@@ -212,7 +212,7 @@ def test_a_law_is_a_sampler_with_all_its_fields(pair):
     assert params.law == law
 
 
-def test_mlx_s_random_state_decides_what_is_drawn(pair):
+def test_mlx_s_random_state_determines_the_samples(pair):
     sampler = compat.make_sampler(temp=1.5)
     mx.random.seed(7)
     first, second = (tokens(ours(pair, max_tokens=12, sampler=sampler)) for _ in range(2))
@@ -227,7 +227,7 @@ def test_mlx_s_random_state_decides_what_is_drawn(pair):
 
 
 @pytest.mark.parametrize("step", [2, 2048])
-def test_the_callback_is_told_how_much_of_the_prompt_is_read(pair, step):
+def test_the_callback_gets_the_progress_of_the_prefill(pair, step):
     told = []
     options = {"prefill_step_size": step, "max_tokens": 1}
     ours(pair, prompt_progress_callback=lambda *counts: told.append(counts), **options)
@@ -278,7 +278,7 @@ def test_a_reply_that_is_broken_off_leaves_its_text_in_the_cache(pair):
     )
 
 
-def test_processors_are_told_what_came_after_the_cache_alone(pair):
+def test_processors_see_only_the_text_after_the_cache(pair):
     def lengths(tokens, logits):
         seen.append(len(tokens))
         return logits
@@ -289,7 +289,7 @@ def test_processors_are_told_what_came_after_the_cache_alone(pair):
     assert seen == [2]
 
 
-def test_a_prompt_cache_can_be_kept_in_a_file(pair, tmp_path):
+def test_a_prompt_cache_can_be_saved_to_a_file(pair, tmp_path):
     cache = compat.make_prompt_cache(pair.engine)
     ours(pair, PROMPT, 5, prompt_cache=cache)
     file = tmp_path / "kept.safetensors"
@@ -347,10 +347,10 @@ def test_a_draft_model_that_reads_another_tokenizer_is_refused(pair):
         ("stream", mx.default_stream(mx.default_device())),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_name(pair, name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+def test_an_unsupported_argument_is_refused_by_name(pair, name, value):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not supported here"):
         compat.stream_generate(pair.engine, pair.tokenizer, PROMPT, **{name: value})
-    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not taken here"):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name}.* is not supported here"):
         compat.generate_step([1, 2], pair.engine, **{name: value})
 
 
@@ -361,7 +361,9 @@ def test_the_engine_s_own_cache_may_be_named():
     settings = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}
     assert ours(packed, max_tokens=3, **settings)
     for name, value in (("kv_bits", 4), ("kv_group_size", 64), ("quantized_kv_start", 5000)):
-        with pytest.raises(UnsupportedOperationError, match=f"^{name}={value} is not taken here"):
+        with pytest.raises(
+            UnsupportedOperationError, match=f"^{name}={value} is not supported here"
+        ):
             ours(packed, **{**settings, name: value})
 
 
@@ -383,7 +385,7 @@ def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
     ("options", "told"),
     [
         ({"sampler": 0.7}, "the sampler is a float"),
-        ({"logits_processors": Law()}, "give it as the sampler"),
+        ({"logits_processors": Law()}, "pass it as the sampler"),
         ({"logits_processors": lambda tokens, logits: logits}, "give a list of functions"),
         ({"logits_processors": [Law()]}, "give a list of functions"),
         ({"prompt": [1.5]}, "a prompt is a text, or token ids"),

@@ -1,4 +1,4 @@
-"""The default model by mlx-lm's names, against mlx-lm with its weights."""
+"""The default model with mlx-lm's names, against mlx-lm with the same weights."""
 
 from importlib import import_module
 

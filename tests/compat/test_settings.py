@@ -249,7 +249,7 @@ def test_a_conversation_becomes_what_mlx_lm_makes_of_it(options):
     assert found == pair.their_tokenizer.apply_chat_template(MESSAGES, **options)
 
 
-def test_thinking_is_told_to_the_template_where_the_vocabulary_has_marks_for_it():
+def test_the_template_gets_enable_thinking_where_the_vocabulary_has_marks_for_it():
     template = "{{ enable_thinking }}" + TEMPLATE
     for special in (["<|end|>"], ["<|end|>", "<think>", "</think>"]):
         wrapped = byte_level(special=special, chat_template=template)
@@ -264,7 +264,7 @@ def test_thinking_is_told_to_the_template_where_the_vocabulary_has_marks_for_it(
         assert ours.has_thinking == (len(special) == 3)
 
 
-def test_a_template_that_takes_powers_is_refused():
+def test_a_template_with_powers_is_refused():
     pair = make_pair()
     with pytest.raises(RuntimeError, match="uses powers"):
         pair.tokenizer.apply_chat_template(MESSAGES, chat_template="{{ 9 ** 9 }}")
@@ -339,12 +339,12 @@ def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
     ],
 )
 def test_load_refuses_by_name_what_it_cannot_do(name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name} is not taken here: "):
+    with pytest.raises(UnsupportedOperationError, match=f"^{name} is not supported here: "):
         compat.load("there/is-none", **{name: value})
 
 
 @pytest.mark.parametrize("name", ["BatchGenerator", "KVCache", "convert"])
-def test_importing_what_is_not_offered_says_what_to_do(name):
+def test_importing_an_unsupported_name_says_what_to_do(name):
     with pytest.raises(ImportError, match=f"{name} is not offered by mlxspec.compat: "):
         getattr(compat, name)
     assert not hasattr(compat, "nothing_of_the_kind")

@@ -19,8 +19,8 @@ from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.measure.trial import Trial
 from mlxspec.params import GenerationParams
-from mlxspec.train.occurrences import Occurrences
-from mlxspec.train.table import build_table
+from mlxspec.train.methods.occurrences import Occurrences
+from mlxspec.train.methods.table import build_table
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.support.model_folders import random_model, save_folder, tiny_config
 from tests.support.tiny import emitted

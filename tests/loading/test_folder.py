@@ -1,4 +1,4 @@
-"""Folders as Hugging Face and MLX write them, and each way in which one can be broken."""
+"""Model folders as Hugging Face and MLX write them, and every way in which one can be damaged."""
 
 import json
 
@@ -74,7 +74,9 @@ def save_without_head(folder, config):
 
 @pytest.mark.parametrize("stated", [{}, {"tie_word_embeddings": None}], ids=["missing", "null"])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
-def test_a_checkpoint_without_a_head_is_tied_unless_it_says_otherwise(tmp_path, family, stated):
+def test_a_checkpoint_without_a_head_is_tied_unless_its_config_states_otherwise(
+    tmp_path, family, stated
+):
     config = without(tiny_config(family, sliding_window=None), "tie_word_embeddings")
     folder = save_without_head(tmp_path / family, config)
     theirs, _ = mlx_lm.utils.load_model(folder)  # which takes it for tied, too
@@ -85,7 +87,7 @@ def test_a_checkpoint_without_a_head_is_tied_unless_it_says_otherwise(tmp_path, 
     assert read_profile(folder).config == loaded.config
 
 
-def test_a_head_that_is_there_is_used_where_the_config_does_not_speak_of_it(tmp_path):
+def test_a_stored_head_is_used_where_the_config_does_not_mention_it(tmp_path):
     config = without(tiny_config(), "tie_word_embeddings")
     loaded = load_model(save_folder(tmp_path / "own", config))
     assert not loaded.config.tie_word_embeddings
@@ -149,7 +151,7 @@ def test_names_a_shard_that_is_cut_short(tmp_path):
     assert "model-00002-of-00002.safetensors is damaged or cut short" in refusal_of(folder)
 
 
-def test_refuses_weights_cut_at_any_place(tmp_path):
+def test_refuses_weights_cut_at_any_byte(tmp_path):
     folder = save_folder(tmp_path / "m")
     path = folder / "model.safetensors"
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""GGUF files as checkpoints: blocks by their formulas, row order by logits, config by the words."""
+"""GGUF files as checkpoints: blocks by their formulas, row order by logits, config by metadata."""
 
 import math
 
@@ -70,7 +70,7 @@ def refusal_of(path) -> str:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_a_converted_model_says_what_the_original_says(tmp_path, family, tied):
+def test_a_converted_model_has_the_logits_of_the_original(tmp_path, family, tied):
     config = tiny_config(family, tie_word_embeddings=tied)
     weights = random_weights(config)
     loaded = load_model(write_model(tmp_path / "m.gguf", config, weights))
@@ -220,7 +220,7 @@ def test_linear_scaling_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["tokenizer.ggml.tokens", "tokenizer.ggml.token_type"])
-def test_a_number_in_place_of_the_tokens_is_told_of_a_model_in_a_list(tmp_path, key):
+def test_a_number_in_place_of_the_tokens_is_refused_when_models_are_listed(tmp_path, key):
     path = tiny_file(tmp_path, **{key: 7})
     assert describe_model(path, "m", "m").profile is not None or "7" in refusal_of(path)
     assert "another kind than a list" in refusal_of(path)

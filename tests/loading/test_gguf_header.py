@@ -1,4 +1,4 @@
-"""The header of a GGUF file: what it says is read, and whatever it claims is doubted."""
+"""The header of a GGUF file: all of its values are read, and none is trusted."""
 
 import random
 import struct
@@ -170,7 +170,7 @@ def test_refuses_a_name_that_stands_twice(tmp_path):
     assert "ta stands in it twice" in refusal_of(tmp_path, content.replace(b"tb", b"ta"))
 
 
-def test_says_what_a_file_of_another_kind_starts_with(tmp_path):
+def test_the_error_shows_the_first_bytes_of_a_file_of_another_kind(tmp_path):
     assert "starts with b'PK" in refusal_of(tmp_path, b"PK\3\4" + bytes(100))
 
 

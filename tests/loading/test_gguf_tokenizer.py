@@ -1,4 +1,4 @@
-"""Tokenizers built from GGUF metadata, against SentencePiece and against splits known by eye."""
+"""Tokenizers built from GGUF metadata, against SentencePiece and splits written by hand."""
 
 import random
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_merges_are_applied_and_special_tokens_kept_whole():
     assert build().encode("abc<|end|>a b") == [20, 2, 23, 0, 21, 1]
 
 
-def test_only_llama_3_takes_a_word_of_the_vocabulary_without_its_merges():
+def test_only_llama_3_uses_a_word_of_the_vocabulary_without_its_merges():
     tokens = [*TOKENIZER["tokenizer.ggml.tokens"][:-1], "fed"]
     changes = {"tokens": tokens, "token_type": [1] * 24, "eos_token_id": None}
     assert build(**changes, pre="llama-bpe").encode("fed") == [23]

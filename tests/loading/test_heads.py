@@ -1,4 +1,4 @@
-"""Heads wherever they lie: our own files, folders, hub ids; and what is no head at all."""
+"""Heads from files of mlxspec, folders and hub ids; and inputs that are no heads."""
 
 import json
 
@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path):
         save_head(tmp_path / "no" / "x", "exit", EXIT, {"a": mx.ones(1)}, {})
 
 
-def test_several_heads_in_a_folder_must_be_told_apart(tmp_path):
+def test_a_folder_with_several_heads_is_refused(tmp_path):
     for kind in ("exit", "medusa"):
         save_head(tmp_path / f"{kind}.safetensors", kind, *own_heads()[kind], {})
     assert "name one file of exit.safetensors, medusa.safetensors" in refusal_of(tmp_path)
@@ -235,7 +235,7 @@ def test_several_heads_in_a_folder_must_be_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["no/such/place", "nowhere", "", "default"])
-def test_nothing_there_says_what_may_be_given(source):
+def test_an_unknown_source_lists_what_is_allowed(source):
     with pytest.raises(ModelNotFoundError, match=r"give a folder, a \.safetensors, \.bin or \.pt"):
         load_head(source, tiny_target())
 
@@ -257,7 +257,7 @@ def test_a_file_finds_its_config_beside_it(tmp_path):
     assert load_head(tmp_path / "weights.pt", tiny_target()).config["rope_theta"] == 5000.0
 
 
-def test_a_folder_without_weights_says_what_is_looked_for(tmp_path):
+def test_a_folder_without_weights_lists_the_expected_files(tmp_path):
     save_json(tmp_path / "config.json", LAYER)
     assert "holds no weights of a head" in refusal_of(tmp_path)
 
@@ -338,7 +338,7 @@ def test_pickles_are_fetched_where_there_is_nothing_better(hub):
     ]
 
 
-def test_a_head_out_of_reach_says_so(hub):
+def test_a_head_that_cannot_be_downloaded_says_so(hub):
     with pytest.raises(ModelNotFoundError, match="org/other is not cached and cannot be fetched"):
         load_head("org/other", tiny_target())
 

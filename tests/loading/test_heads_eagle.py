@@ -1,4 +1,4 @@
-"""EAGLE-1 and EAGLE-2 heads in each layout that users have."""
+"""EAGLE-1 and EAGLE-2 heads in each known layout."""
 
 import mlx.core as mx
 import pytest
@@ -95,7 +95,7 @@ def test_copies_of_vllm_hold_their_config_inside(tmp_path, replacements):
 
 
 @pytest.mark.parametrize("rows", [len(TOKENS), V])
-def test_copies_of_vllm_may_speak_fewer_tokens(tmp_path, rows):
+def test_copies_of_vllm_may_have_a_reduced_vocabulary(tmp_path, rows):
     stored = eagle(rows=rows)
     folder = save_head_folder(
         tmp_path / "h",

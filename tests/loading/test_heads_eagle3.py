@@ -1,4 +1,4 @@
-"""EAGLE-3 heads in each layout that users have."""
+"""EAGLE-3 heads in each known layout."""
 
 import mlx.core as mx
 import pytest
@@ -141,7 +141,9 @@ def test_a_flag_inside_eagle_config_counts(tmp_path):
         ({"eagle_config": {"use_aux_hidden_state": True}}, [2, 4, 5], None),
     ],
 )
-def test_layers_are_read_by_the_convention_of_their_place(tmp_path, where, capture, alternatives):
+def test_the_position_of_the_field_decides_the_convention_of_layers(
+    tmp_path, where, capture, alternatives
+):
     head = load(tmp_path, {**eagle3(), **maps()}, {**FLAT, **where})
     assert head.config["capture"] == capture
     assert head.config.get("capture_alternatives") == alternatives

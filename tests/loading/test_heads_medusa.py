@@ -1,4 +1,4 @@
-"""Medusa heads in each layout that users have."""
+"""Medusa heads in each known layout."""
 
 import zipfile
 

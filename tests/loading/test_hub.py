@@ -1,4 +1,4 @@
-"""Fetching from a hub on this machine by the real client: whole, stopped, resumed, out of reach."""
+"""Downloads from a local hub with the real client: complete, stopped, resumed, offline."""
 
 from functools import partial
 
@@ -58,7 +58,7 @@ def test_what_was_fetched_needs_no_network_any_more(hub, tmp_path, monkeypatch):
     assert find_source("org/tiny") == find_local("org/tiny") == whole
 
 
-def test_a_stopped_download_keeps_whole_files_and_can_be_taken_up_again(hub):
+def test_a_stopped_download_keeps_complete_files_and_can_be_resumed(hub):
     with pytest.raises(StoppedError):
         find_source("org/tiny", stop_in_the_large_file)
     hub.sent.clear()
@@ -84,7 +84,7 @@ def test_weights_whose_tokenizer_did_not_come_along_are_completed(hub):
     assert (folder / "tokenizer.json").is_file()
 
 
-def test_a_hub_out_of_reach_says_what_to_do(tmp_path, monkeypatch):
+def test_a_hub_that_cannot_be_reached_says_what_to_do(tmp_path, monkeypatch):
     fetch_from(monkeypatch, tmp_path, "http://127.0.0.1:9")
     with pytest.raises(ModelNotFoundError, match=r"org/tiny is not cached .* connect to the net"):
         find_source("org/tiny", lambda done, total: None)

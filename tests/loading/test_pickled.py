@@ -1,4 +1,4 @@
-"""PyTorch's files without PyTorch: what is in them, and everything that they may not do."""
+"""PyTorch's files without PyTorch: their tensors, and everything that they must not do."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""In which floating-point type a model computes: wide enough, and the one that was asked for."""
+"""The floating-point type of a model: the requested one, or one that cannot overflow."""
 
 import re
 
@@ -138,7 +138,7 @@ def test_a_gguf_file_of_qwen2_computes_in_bfloat16(tmp_path):
     assert load_model(path).model.dtype == mx.bfloat16
 
 
-def test_a_cpu_computes_in_float32_unless_another_type_is_asked_for(tmp_path, monkeypatch):
+def test_a_cpu_computes_in_float32_unless_another_type_is_requested(tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: True)
     folder = folder_of(tmp_path, "qwen2")
     loaded = load_model(folder)
@@ -177,7 +177,7 @@ def test_a_type_that_is_not_known_is_refused(wrong, told):
         Options(dtype=wrong)
 
 
-def test_what_is_said_of_a_target_without_numbers_names_an_option_that_helps(tmp_path):
+def test_the_error_for_a_target_without_finite_numbers_names_an_option_that_helps(tmp_path):
     folder = folder_of(tmp_path, size=8_000.0)
     engine = api.load(folder, drafter="none", dtype="float16")
     with pytest.raises(NumericsError) as told:

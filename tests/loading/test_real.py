@@ -1,4 +1,4 @@
-"""The default model, loaded as a user loads it: known ids, known words, a sensible answer."""
+"""The default model, loaded as a user loads it: known ids, known words, a correct answer."""
 
 import mlx.core as mx
 import pytest

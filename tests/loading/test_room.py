@@ -1,4 +1,4 @@
-"""What a model takes is told before it is read, and refused where the machine has less."""
+"""The memory of a model is computed before it is loaded; a model that does not fit is refused."""
 
 import mlx.core as mx
 import pytest
@@ -101,7 +101,7 @@ def test_what_headers_promise_is_what_the_loaded_weights_take(
     assert read_profile(path).weight_bytes(dtype) == load_model(path, dtype=dtype).model.nbytes
 
 
-def test_a_head_beside_a_tied_embedding_takes_nothing(machine, tmp_path):
+def test_a_head_beside_a_tied_embedding_needs_no_memory(machine, tmp_path):
     machine(GB)
     config = tiny_config(tie_word_embeddings=True)
     weights = {name: mx.array(array) for name, array in random_weights(config).items()}
@@ -110,7 +110,7 @@ def test_a_head_beside_a_tied_embedding_takes_nothing(machine, tmp_path):
 
 
 @pytest.mark.parametrize("kv_bits", [None, 8, 4])
-def test_a_token_takes_what_its_rows_take_in_the_cache(kv_bits, machine, tmp_path):
+def test_a_token_needs_the_memory_of_its_rows_in_the_cache(kv_bits, machine, tmp_path):
     machine(GB)
     path = packed(tmp_path / "tiny", head_dim=32)
     model = load_model(path).model

@@ -1,4 +1,4 @@
-"""Trained drafters on this disk: whose they are, and which counts."""
+"""Trained drafters on this disk: their targets, and which of several is used."""
 
 import json
 import struct
@@ -113,7 +113,7 @@ def test_of_two_of_a_kind_that_of_the_first_folder_counts(tmp_path):
     assert drafters_for(TARGET, folders[::-1])["medusa"].path == shipped
 
 
-def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
+def test_a_missing_folder_holds_no_drafters(tmp_path):
     assert drafters_for(TARGET, [tmp_path / "nowhere"]) == {}
 
 

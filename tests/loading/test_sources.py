@@ -1,4 +1,4 @@
-"""From a name to a place: folders, files, hub ids, and the models that are already here."""
+"""From a name to a path: folders, files, hub ids, and the models on this disk."""
 
 from functools import partial
 from types import MappingProxyType
@@ -97,7 +97,7 @@ class Response:
         (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )
-def test_errors_of_the_hub_are_told_apart(hub, monkeypatch, error, part):
+def test_each_error_of_the_hub_has_its_own_message(hub, monkeypatch, error, part):
     def download(repository, *, local_files_only=False, **kwargs):
         if local_files_only:
             raise LocalEntryNotFoundError("not here")

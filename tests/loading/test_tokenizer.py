@@ -158,7 +158,7 @@ def test_a_model_without_a_template_cannot_chat():
         ("{{ 1 // 0 }}", "zero"),
     ],
 )
-def test_what_a_template_refuses_is_said(template, part):
+def test_the_error_quotes_what_a_template_refuses(template, part):
     tokenizer = Tokenizer(byte_level(chat_template=template))
     with pytest.raises(UnsupportedOperationError, match=f"refuses.* user.*{part}"):
         tokenizer.apply_chat_template(MESSAGES)
@@ -250,7 +250,7 @@ POWER = "{{ 9**9**9 }}"
 
 
 @pytest.mark.parametrize("template", [POWER, {"default": TEMPLATE, "tool_use": POWER}])
-def test_a_template_that_takes_powers_is_never_begun(template):
+def test_a_template_with_powers_never_starts(template):
     tokenizer = Tokenizer(byte_level(chat_template=template))
     with pytest.raises(UnsupportedOperationError, match="powers"):
         tokenizer.render_chat(MESSAGES)
@@ -274,7 +274,7 @@ def test_a_template_that_writes_half_a_character_is_refused():
         "{{ messages | dictsort }}",
     ],
 )
-def test_what_python_refuses_a_template_is_said(template):
+def test_the_error_names_what_python_refuses_a_template(template):
     tokenizer = Tokenizer(byte_level(chat_template=template))
     with pytest.raises(UnsupportedOperationError, match="refuses"):
         tokenizer.render_chat(MESSAGES)

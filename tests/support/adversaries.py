@@ -1,6 +1,6 @@
-"""Drafters that no user would want; the output must not notice them.
+"""Hostile drafters: the output distribution must stay the same with each of them.
 
-The last ones say of their drafts what is not so: they have to be refused before they say a token.
+The last ones state wrong facts of their drafts. Those must be refused before a token is emitted.
 """
 
 import random
@@ -16,7 +16,7 @@ from mlxspec.drafts.tree import DraftTree
 
 
 class Adversary:
-    """Remembers what it was told; subclasses propose."""
+    """Records prompts and outcomes; subclasses propose."""
 
     name = "adversary"
     num_top_tokens = 0
@@ -29,7 +29,7 @@ class Adversary:
 
 
 class AlwaysRight(Adversary):
-    """Knows the whole greedy reply beforehand."""
+    """Has the whole greedy reply in advance."""
 
     def __init__(self, text):
         self.text = text
@@ -41,7 +41,7 @@ class AlwaysRight(Adversary):
 
 
 class AlwaysWrong(AlwaysRight):
-    """Knows the reply, and proposes anything else."""
+    """Has the reply in advance, and proposes other tokens."""
 
     def propose(self, root, budget):
         here = len(self.tokens) + 1
@@ -68,7 +68,7 @@ class RandomTrees(Adversary):
 
 
 class Duplicates(RandomTrees):
-    """Every node twice, which `DraftTree.from_lists` would refuse."""
+    """A tree with every node twice, which `DraftTree.from_lists` would refuse."""
 
     def propose(self, root, budget):
         once = super().propose(root, budget // 2)
@@ -81,7 +81,7 @@ class Duplicates(RandomTrees):
 
 
 class DrawnTree(Adversary):
-    """Siblings drawn without replacement from one law everywhere, and honest about it."""
+    """Siblings sampled without replacement from one distribution, which is stated correctly."""
 
     def __init__(self, vocab_size, widths=(2, 1)):
         self.law = np.arange(1.0, vocab_size + 1) / np.arange(1.0, vocab_size + 1).sum()
@@ -106,7 +106,7 @@ class DrawnTree(Adversary):
 
 
 class UniformChain(Adversary):
-    """A chain drawn from the uniform law, and honest about it."""
+    """A chain sampled from the uniform distribution, which is stated correctly."""
 
     def __init__(self, vocab_size, length=3):
         self.vocab_size, self.length = vocab_size, length
@@ -127,7 +127,7 @@ class UniformChain(Adversary):
 
 
 class NoLaw(UniformChain):
-    """States probabilities that sum to a half, which is no law."""
+    """States probabilities with the sum 1/2, which are no distribution."""
 
     def propose(self, root, budget):
         draft = super().propose(root, budget)
@@ -137,7 +137,7 @@ class NoLaw(UniformChain):
 
 
 class LawOfNothing(Adversary):
-    """States a law for no nodes at all."""
+    """States a distribution for a draft without nodes."""
 
     def __init__(self, vocab_size):
         self.vocab_size = vocab_size
@@ -147,7 +147,7 @@ class LawOfNothing(Adversary):
 
 
 class SaysDeeper(RandomTrees):
-    """Says of its trees that they may be deeper than they are, which is true of every tree."""
+    """States a maximum depth above the real depth, which is allowed."""
 
     def propose(self, root, budget):
         draft = super().propose(root, budget)
@@ -158,7 +158,7 @@ class SaysDeeper(RandomTrees):
 
 
 class DrawnAndCut(UniformChain):
-    """Honest about its law, and about how likely its tokens are; the budget would drop those."""
+    """States its distribution and path probabilities; by these, a budget would drop nodes."""
 
     def propose(self, root, budget):
         draft = super().propose(root, budget)
@@ -167,7 +167,7 @@ class DrawnAndCut(UniformChain):
 
 
 class SaysFlatter(Adversary):
-    """A chain that says it is one level deep, so that all of it would be drawn with one noise."""
+    """A chain that states depth 1, so that all its nodes would get the same noise."""
 
     def propose(self, root, budget):
         chain = DraftTree.chain(mx.array([root, *[3, 7, 1][:budget]], mx.int32))
@@ -188,7 +188,7 @@ class PathProbs(AlwaysWrong):
 
 
 class DrawnWithReplacement(DrawnTree):
-    """Siblings drawn each on its own, from a law that nearly always says the same token."""
+    """Independent siblings from a distribution that is almost always the same token."""
 
     def __init__(self, vocab_size):
         super().__init__(vocab_size, widths=(3,))
@@ -229,4 +229,4 @@ REFUSED = {
     ),
     "drawn with replacement": (DrawnWithReplacement, "drawn without replacement"),
 }
-"""By name: makes one for a vocabulary, and what is said of its draft."""
+"""By name: a function from vocabulary size to drafter, and a part of the error message."""

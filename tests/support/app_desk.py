@@ -1,4 +1,4 @@
-"""Runs the chat with a store on disk, and waits for what it asks of the store."""
+"""Runs the chat with a store on disk, and waits for the answers of the store."""
 
 import asyncio
 import math
@@ -54,18 +54,18 @@ async def chat_list(folder, size=(100, 30), query=""):
 
 
 async def rest(driver):
-    """Let everything that was asked of the store be answered and shown."""
+    """Wait until the store has answered all requests, and the screen shows the answers."""
     deadline = time.monotonic() + PATIENCE_S
     await driver.settle()
     while any(not worker.is_finished for worker in driver.app.workers):
         while any(not worker.is_finished for worker in driver.app.workers):
             assert time.monotonic() < deadline, "the store does not answer"
             await asyncio.sleep(0.002)
-        await driver.settle()  # what was answered may ask for more
+        await driver.settle()  # an answer can cause more requests
 
 
 async def appears(driver, text):
-    """Wait until a text is shown: a notice comes when the app gets to it."""
+    """Wait until a text is shown: notices appear with a delay."""
     deadline = time.monotonic() + PATIENCE_S
     while text not in driver.shown:
         assert time.monotonic() < deadline, driver.shown
@@ -92,7 +92,7 @@ async def enter(driver, text):
 
 
 def fill(folder, *titles, replies=("An answer.",)):
-    """Add a chat per title, the first one the oldest, with a turn and the replies to it."""
+    """Add one chat per title, oldest first, with one turn and its replies."""
     folder.mkdir(parents=True, exist_ok=True)
     writer = open_writer(folder / "chats.sqlite3", time.time)
     for title in titles:
@@ -101,7 +101,7 @@ def fill(folder, *titles, replies=("An answer.",)):
 
 
 def kept_texts(folder, chat):
-    """The conversation of a chat as a later start would find it."""
+    """The conversation of a chat as the next start loads it."""
     writer = open_writer(folder / "chats.sqlite3")
     try:
         return [message.text for message in writer.reader.path(chat)]

@@ -1,4 +1,4 @@
-"""Drives the app in tests: a clock that is moved by hand, and what the screen shows as text."""
+"""Drives the app in tests: a manual clock, and the screen as text."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ START_S = 20.0  # at most, on a busy machine
 
 
 class Clock:
-    """Time that passes only when told."""
+    """A clock that moves only by calls of the test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -62,12 +62,12 @@ class Driver:
         await self.press("enter")
 
     async def wait(self, seconds: float) -> None:
-        """Let time pass for the session, and the screen take it in."""
+        """Advance the clock of the session, then let the screen update."""
         self.clock.now += seconds
         await self.settle()
 
     async def settle(self) -> None:
-        """Let the screen take in what happened, lay itself out, and show the outcome."""
+        """Let the screen handle the events, lay itself out, and draw the result."""
         screen = self.app.screen
         if isinstance(screen, ConversationScreen):
             screen.tick()
@@ -124,7 +124,7 @@ async def running(
 
 
 def noting_start(session: Session) -> asyncio.Event:
-    """Return what is set once the session has been started: the chat paints a frame first."""
+    """Return an event that is set once the session has started: the chat draws a frame first."""
     start, begun = session.start, asyncio.Event()
 
     def started() -> None:

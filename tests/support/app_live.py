@@ -1,4 +1,4 @@
-"""A live session over a made-up conversation, for tests of the engine thread."""
+"""A live session over a fake conversation, for tests of the engine thread."""
 
 import threading
 import time

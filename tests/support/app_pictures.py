@@ -28,7 +28,7 @@ _MOST_LINES = 12
 
 @dataclass
 class Piece:
-    """A stretch of a row: text of one class, or background of one colour."""
+    """A part of a row: text of one class, or background of one colour."""
 
     look: str
     x: float
@@ -88,7 +88,7 @@ def picture(svg: str) -> str:
 
 
 def _name(style: str) -> str:
-    """Return a class name that says what the style is, whatever else is in the picture."""
+    """Return a class name that depends only on the style, not on the rest of the picture."""
     colour = re.search(r"fill: #(\w+)", style)
     assert colour is not None, style
     return "c" + colour[1] + "".join(mark for word, mark in _MARKS.items() if word in style)
@@ -101,7 +101,7 @@ def _terminal_background(root: ElementTree.Element) -> str:
 
 
 def _page(grounds: list[Piece], total: float, terminal: str) -> str:
-    """Return the background seen most: what no piece covers is the terminal's own."""
+    """Return the most frequent background: the terminal's own colour covers the rest."""
     widths = Counter({terminal: total - sum(piece.width for piece in grounds)})
     for piece in grounds:
         widths[piece.look] += piece.width
@@ -120,22 +120,22 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
 
 
 def _ground(piece: Piece) -> str:
-    place = f'x="{piece.x:g}" y="{piece.y:g}" width="{piece.width:g}" height="24.65"'
-    return f'<rect fill="{piece.look}" {place}/>'
+    box = f'x="{piece.x:g}" y="{piece.y:g}" width="{piece.width:g}" height="24.65"'
+    return f'<rect fill="{piece.look}" {box}/>'
 
 
 def _text(piece: Piece) -> str:
-    place = f'x="{piece.x:g}" y="{piece.y:g}" textLength="{piece.width:g}"'
-    return f'<text class="{piece.look}" {place}>{escape(piece.text)}</text>'
+    position = f'x="{piece.x:g}" y="{piece.y:g}" textLength="{piece.width:g}"'
+    return f'<text class="{piece.look}" {position}>{escape(piece.text)}</text>'
 
 
 class Pictures:
-    """Checks pictures, or writes them anew.
+    """Compares pictures with stored ones, or stores new ones.
 
     Attributes:
-        folder: Where the pictures are that were looked at and found right.
-        failed: Where a picture is put that differs.
-        renews: Whether to write instead of to check.
+        folder: Folder of the stored pictures, which were reviewed.
+        failed: Folder for pictures that differ.
+        renews: Whether to store instead of to compare.
     """
 
     def __init__(self, folder: Path, failed: Path, *, renews: bool) -> None:
@@ -143,7 +143,7 @@ class Pictures:
         self.troubles: list[str] = []
 
     def check(self, name: str, app: App[None]) -> None:
-        """Compare the screen with its picture; `tell` says what is wrong."""
+        """Compare the screen with its picture; `tell` reports the differences."""
         self.compare(name, picture(app.export_screenshot()))
 
     def compare(self, name: str, drawn: str) -> None:
@@ -160,7 +160,7 @@ class Pictures:
         self.troubles.append(_trouble(path, new, known, drawn))
 
     def tell(self) -> None:
-        """Fail if anything was wrong since it was last asked."""
+        """Fail if any picture differed since the last call."""
         troubles, self.troubles = self.troubles, []
         assert not troubles, "\n\n".join(
             [

@@ -1,4 +1,4 @@
-"""Prompts of many lengths, what a target says to them, and batches that reply to them."""
+"""Prompts of many lengths, the target's replies to them, and batches that reply to them."""
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def for_each_sequence(kind, *args):
 
 
 class KnowsReplies:
-    """Takes the text that its adversary knows from the prompt."""
+    """Gives its adversary the text for the prompt of the sequence."""
 
     def __init__(self):
         super().__init__(None)
@@ -82,7 +82,7 @@ def batch(drafter="none", prompts=PROMPTS, params=None, *, kind="full", model=MO
 
 
 def one_by_one(drafter, prompts, params, *, kind="full", model=MODEL):
-    """(tokens, text, reason) of each prompt, replied to by an engine of its own."""
+    """(tokens, text, reason) of the reply to each prompt, from a separate engine."""
     replies = []
     for prompt, own in zip(prompts, params, strict=True):
         engine = make_engine(model, DRAFTERS[drafter](), kind)

@@ -1,4 +1,4 @@
-"""Arms that write what a test says, and rows made of their replies."""
+"""Arms with scripted replies, and benchmark rows of these replies."""
 
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Case, Row
@@ -26,7 +26,7 @@ def row_of(case, arm, *replies, differences=()) -> Row:
 
 
 class ScriptedArm:
-    """Replies what `script` says to a prompt; notes the prompts and the order of all arms."""
+    """Replies with the text of `script` for a prompt; records prompts and the order of all arms."""
 
     def __init__(self, name, script, order=None):
         self.name = name

@@ -1,4 +1,4 @@
-"""Rules of verification, broken on purpose: what is to notice that has to be red."""
+"""Verification rules with deliberate faults: tests and checks must detect them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Writes folders of tiny models that can chat: any text in, a few random bytes out."""
+"""Writes folders of tiny models that can chat: they reply to any text with a few random bytes."""
 
 import mlx.core as mx
 

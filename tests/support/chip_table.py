@@ -15,7 +15,7 @@ STEP = 0.1  # of a forward of one row: a draft model a tenth as large, per token
 
 
 class Fan:
-    """A place after which the same few probabilities always follow."""
+    """A cursor for a draft tree whose nodes all have the same few child probabilities."""
 
     def __init__(self, *probs):
         self.probs = probs

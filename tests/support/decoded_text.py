@@ -1,7 +1,7 @@
-"""What a decoder should hold, and the checks of it: the state that `test_decoder_machine` changes.
+"""The expected state of a decoder, with its checks; `test_decoder_machine` changes it.
 
-The model of the machine is a list of tokens. What they leave in the cache, the last hidden state
-and the next logits is computed by `shadow`, which never stages, commits or evicts anything.
+The model of the state machine is a list of tokens. `shadow` computes the expected cache, last
+hidden state and next logits; it never stages, commits or evicts anything.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from tests.support.tiny import make_cache
 
 
 class Reader:
-    """Keeps the final states that it is told."""
+    """Records the final states that it gets."""
 
     capture = ()
 
@@ -34,7 +34,7 @@ class Reader:
 
 
 class DecodedText(RuleBasedStateMachine):
-    """A decoder, the text that it should hold, and what is staged behind it."""
+    """A decoder, the text that it should hold, and the staged tree."""
 
     shadow: Shadow
 
@@ -42,8 +42,8 @@ class DecodedText(RuleBasedStateMachine):
         super().__init__()
         self.decoder = Decoder(self.shadow.model, make_cache(self.shadow.model, self.shadow.kind))
         self.text = []
-        self.paths = None  # tokens from the root down to each node of the staged tree
-        self.nodes = None  # nodes from the root down to each node
+        self.paths = None  # tokens from the root to each node of the staged tree
+        self.nodes = None  # nodes from the root to each node
         self.chain = []
         self.lower = []
         self.reader = None
@@ -110,6 +110,6 @@ class DecodedText(RuleBasedStateMachine):
         self.paths, self.nodes, self.chain, self.lower = None, None, [], []
 
     def keep_what_is_staged(self):
-        """Reading the last token again, where its state is not kept, takes the staged rows."""
+        """Computing the last token again, where its state is not stored, drops the staged rows."""
         if not self.decoder.cache.num_staged:
             self.forget_staged()

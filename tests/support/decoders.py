@@ -1,4 +1,4 @@
-"""Decoders of both families with every kind of cache, and what their target says."""
+"""Decoders of both families with every kind of cache, and the truth about their target."""
 
 import mlx.core as mx
 import numpy as np
@@ -16,7 +16,7 @@ MODELS = {family: tiny_model(family) for family in FAMILIES}
 
 
 class Truth:
-    """What a target says after a text, and the rows of a cache that has read it by tokens."""
+    """The target's logits after a text, and the cache rows of one forward per token."""
 
     def __init__(self, family, kind):
         self.family, self.kind = family, kind
@@ -41,9 +41,9 @@ class Truth:
 TRUTHS = {(family, kind): Truth(family, kind) for family in FAMILIES for kind in KINDS}
 EACH = pytest.mark.parametrize(("family", "kind"), TRUTHS)
 
-# Of texts whose keys and values lie at no edge of the int8 packing, where a rounding is a step.
+# Texts whose keys and values are at no boundary of int8, where a rounding error is a whole step.
 TEXT = [int(token) for token in np.random.default_rng(5).integers(0, 24, 40)]
-# 0 -> (1 -> (3 -> 5, 4), 2): branches whose rows do not lie side by side.
+# 0 -> (1 -> (3 -> 5, 4), 2): branches whose rows are not contiguous.
 TREE = DraftTree.from_lists([9, 4, 7, 1, 3, 2], [-1, 0, 0, 1, 1, 3])
 PATH, PATH_TOKENS = [0, 1, 3, 5], [9, 4, 1, 2]
 

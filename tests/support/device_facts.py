@@ -1,7 +1,7 @@
-"""The device that mlxspec believes it runs on, whatever MLX really computes on.
+"""Fakes the kind of device that mlxspec detects, independent of the device that MLX uses.
 
-What depends on the device asks `backend` for two facts. A test can have them as a GPU's or as a
-CPU's on any machine, and `pytest --device-facts gpu` runs the whole suite with those of a GPU.
+Code that depends on the device asks `backend` for two facts. A test can set them to those of a GPU
+or a CPU on any machine, and `pytest --device-facts gpu` runs the whole suite with those of a GPU.
 What MLX really computes on is its default device; `pytest --device cpu` makes that the CPU.
 """
 
@@ -23,8 +23,8 @@ def believe(kind, setattr_):
     """Make mlxspec believe that MLX computes on a "cpu" or a "gpu".
 
     Args:
-        kind: Either.
-        setattr_: Sets an attribute, for as long as is wanted.
+        kind: "cpu" or "gpu".
+        setattr_: Sets an attribute of an object; the caller undoes it.
     """
     is_cpu = kind == "cpu"
     setattr_(backend, "is_cpu", lambda: is_cpu)
@@ -34,7 +34,7 @@ def believe(kind, setattr_):
 
 @contextmanager
 def believed(kind):
-    """Let mlxspec believe so for a while, as where a model is loaded in full precision."""
+    """Fake the kind of device for a while, for example while a model is loaded in float32."""
     with pytest.MonkeyPatch.context() as patch:
         believe(kind, patch.setattr)
         yield
@@ -53,6 +53,6 @@ def compute_on_cpu_everywhere():
 
 
 def _put_on_path(site):
-    sys.path.append(str(site))  # some tests hand this list on
+    sys.path.append(str(site))  # some tests pass this list on
     others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), *others]))

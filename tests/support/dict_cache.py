@@ -1,4 +1,4 @@
-"""A dictionary from positions to rows: what a cache has to hold, and how to read what it holds."""
+"""A dictionary from positions to rows: the expected content of a cache; and the real content."""
 
 import mlx.core as mx
 import numpy as np
@@ -10,7 +10,7 @@ LAYERS, HEADS, SIZE = 2, 3, 32
 
 
 class DictCache:
-    """What a cache has to hold: per position one row per layer, evicted as plain decoding does."""
+    """The expected content: one row per layer for each position, evicted as in plain decoding."""
 
     def __init__(self, max_size, keep):
         self.max_size, self.keep = max_size, keep
@@ -65,7 +65,7 @@ def assert_same(held, expected):
 
 
 def filled(max_size=None, keep=0, *, n=0, quantization=None):
-    """A cache after n tokens, and the dictionary that says what it holds."""
+    """A cache after n tokens, and the dictionary of its expected content."""
     cache = Cache(LAYERS, max_size=max_size, keep=keep, quantization=quantization)
     truth = DictCache(max_size, keep)
     for index in range(n):

@@ -36,7 +36,7 @@ def medusa_parts(num_heads=2, seed=0):
 
 
 def nonsense_parts():
-    """A Medusa head that finds most probable what the target finds least so."""
+    """A Medusa head whose most probable token is the target's least probable one."""
     tensors = {
         "heads.0.blocks.0.weight": -3 * mx.eye(HIDDEN),
         "heads.0.blocks.0.bias": mx.full((HIDDEN,), 100.0),  # large: silu lets it all through

@@ -1,4 +1,4 @@
-"""Helpers for the tests of host drafters: rounds without a target, and what makes a tree valid."""
+"""Helpers for the tests of host drafters: rounds without a target, and checks of a tree."""
 
 from itertools import pairwise
 
@@ -45,8 +45,8 @@ def outcome_of(draft, continuation, next_rows):
     """The verdict of a target that says `continuation`.
 
     Args:
-        draft: What was proposed.
-        continuation: Tokens that the target says after the root, enough of them.
+        draft: The draft.
+        continuation: Tokens of the target after the root, enough for path and bonus token.
         next_rows: Function from the tokens of a path, root first, to the target's most probable
             next tokens and their probabilities.
     """
@@ -68,12 +68,12 @@ def path_to(node, tokens, parents):
 
 
 def fixed_row(path):
-    """A target that finds the same three tokens probable everywhere."""
+    """A target with the same three most probable tokens at every position."""
     return [1, 2, 0], [0.5, 0.25, 0.125]
 
 
 def reply(drafter, prompt, text, *, budget=8, next_rows=fixed_row):
-    """Run the rounds of a reply `text` to `prompt`; returns the drafts."""
+    """Run the rounds of the reply `text` to `prompt`; return the drafts."""
     drafter.start(prompt, LAW, KEY)
     drafts, said, root = [], 0, prompt[-1]
     padded = [*text, *[0] * (budget + 2)]
@@ -94,11 +94,11 @@ TURNS = st.lists(
     ),
     max_size=4,
 )
-"""Prompts and replies of few different tokens."""
+"""Prompts and replies of few distinct tokens."""
 
 
 def assert_valid_and_repeatable(make_drafter, turns, budget, sources):
-    """Every tree is valid and best first, and another drafter says the same."""
+    """Every tree is valid and best first, and a second drafter proposes the same."""
     first, second = make_drafter(), make_drafter()
     for prompt, text in turns:
         drafts = reply(first, prompt, text, budget=budget)
@@ -112,7 +112,7 @@ def assert_valid_and_repeatable(make_drafter, turns, budget, sources):
 
 
 def learned(*texts, **settings):
-    """A drafter that has read texts of (token, row that followed it)."""
+    """A drafter after texts of (token, row of the target after it)."""
     drafter = TableDrafter(**settings)
     for text in texts:
         tokens, rows = zip(*text, strict=True)
@@ -144,7 +144,7 @@ def _stored(table):
 
 
 def after(drafter, *tokens):
-    """What a table expects after some tokens."""
+    """The prediction of a table after some tokens."""
     return drafter.next_probs(extend(0, *tokens))
 
 

@@ -1,4 +1,4 @@
-"""A draw in NumPy: the block of the vocabulary first, then the token, each by its own noise."""
+"""Sampling in NumPy: first the block of the vocabulary, then the token, each with its own noise."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ BLOCK = 128
 
 
 def draw_by_hand(probs, noise):
-    """Return the token that the noise draws from (V,) probabilities, and how sure that is.
+    """Return the token that the noise selects from (V,) probabilities, and the margin.
 
-    The second is by how much the best of the closer stage is better than its next.
+    The margin is the smaller of both stages: the best score less the second best.
     """
     probs, noise = np.asarray(probs, np.float64), np.asarray(noise, np.float64)
     if len(probs) <= BLOCK:

@@ -1,8 +1,8 @@
-"""Drafters of the EAGLE family in NumPy float64: no cache, every path computed from nothing.
+"""Drafters of the EAGLE family in NumPy float64: without a cache, every path from scratch.
 
-Written from the papers and from how published checkpoints are laid out; nothing of the package is
-called, only weights and settings are read. For each path below the root the target's states, the
-pairs and all rows of the drafter are computed anew.
+Written from the papers and the layouts of published checkpoints. It calls nothing of the package
+and uses only weights and settings. For each path below the root, the target's states, the pairs and
+all rows of the drafter are computed again.
 """
 
 import mlx.core as mx
@@ -65,7 +65,7 @@ def softmax(scores):
 
 
 def visible(length, ring):
-    """(length, length) bool: what a cache of a ring (size, kept) or of everything shows."""
+    """(length, length) bool: visible positions of a rotating cache (size, sinks) or a full one."""
     age = np.subtract.outer(np.arange(length), np.arange(length))
     if ring is None:
         return age >= 0
@@ -74,13 +74,13 @@ def visible(length, ring):
 
 
 class ReferenceDrafter:
-    """What an EAGLE drafter says after any path below a root.
+    """The distribution of an EAGLE drafter after any path below a root.
 
     Args:
         model: The target.
         network: An `EagleNetwork` or `Eagle3Network`.
         target_ids: Target token of each draft token, or None.
-        ring: Size and kept tokens of the caches of both, None for full ones.
+        ring: Size and attention sinks of both caches; None for full ones.
     """
 
     def __init__(self, model, network, target_ids=None, ring=None):
@@ -98,7 +98,7 @@ class ReferenceDrafter:
         return dict(zip(ids, probs, strict=True))
 
     def logits(self, history, path):
-        """(V_draft,) logits after `path`, root first, the target having read `history`."""
+        """(V_draft,) logits after `path`, root first; the target's cache holds `history`."""
         key = tuple(history), tuple(path)
         if key not in self._logits:
             self._logits[key] = self._compute(*key)
@@ -107,7 +107,7 @@ class ReferenceDrafter:
     def _compute(self, history, path):
         features = list(self._features(history))
         tokens = [*history[1:], *path]
-        for _ in range(len(path) - 1):  # the drafter's own output takes the states' place
+        for _ in range(len(path) - 1):  # the drafter's own output replaces the states
             rows, after = self._run(tokens[: len(features)], np.array(features))
             features.append(after[-1])
         rows, _ = self._run(tokens, np.array(features))
@@ -122,7 +122,7 @@ class ReferenceDrafter:
         return self.own.linear("fc", self.own.norm("input_norm", np.concatenate(taps, axis=1)))
 
     def target_states(self, tokens):
-        """The states entering each layer, the last one's output, and the final norm's."""
+        """The states entering each layer, the output of the last layer, and of the final norm."""
         config, weights = self.config, self.target
         settings = (
             config.num_attention_heads,
@@ -141,7 +141,7 @@ class ReferenceDrafter:
         return [*entering, x], weights.norm("model.norm", x)
 
     def _run(self, tokens, features):
-        """Rows for the head, and what stands in for the features of the next token."""
+        """Rows for the head, and the replacement for the features of the next token."""
         own = "embed_tokens" in self.own
         table = self.own.arrays["embed_tokens.weight"] if own else None
         if table is None:
@@ -186,13 +186,13 @@ class ReferenceDrafter:
 
 
 def beam(next_probs, width, depth, budget):
-    """{path: probability} of the tree of EAGLE-2, grown by hand; paths leave the root out.
+    """{path: probability} of the tree of EAGLE-2, built step by step; paths without the root.
 
     Args:
         next_probs: Function from a path to {token: probability}.
-        width: Nodes expanded per level, and children taken of each.
-        depth: Levels.
-        budget: Paths to keep.
+        width: Nodes expanded per level, and children of each.
+        depth: Number of levels.
+        budget: Number of paths.
     """
     offered, level = {}, {(): 1.0}
     for _ in range(depth):
@@ -211,7 +211,7 @@ def best(values, count):
 
 
 def paths_of(draft):
-    """{path: path probability} in the order of the nodes, root left out."""
+    """{path: path probability} in the order of the nodes, without the root."""
     tokens, parents = draft.tree.tokens.tolist(), draft.tree.parents.tolist()
     edges = [1.0, *draft.node_probs.tolist()]
     paths, probs = [()], [1.0]

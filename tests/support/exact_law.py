@@ -1,6 +1,6 @@
-"""The joint law of the next tokens, summed exactly: what a round emits, then plain decoding.
+"""The exact joint distribution of the next tokens: of a round, then of plain decoding.
 
-A rule is lossless when that sum is the product of the target's own probabilities, for every
+A rule is lossless if this is the product of the target's own probabilities, for every
 sequence.
 """
 
@@ -11,9 +11,9 @@ from math import prod
 
 
 class ContextLaws:
-    """A law in fractions for every context, drawn when it is first asked for.
+    """A random distribution in fractions for every context, made at first use.
 
-    With `zeros`, some tokens have no mass, so supports of two such laws differ.
+    With `zeros`, some tokens have no mass, so the supports of two of them differ.
     """
 
     def __init__(self, seed: int, vocab_size: int = 3, *, zeros: bool = False):
@@ -30,7 +30,7 @@ class ContextLaws:
         return self._laws[context]
 
     def prob(self, tokens: tuple[int, ...]) -> Fraction:
-        """The probability that plain decoding says these tokens first."""
+        """The probability that plain decoding begins with these tokens."""
         return prod((self(tokens[:i])[token] for i, token in enumerate(tokens)), start=Fraction(1))
 
     def joint(self, length: int) -> dict[tuple[int, ...], Fraction]:
@@ -50,7 +50,7 @@ class ContextLaws:
         return law
 
 
-LAW_PAIRS = {  # target and draft law
+LAW_PAIRS = {  # distributions of target and draft
     "full supports": (ContextLaws(1), ContextLaws(2)),
     "zeros in the target": (ContextLaws(5, zeros=True), ContextLaws(6)),
     "zeros in the draft": (ContextLaws(7), ContextLaws(8, zeros=True)),

@@ -30,7 +30,7 @@ def chat() -> Recording:
 
 
 def saying(*texts: str, asked: str = "a question") -> Recording:
-    """A recording of one reply, whose tokens have these texts: each kept, beside a loser."""
+    """A recording of one reply with these token texts: each accepted, with a rejected sibling."""
     return Recording.of("made up", list(events_saying(texts, asked)))
 
 

@@ -1,4 +1,4 @@
-"""A catalogue that a test writes down."""
+"""A catalogue with fixed entries."""
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
@@ -25,7 +25,7 @@ DRAFTERS = (
 
 
 class FakeCatalogue:
-    """Knows what it is given."""
+    """A catalogue of the given entries."""
 
     memory_gb = 16.0
 

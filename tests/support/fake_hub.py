@@ -1,4 +1,4 @@
-"""A hub on this machine: enough of its protocol for a repository to be fetched from it."""
+"""A hub on this machine, with enough of the protocol to download a repository."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ class FakeHub:
 
     Attributes:
         files: Content by file name.
-        sent: Names of the files whose content was asked for, in order.
-        url: Where it listens.
+        sent: Names of the files whose content was requested, in order.
+        url: Its address.
     """
 
     def __init__(self, files):
@@ -73,7 +73,7 @@ def serving(files):
                 self.send_header(key, value)
             self.end_headers()
             if with_body:
-                with suppress(ConnectionError):  # the reader may stop half-way
+                with suppress(ConnectionError):  # the client may stop half-way
                     self.wfile.write(body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,4 +1,4 @@
-"""Writes GGUF files byte by byte, from the format's description alone."""
+"""Writes GGUF files byte by byte, only from the specification of the format."""
 
 import struct
 from dataclasses import dataclass

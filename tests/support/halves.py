@@ -1,7 +1,7 @@
-"""Models in half precision, computed on a CPU as a GPU rounds.
+"""Models in half precision on a CPU, with the rounding of a GPU.
 
-On a CPU MLX computes every row of a half-precision product by itself, so nothing drifts. A GPU has
-other kernels for several rows, which cut the sums; here that is done by hand.
+On a CPU, MLX computes every row of a half-precision product separately, so there is no drift. A GPU
+has other kernels for several rows, which split the sums; this module imitates that.
 """
 
 import mlx.core as mx
@@ -37,7 +37,7 @@ def in_dtype(model, dtype):
 
 
 def lose_a_row(monkeypatch):
-    """Let a decoder forget the first draft token of those that it should keep."""
+    """Let a decoder drop the first of the draft tokens that it should commit."""
     commit = Decoder.commit
 
     def forgetful(self, path):
@@ -50,7 +50,7 @@ def lose_a_row(monkeypatch):
 
 
 def cut_sums(monkeypatch):
-    """Let a product of several rows be the sum of two, each of them rounded."""
+    """Let a product of several rows be the sum of two rounded products."""
 
     def cut(layer, x):
         matrix = layer.weight

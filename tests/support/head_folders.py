@@ -1,7 +1,7 @@
-"""Writes tiny trained heads in every layout that users have, PyTorch's files included.
+"""Writes tiny trained heads in every known layout, PyTorch's files included.
 
-Each head is made once under the loader's names, at random; a layout is then a plain renaming,
-written out here the other way round.
+Each head has random weights with normalised names. A layout is then a renaming, written here in
+the direction opposite to the loader's.
 """
 
 import json
@@ -25,7 +25,7 @@ LAYER = {
     "rope_theta": 5000.0,
     "vocab_size": V,
 }
-TOKENS = (1, 3, 4, 8, 9, 19)  # of a reduced vocabulary
+TOKENS = (1, 3, 4, 8, 9, 19)  # a reduced vocabulary
 
 
 def tiny_target(**changes):

@@ -1,6 +1,6 @@
-"""A recording from elsewhere, in which every name and every text is an attack.
+"""A hostile recording: every name and every text in it is an attack.
 
-It is sound as a trace: `read_trace` takes it. What it says is not to be trusted.
+It is a valid trace: `read_trace` accepts it. Its content must not be trusted.
 """
 
 from mlxspec.trace.events import (

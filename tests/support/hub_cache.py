@@ -1,4 +1,4 @@
-"""A hub cache of the test's own, without a network, and an empty folder for all downloads."""
+"""A temporary hub cache without a network, and an empty folder for downloads."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def use_hub_cache(tmp_path, monkeypatch):
-    """Let the loader look into a cache below `tmp_path` only; returns its folder."""
+    """Let the loader use a cache below `tmp_path` only; return its folder."""
     cache = tmp_path / "hub"
 
     def download(repository, *, local_files_only=False, **kwargs):
@@ -24,10 +24,10 @@ def use_hub_cache(tmp_path, monkeypatch):
 
 
 def cached_folder(hub, repository="org/tiny"):
-    """Make the place where the hub's cache keeps a repository."""
-    place = hub / f"models--{repository.replace('/', '--')}"
-    snapshot = place / "snapshots" / COMMIT
+    """Make the folder of a repository in the hub's cache."""
+    folder = hub / f"models--{repository.replace('/', '--')}"
+    snapshot = folder / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(COMMIT)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
     return snapshot

@@ -1,4 +1,4 @@
-"""A layer of a model that raises, wherever and whenever a test wants it to."""
+"""A layer of a model that raises at a chosen point."""
 
 from mlxspec.models.layers import DecoderLayer
 

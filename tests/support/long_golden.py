@@ -1,4 +1,4 @@
-"""What Hugging Face says thousands of tokens into a text (see make_long_goldens.py)."""
+"""Logits of Hugging Face thousands of tokens into a text (see make_long_goldens.py)."""
 
 import json
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 @dataclass(frozen=True)
 class LongGolden:
-    """A text, a model, and what is said at its end and behind it.
+    """A text, a model, and logits at the end of the text and of a tree behind it.
 
     Attributes:
-        raw_config: As a user would have it.
+        raw_config: Content of the config.json.
         text: All tokens before the tree.
-        ring: Size and kept tokens of the rotating cache that the logits are of, or None.
-        dtype: Of the weights.
+        ring: Size and attention sinks of the rotating cache of the logits, or None.
+        dtype: Type of the weights.
         rows: (NUM_ROWS, V) logits of the last tokens of the text.
         nodes: (n_nodes, V) logits of the nodes of `TREE`.
-        half: Both, one above the other, as Hugging Face computes them in half precision itself.
+        half: Rows and nodes, concatenated, as Hugging Face computes them in half precision.
     """
 
     raw_config: dict

@@ -1,4 +1,4 @@
-"""Writes tiny model folders as Hugging Face and MLX lay them out."""
+"""Writes tiny model folders in the layouts of Hugging Face and MLX."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""How near rows of logits in half precision come to the truth, and how near others come.
+"""Compare the errors of logits in half precision with the errors of another implementation.
 
-Two ways to round the same arithmetic agree in no digit that counts, so nothing is compared one by
-one: a row may be off by what others are off, and by chance by somewhat more.
+Two ways to round the same arithmetic differ in the last digits, so single numbers are not compared:
+the error of a row may be as large as that of the other implementation, and a little larger.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Where the tests find what lies beside them."""
+"""Paths of the repository for tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A terminal for tests: a program on a real pty, and the screen as an emulator draws it."""
+"""A terminal for tests: a program on a real pty, and the screen of an emulator."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self._emulator)
         self.written = b""
         settings = os.environ | {"TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(sys.path)}
-        for name in ("COLUMNS", "LINES"):  # they would overrule the size of the terminal
+        for name in ("COLUMNS", "LINES"):  # they would override the size of the terminal
             settings.pop(name, None)
         self._child = pexpect.spawn(
             argv[0],
@@ -71,7 +71,7 @@ class Terminal:
 
     @property
     def modes_left_on(self):
-        """Terminal modes that the program switched and did not switch back."""
+        """Terminal modes that the program changed and did not restore."""
         last = {}
         for numbers, switch in _MODE.findall(self.written):
             for number in numbers.split(b";"):
@@ -80,11 +80,11 @@ class Terminal:
 
     @property
     def is_as_before(self):
-        """Whether the line discipline is what it was: echo, lines, signals."""
+        """Whether the line discipline is restored: echo, lines, signals."""
         return self._attributes_at_end == self._at_first
 
     def wait_until(self, condition, complaint):
-        """Read until something is so; where that takes too long, fail and show the screen."""
+        """Read until a condition holds; after too long, fail and show the screen."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             self._read()
@@ -101,7 +101,7 @@ class Terminal:
             time.sleep(0.01)
             return
         finally:
-            with suppress(termios.error):  # macOS tells nothing once the program is gone
+            with suppress(termios.error):  # macOS fails here after the program ended
                 if not self._child.closed:
                     self._attributes_at_end = self._attributes()
         self.written += piece

@@ -1,4 +1,4 @@
-"""A few short questions in a file, as the commands that ask read them."""
+"""A file with a few short questions, for the commands that read questions."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Drives a race in tests: two runs, a clock that is moved by hand, and what the screen shows."""
+"""Drives a race in tests: two runs, a manual clock, and the screen."""
 
 from contextlib import asynccontextmanager
 
@@ -17,7 +17,7 @@ NUM_TOKENS = sum(len(getattr(event, "emit", ())) for event in TREE)
 
 
 class RaceDriver:
-    """A running race, and what it shows."""
+    """A running race with its screen."""
 
     def __init__(self, pilot, race, clock):
         self.pilot, self.race, self.clock = pilot, race, clock

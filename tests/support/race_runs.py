@@ -1,4 +1,4 @@
-"""Runs for races in tests: what a recorded run would have been without drafts, and others."""
+"""Runs for races in tests: a recorded run without its drafts, and others."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from mlxspec.trace.events import (
 
 
 def decoded_plainly(events, seconds_per_token=0.05):
-    """The same tokens one by one, each taking its time: the run that a race is held against."""
+    """The same tokens, one per plain round with its duration: the baseline of a race."""
     now, r = 0.0, 0
     made = []
     for event in events:
@@ -40,7 +40,7 @@ def with_meta(events, **changes):
 
 
 def with_token(events, place, token, text):
-    """The same run with another token at a place, from 0."""
+    """The same run with another token at index `place` of the reply."""
     made, seen = [], 0
     for event in events:
         if isinstance(event, DraftVerified | PlainDecoded):
@@ -54,7 +54,7 @@ def with_token(events, place, token, text):
 
 
 def ended_after(events, num_tokens, reason):
-    """The first tokens of a run of plain rounds, ended for a reason; None leaves it broken off."""
+    """The first tokens of a run of plain rounds with an end reason; None for no end."""
     made, seen = [], 0
     for event in events:
         if isinstance(event, PlainDecoded):

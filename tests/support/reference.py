@@ -1,8 +1,8 @@
-"""The slow, obvious truth: a forward pass in NumPy float64 and a cache that only concatenates.
+"""The reference: a slow, simple forward in NumPy float64, and a cache that only concatenates.
 
-`reference_logits` shares no code with the package: it takes a model's weights and settings and
-does the arithmetic of the papers, one head at a time. Scaled rotary embeddings are left to the
-goldens of Hugging Face.
+`reference_logits` shares no code with the package: from a model's weights and settings it computes
+the formulas of the papers, one head at a time. The goldens of Hugging Face cover scaled rotary
+embeddings.
 """
 
 import mlx.core as mx
@@ -40,7 +40,7 @@ def causal_masks(model, positions, key_positions) -> dict[int | None, mx.array]:
 
 
 def path_to(parents, node) -> list[int]:
-    """Nodes from the root down to `node`."""
+    """Nodes from the root to `node`."""
     return ([] if parents[node] < 0 else path_to(parents, parents[node])) + [node]
 
 
@@ -57,10 +57,10 @@ def tree_masks(model, n_past, parents) -> dict[int | None, mx.array]:
 
 
 def reference_logits(model, tokens, visible=None) -> np.ndarray:
-    """(L, V) float64 logits of every position of `tokens`, computed from nothing.
+    """(L, V) float64 logits of every position of `tokens`, computed from scratch.
 
-    `visible` is (L, L) bool, True where a query (row) may see a key (column); left out, every
-    token sees itself and what came before. Windows of the layers apply in either case.
+    `visible` is (L, L) bool, True where a query (row) may see a key (column). Without it, every
+    token sees itself and all earlier ones. Windows of the layers apply in both cases.
     """
     config = model.config
     weights = {

@@ -1,4 +1,4 @@
-"""A report as a sound Mac would send it, with figures made up by hand."""
+"""A report as a Mac would send it, with invented figures."""
 
 import json
 from copy import deepcopy
@@ -63,7 +63,7 @@ FOUND = {
 
 
 def sound_records():
-    """The records of a report in which everything is as assumed."""
+    """The records of a report that confirms all assumptions."""
     found = deepcopy(FOUND)
     return {
         part.name: Record("done", 12.5, "", found[part.name]) for part in parts_for(is_mac=True)

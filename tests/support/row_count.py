@@ -1,4 +1,4 @@
-"""Counts what goes through the layers of a model."""
+"""Counts the rows that go through the layers of a model."""
 
 from mlxspec.models.layers import DecoderLayer
 

@@ -1,4 +1,4 @@
-"""A settings file that says everything, and what it says."""
+"""A settings file with every setting, and the expected values."""
 
 from mlxspec_app.settings.file import Sampling, Settings
 

@@ -1,7 +1,7 @@
-"""What a decoder has to hold after a text, computed token by token in a cache that only grows.
+"""The expected state of a decoder after a text, computed token by token in a full cache.
 
-Nothing is ever staged, committed, evicted or rolled back here: every prefix keeps the rows of its
-own, and what a ring would have evicted is masked by hand.
+Nothing is staged, committed, evicted or rolled back here: every prefix has its own rows, and masks
+hide the rows that a rotating cache would have evicted.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from tests.support.reference import ConcatCache
 from tests.support.tiny import make_cache
 from tests.support.truth import QuantisedConcatCache
 
-RING = 12, 2  # size and kept tokens of `tiny.make_cache`
+RING = 12, 2  # size and attention sinks of `tiny.make_cache`
 
 
 @dataclass(frozen=True)
 class Said:
-    """What one token leaves: its row, (n_layers, 2, heads, D), and what is read off it."""
+    """The results of one token: its row (n_layers, 2, heads, D), hidden state and logits."""
 
     row: np.ndarray
     hidden: np.ndarray
@@ -29,7 +29,7 @@ class Said:
 
 
 class Shadow:
-    """A model and a kind of cache seen from outside: prefix to what its last token leaves."""
+    """A model with a kind of cache, as a function from prefix to results of its last token."""
 
     def __init__(self, model, kind: str):
         self.model, self.kind = model, kind
@@ -45,7 +45,7 @@ class Shadow:
         return self._said[prefix]
 
     def greedy(self, prompt, count: int) -> list[int]:
-        """What plain decoding says after a prompt."""
+        """The reply of plain decoding to a prompt."""
         tokens = list(prompt)
         for _ in range(count):
             tokens.append(int(np.argmax(self(tokens).logits)))
@@ -88,9 +88,9 @@ class Shadow:
 def assert_holds(decoder: Decoder, tokens, shadow: Shadow) -> None:
     """History, rows of every layer, last hidden state and next logits are those of `tokens`.
 
-    Staged rows are forgotten by looking.
+    The check drops staged rows.
     """
-    # One step of the packing: a row computed beside others may round to the next one.
+    # One quantisation step: a row that is computed with others may round to the next value.
     atol, logits_atol = (0.06, 0.3) if "int8" in shadow.kind else (1e-4, 1e-3)
     assert decoder.history == tuple(tokens)
     assert decoder.cache.offset == len(tokens)
@@ -101,7 +101,7 @@ def assert_holds(decoder: Decoder, tokens, shadow: Shadow) -> None:
         np.testing.assert_allclose(row, expected, atol=atol, rtol=1e-4)
     if tokens:
         said = shadow(tokens)
-        for _ in range(2):  # what is kept, or computed, and then kept
+        for _ in range(2):  # stored already or computed; the second time stored in any case
             np.testing.assert_allclose(
                 decoder.last_hidden_state(), said.hidden, atol=logits_atol, rtol=1e-3
             )

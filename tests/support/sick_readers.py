@@ -1,4 +1,4 @@
-"""Readers with what a fuzzer has to find: one input of three is fatal to each."""
+"""Readers with faults that a fuzzer has to find: one input of three is fatal to each."""
 
 import os
 from random import Random
@@ -9,7 +9,7 @@ from mlxspec.errors import MlxspecError
 
 
 class Raises:
-    """Raises what is not ours."""
+    """Raises an exception that is no error of mlxspec."""
 
     refusals = (MlxspecError,)
     order = tuple(Random(f"0 {index}").random() for index in range(3))  # of the seed 0
@@ -32,21 +32,21 @@ class Raises:
 
 
 class Crashes(Raises):
-    """Takes the process with it."""
+    """Ends the whole process."""
 
     def fail(self):
         os.abort()
 
 
 class Allocates(Raises):
-    """Asks for memory that it never uses."""
+    """Allocates memory that it never uses."""
 
     def fail(self):
         np.empty(2**40, np.uint8)
 
 
 class SaysNothing(Raises):
-    """Refuses without a word."""
+    """Refuses with an empty message."""
 
     def fail(self):
         raise MlxspecError

@@ -1,4 +1,4 @@
-"""Stores to test with: a writer on a file, a clock that steps, and replies told as events."""
+"""Stores for tests: a writer on a file, a clock that steps, and replies as events."""
 
 from contextlib import closing
 from itertools import count
@@ -16,16 +16,16 @@ from mlxspec_app.store.writer import Writer
 
 
 def steps(start=1_000.0):
-    """A clock that goes on by one second whenever it is read."""
+    """A clock that advances by one second with every read."""
     ticks = count(start)
     return lambda: float(next(ticks))
 
 
 def open_writer(path, clock=None):
-    """A writer on a store that has nothing to complain about."""
+    """A writer on a store; it must report no problem."""
     notices = []
     connection = open_for_writing(path, notices.append)
-    connection.execute("PRAGMA synchronous = OFF")  # no test pulls the plug; only faster
+    connection.execute("PRAGMA synchronous = OFF")  # only faster: no test cuts the power
     assert not notices
     return Writer(connection, clock or steps())
 
@@ -36,7 +36,7 @@ def open_reader(path):
 
 
 def say(writer, chat, *texts):
-    """Add turns in alternation, the user's first; return their numbers."""
+    """Add turns of user and assistant in alternation; return their numbers."""
     leaf = writer.reader.chat(chat).leaf
     roles = ("user", "assistant")
     added = []

@@ -36,7 +36,7 @@ def make_engine(model: Model, drafter, kind: str = "full") -> Engine:
 
 
 def emitted(events) -> list[int]:
-    """The token ids that a sequence of events emits, unless the drafter broke down on the way."""
+    """The token ids that a sequence of events emits; fails if the drafter failed."""
     events = list(events)
     assert [event for event in events if isinstance(event, DrafterFailed)] == []
     return [token.token for event in events for token in getattr(event, "emit", ())]

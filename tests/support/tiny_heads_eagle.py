@@ -6,12 +6,12 @@ import mlx.utils
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
 
-# Target tokens of a reduced vocabulary: neither in a row nor at a constant distance.
+# Target tokens of a reduced vocabulary: neither consecutive nor at a constant distance.
 TARGET_IDS = (1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 18, 20, 21, 23)
 
 
 def randomise(network, seed, scale=0.2):
-    """Give every parameter a value that matters, norms included."""
+    """Give every parameter a random value that affects the output, norms included."""
     key = mx.random.key(seed)
     weights = []
     for name, array in mlx.utils.tree_flatten(network.parameters()):
@@ -24,7 +24,7 @@ def randomise(network, seed, scale=0.2):
 
 
 def layer_config(model, **settings):
-    """What a drafter's layer takes over from a tiny target."""
+    """The settings that a drafter's layer has from a tiny target."""
     config = model.config
     return {
         "hidden_size": config.hidden_size,
@@ -41,7 +41,7 @@ def layer_config(model, **settings):
 
 
 def eagle3_network(model, *, seed=11, is_reduced=True, own=(), **settings):
-    """A random network for a target; `own` names what it does not share: "embedding", "head"."""
+    """A random network for a target; `own` lists the layers that it does not share."""
     ids = TARGET_IDS if is_reduced else range(model.config.vocab_size)
     config = layer_config(
         model,
@@ -74,7 +74,7 @@ HASS_NORMS = (
 
 
 def eagle_network(model, *, seed=17, optional=EAGLE_BIASES, **settings):
-    """A random EAGLE-1 network for a target; `optional` as `EagleNetwork` takes it."""
+    """A random EAGLE-1 network for a target; `optional` as in `EagleNetwork`."""
     return randomise(EagleNetwork(layer_config(model, **settings), optional), seed)
 
 

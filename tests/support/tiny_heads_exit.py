@@ -13,7 +13,7 @@ from tests.support.tiny import ToyTokenizer, make_cache
 
 
 def exit_head(model, *, layer=1, num_blocks=1, target_ids=None, noise=0.03, seed=11) -> ExitHead:
-    """An exit that guesses well now and then: MLPs of the target's last layers, with noise."""
+    """An exit that is sometimes right: MLPs of the target's last layers, with noise."""
     config = model.config
     ids = None if target_ids is None else mx.array(target_ids, mx.int32)
     sizes = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size}
@@ -38,7 +38,7 @@ def exit_head(model, *, layer=1, num_blocks=1, target_ids=None, noise=0.03, seed
 
 
 def typical_size(model, layer) -> float:
-    """Root mean square of the states entering a layer, which makes a norm undo itself."""
+    """Root mean square of the states entering a layer; as a weight it cancels a norm."""
     decoder = Decoder(model)
     decoder.observe(range(model.config.vocab_size))
     _, (states,) = decoder.hidden_states([min(layer, len(model.layers) - 1)])
@@ -63,15 +63,15 @@ def exit_engine(model, kind: str = "full", **options) -> Engine:
 
 
 class ExitTruth:
-    """What an exit says after a prefix, in NumPy float64 and computed from nothing."""
+    """The logits of an exit after a prefix, in NumPy float64 and from scratch."""
 
     def __init__(self, model, head: ExitHead, ring: tuple[int, int] | None = None):
-        """`ring` is the size and the kept tokens of a rotating cache."""
+        """`ring` is the size and the attention sinks of a rotating cache."""
         self.model, self.head, self.ring = model, head, ring
         self._logits: dict[tuple[int, ...], np.ndarray] = {}
 
     def logits(self, prefix: tuple[int, ...]) -> np.ndarray:
-        """(V,) logits; minus infinity for tokens that the exit cannot say."""
+        """(V,) logits; minus infinity for tokens that the exit cannot draft."""
         if prefix not in self._logits:
             self._logits[prefix] = self._head_logits(exit_hidden(self.head, self._entering(prefix)))
         return self._logits[prefix]

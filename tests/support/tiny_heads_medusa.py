@@ -1,4 +1,4 @@
-"""Medusa heads for tiny targets: random ones, and ones that know a text by heart."""
+"""Medusa heads for tiny targets: random ones, and ones that reproduce a text."""
 
 import mlx.core as mx
 import numpy as np
@@ -40,7 +40,7 @@ def medusa_drafter(decoder, *, tree=None, **settings):
 
 
 class StateSpy:
-    """Keeps the final states of all tokens read."""
+    """Records the final states of all committed tokens."""
 
     capture = ()
 
@@ -56,10 +56,10 @@ class StateSpy:
 
 
 def knowing_drafter(decoder, text, *, num_heads=3, tree=None):
-    """A drafter whose head i says token t + 2 + i of `text` at every token t of it.
+    """A drafter whose head i predicts token t + 2 + i of `text` at every token t of it.
 
-    Its blocks add nothing, and its output layers solve for the states that the decoder's target
-    has along the text; fewer tokens than the states are wide.
+    Its blocks add nothing. Its output layers are the exact solution for the target's states along
+    the text, so the text must have fewer tokens than a state has numbers.
     """
     spy = StateSpy()
     decoder.attach([spy])

@@ -1,4 +1,4 @@
-"""A chat template and tokenizers small enough to write conversations out by hand."""
+"""A chat template and tokenizers, small enough to write conversations by hand."""
 
 import mlx.core as mx
 import numpy as np
@@ -63,7 +63,8 @@ class ToyChat(ToyTokenizer):
         return "".join(turns) + (REPLY if add_generation_prompt else "")
 
 
-BIAS = np.zeros(24, np.float32)  # on the logits: turns end soon, and nothing else is special
+# Added to the logits: turns end soon, and no other special token occurs.
+BIAS = np.zeros(24, np.float32)
 BIAS[ord(END) - ord("a")] = 2.0
 BIAS[[ord(letter) - ord("a") for letter in (USER, REPLY, STRAY)]] = -30.0
 

@@ -33,15 +33,15 @@ def with_gap(features, start, end):
 
 
 def mean_chain(hits, places):
-    """1 + tokens accepted per chain, over all chains that lie in `places` as a whole.
+    """1 + accepted tokens per chain, over all chains whose positions are all in `places`.
 
-    `hits[depth][place]` says whether the token drafted for a place is right.
+    `hits[depth][position]` is whether the token drafted for a position is the target's.
     """
     lengths = []
     for first in sorted(set(places)):
         chain = [(depth, first + depth) for depth in range(len(hits))]
-        if {place for _, place in chain} <= set(places):
-            rights = [bool(hits[depth][place]) for depth, place in chain]
+        if {position for _, position in chain} <= set(places):
+            rights = [bool(hits[depth][position]) for depth, position in chain]
             lengths.append([*rights, False].index(False))
     return 1 + sum(lengths) / len(lengths)
 
@@ -57,7 +57,7 @@ def write_features(folder, *, num_train=6, num_heldout=2, model=None, layers=LAY
 
 
 class Regression:
-    """Learns the target's final state from its embedding: an objective for the loop itself."""
+    """Learns the target's final state from its embedding: an objective for tests of the loop."""
 
     def __init__(self, seed=0):
         mx.random.seed(seed)

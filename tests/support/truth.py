@@ -1,4 +1,4 @@
-"""What the target says after a prefix, computed from nothing: the truth of the lossless tests."""
+"""The target's distribution after a prefix, from scratch: the truth of the lossless tests."""
 
 import mlx.core as mx
 import numpy as np
@@ -8,10 +8,10 @@ from tests.support.reference import ConcatCache, reference_logits
 
 
 class Target:
-    """A model seen from outside: prefix to logits, prefix to law; remembers what it computed."""
+    """A model as functions: from prefix to logits and to probabilities; results are cached."""
 
     def __init__(self, model, kind: str = "full", ring: tuple[int, int] = (12, 2)):
-        """`kind` is that of `tiny.make_cache`; `ring` its size and kept tokens."""
+        """`kind` is that of `tiny.make_cache`; `ring` is its size and attention sinks."""
         self.model, self.kind = model, kind
         self.ring = ring if "rotating" in kind else None
         self.bits = {"int8": 8, "int4": 4}.get(kind)
@@ -59,7 +59,7 @@ class Target:
 
 
 class QuantisedConcatCache(ConcatCache):
-    """Every row goes through `mx.quantize` on its own before it is kept."""
+    """Every row goes through `mx.quantize` separately before it is stored."""
 
     def __init__(self, bits: int):
         super().__init__()
@@ -79,7 +79,7 @@ class QuantisedConcatCache(ConcatCache):
 
 
 def exact_law(logits, law: Law, context, reply) -> np.ndarray:
-    """The law of `mlxspec.verify.distribution` in NumPy float64, one token at a time."""
+    """The distribution of `mlxspec.verify.distribution` in NumPy float64, one token at a time."""
     logits = logits.astype(np.float64).copy()
     for token, bias in law.logit_bias.items():
         logits[token] += bias

@@ -153,12 +153,12 @@ def with_tokens(draft, tokens):
 
 
 BAD = {
-    "another law than stated": (lambda target: Biased(8), "follow another law"),
-    "what was drawn left out": (lambda target: Choosy(8), "follow another law"),
-    "chance of its own": (lambda target: Unseeded(8), "gives two texts"),
+    "another distribution than stated": (lambda target: Biased(8), "another distribution than"),
+    "drops a node because of its token": (lambda target: Choosy(8), "another distribution than"),
+    "randomness of its own": (lambda target: Unseeded(8), "gives two texts"),
     "drawn and cut": (lambda target: DrawnAndCut(8), "both sampled_from and path_probs"),
     "deeper than it says": (lambda target: SaysFlatter(), "2 deep"),
-    "broken": (lambda target: Breaking(), "the drafter broke down: out of guesses"),
+    "broken": (lambda target: Breaking(), "the drafter failed: out of guesses"),
     "writes into the target": (Writing, "at temperature 0"),
     "silent": (lambda target: NoDrafter(), "proposed nothing"),
 }

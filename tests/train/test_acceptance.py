@@ -1,4 +1,4 @@
-"""Acceptance along a known text: chains by hand, and by brute force over random answers."""
+"""Acceptance along a stored text: chains by hand, and by brute force over random answers."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def bools(*rows):
     return np.array([[mark == "x" for mark in row] for row in rows])
 
 
-def test_runs_are_the_places_with_enough_after_them_before_a_gap():
+def test_runs_start_at_positions_with_enough_others_before_a_gap():
     places = np.array([3, 4, 5, 9, 10, 12])
     assert runs(places, 0).tolist() == [0, 1, 2, 3, 4, 5]
     assert runs(places, 1).tolist() == [0, 1, 3]
@@ -37,7 +37,7 @@ def test_the_mean_is_that_of_all_chains_one_by_one(seed):
     assert figures["mean_acceptance_length"] == pytest.approx(mean_chain(right, places.tolist()))
 
 
-def test_without_a_chain_it_says_what_to_make():
+def test_without_a_chain_the_error_says_what_to_make():
     for matches in ([], [np.zeros((4, 0), bool)]):
         with pytest.raises(MlxspecError, match="mlxspec train data"):
             chain_figures(matches)

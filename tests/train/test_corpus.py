@@ -1,4 +1,4 @@
-"""Corpora on disk: what is written is read back, and nothing damaged is taken for a corpus."""
+"""Corpora on disk: a written corpus loads again, and a damaged one is refused."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_what_is_no_corpus_is_refused(tmp_path, content):
         load_corpus(path, VOCAB)
 
 
-def test_a_corpus_that_is_not_there_says_how_to_make_one(tmp_path):
+def test_a_missing_corpus_says_how_to_make_one(tmp_path):
     with pytest.raises(MlxspecError, match=r"no corpus at .*: make one with `mlxspec train data`"):
         load_corpus(tmp_path / "none", VOCAB)
 

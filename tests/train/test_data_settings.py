@@ -1,4 +1,4 @@
-"""What decides the split of a corpus, what it needs in memory, and which settings are wrong."""
+"""The split of a corpus, its memory, and invalid settings."""
 
 import numpy as np
 import pytest

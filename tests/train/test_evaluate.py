@@ -1,4 +1,4 @@
-"""Acceptance of drafters whose figures are known beforehand."""
+"""Acceptance of drafters whose figures follow from their construction."""
 
 import json
 
@@ -127,13 +127,13 @@ class Fixed(AlwaysRight):
         return Draft.from_lists([root, 1, 2, 3, 4], [-1, 0, 0, 2, 1], ["fixed"] * 4, probs)
 
 
-def test_a_chain_is_the_likeliest_path_of_a_tree():
+def test_a_chain_is_the_most_probable_path_of_a_tree():
     draft = LikeliestPath(Fixed([])).propose(9, 4)
     assert draft.tree.tokens.tolist() == [9, 2, 3]
     assert draft.tree.parents.tolist() == [-1, 0, 1]
 
 
-def test_a_drawn_chain_keeps_the_law_it_was_drawn_from():
+def test_a_sampled_chain_keeps_its_distribution():
     drafter = LikeliestPath(UniformChain(24))
     drafter.start(PROMPT, LAW, KEY)
     assert drafter.propose(3, 3).sampled_from.shape == (3, 24)
@@ -219,7 +219,7 @@ def test_a_walk_finds_the_figures_of_real_decoding():
 
 
 @pytest.mark.parametrize("build", [medusa_drafter, eagle_drafter, eagle3_drafter])
-def test_a_walk_tells_trained_drafters_the_states_that_real_decoding_would(build):
+def test_a_walk_gives_trained_drafters_the_states_of_real_decoding(build):
     engine = make_engine(MODEL, None)
     settings = Settings(num_draft_tokens=(6,), max_tokens=40, **TREE)
     (real,) = evaluate(engine, lambda: build(engine.target), [PROMPT], settings)
@@ -243,7 +243,7 @@ def test_a_walk_ends_where_a_whole_draft_is_accepted_up_to_the_end_of_an_answer(
     assert (found.forwards, found.accepted_at_depth) == (3, (3,) * 6)
 
 
-def test_a_walk_tells_the_drafter_what_the_target_thinks_along_the_answer():
+def test_a_walk_gives_the_drafter_the_targets_top_tokens_along_the_answer():
     told = []
 
     class Listener(AlwaysRight):

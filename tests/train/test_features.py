@@ -1,4 +1,4 @@
-"""Features against the target asked token by token."""
+"""Features against one forward of the target per token."""
 
 import mlx.core as mx
 import numpy as np
@@ -32,7 +32,7 @@ def test_states_are_those_of_the_target(model):
         np.testing.assert_allclose(got.entering[layer], states, rtol=1e-4, atol=1e-4)
 
 
-def test_the_most_probable_tokens_are_those_of_the_target_where_the_assistant_speaks(model):
+def test_top_tokens_are_those_of_the_target_inside_answers(model):
     got = features(model, prompt=6)
     probs = np.array(mx.softmax(model.logits(got.final), axis=-1))
     for place in range(5, len(got.tokens) - 1):
@@ -94,7 +94,7 @@ def test_what_is_there_is_not_computed_again(model, tmp_path):
     assert missing_shards(corpus, tmp_path, max_heldout=2) == []
 
 
-def test_an_interrupted_run_goes_on_to_the_same_shards(tmp_path):
+def test_an_interrupted_run_ends_with_the_same_shards(tmp_path):
     model, corpus = tiny_model(), many(200)
     whole = missing_shards(corpus, tmp_path, max_heldout=9)
     for count in (1, 2, 1):

@@ -1,4 +1,4 @@
-"""What is not worth learning from: each filter with the last thing it lets pass."""
+"""The filters of a corpus, each at its limit."""
 
 import pytest
 

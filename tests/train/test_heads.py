@@ -92,7 +92,7 @@ def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, shards, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_says_what_it_is_for_and_how_it_was_made(kind, loaded, shards, tmp_path):
+def test_the_file_names_its_target_and_how_it_was_made(kind, loaded, shards, tmp_path):
     out, _, progress = trained(kind, loaded, shards, tmp_path)
     file = read_drafter_file(out)
     assert (file.kind, file.card["target"]["name"]) == (kind, "tiny")
@@ -114,7 +114,7 @@ def test_training_can_begin_with_the_weights_of_a_file(kind, loaded, shards, tmp
     assert mx.array_equal(before.network.target_ids, after.network.target_ids)
 
 
-def test_a_file_tells_what_it_was_begun_with_and_names_no_folder(loaded, shards, tmp_path):
+def test_a_file_names_its_start_and_no_folder(loaded, shards, tmp_path):
     first, _, _ = trained("exit", loaded, shards, tmp_path / "first")
     then, _, _ = trained("exit", loaded, shards, tmp_path / "then", start=str(first))
     card = read_drafter_file(then).card

@@ -1,4 +1,4 @@
-"""The losses with hand-made gradients against the plain formula differentiated by MLX."""
+"""The losses and their gradients against the plain formula, differentiated by MLX."""
 
 import mlx.core as mx
 import numpy as np
@@ -40,7 +40,7 @@ def test_the_soft_cross_entropy_and_its_gradient_are_those_of_the_formula(hidden
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_the_targets_law_is_the_softmax_over_the_reduced_head(hidden, head):
+def test_target_probs_are_the_softmax_over_the_reduced_head(hidden, head):
     expected = mx.softmax(hidden @ head.T, axis=-1)
     np.testing.assert_allclose(target_probs(hidden, head), expected, rtol=1e-6)
 

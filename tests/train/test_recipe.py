@@ -21,7 +21,7 @@ def written(folder, text):
     return path
 
 
-def test_a_recipe_takes_what_the_file_says_and_defaults_for_the_rest(tmp_path):
+def test_a_recipe_has_the_values_of_the_file_and_defaults(tmp_path):
     path = written(
         tmp_path, 'kind = "eagle3"\ntokens = 5\nlearning_rate = 1\n[options]\ndepths = 4'
     )
@@ -78,7 +78,7 @@ def test_a_number_out_of_range_is_refused(name, value):
 TYPES = {"depths": int, "decay": float, "width": int | None, "labels": Literal["law", "token"]}
 
 
-def test_options_become_what_the_objective_takes():
+def test_options_become_arguments_of_the_objective():
     options = {"depths": 2, "decay": 1, "width": 3, "labels": "token"}
     checked = checked_options(Recipe("eagle3", options=options), TYPES)
     assert checked == options
@@ -103,7 +103,7 @@ def test_says_what_is_wrong_with_an_option(options, message):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_published_recipe_is_the_usual_one_and_says_every_number(kind):
+def test_the_published_recipe_is_the_default_and_states_every_number(kind):
     path = PUBLISHED / f"{kind}.toml"
     assert load_recipe(path) == KINDS[kind].recipe
     assert set(tomllib.loads(path.read_text())) == {one.name for one in fields(Recipe)}

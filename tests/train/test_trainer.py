@@ -1,4 +1,4 @@
-"""The training loop: it learns, it resumes bit for bit, it stops early, it keeps the best."""
+"""The training loop learns, resumes bit for bit, stops early and keeps the best weights."""
 
 import mlx.core as mx
 import pytest
@@ -59,7 +59,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(shards, tm
         assert mx.array_equal(array, weights(resumed)[name]), name
 
 
-def test_the_best_weights_are_kept_whatever_comes_after(shards, tmp_path):
+def test_the_best_weights_are_restored_at_the_end(shards, tmp_path):
     objective = Regression()
     figures = iter([1.5, 1.9, 1.2, 1.1, 1.3, 1.0, 1.0, 1.0])
     seen = []

@@ -1,4 +1,4 @@
-"""Packed weights: small, and close to what they were."""
+"""Quantised weights are small, and close to the original ones."""
 
 import mlx.core as mx
 import numpy as np

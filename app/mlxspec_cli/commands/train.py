@@ -31,9 +31,9 @@ from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, hel
 from mlxspec.train.features import missing_shards, read_shard, shard_paths, write_shards
 from mlxspec.train.heads import build_objective, memory_gb, target_of, train_head
 from mlxspec.train.kinds import KINDS, capture_layers
-from mlxspec.train.occurrences import observe
+from mlxspec.train.methods.occurrences import observe
+from mlxspec.train.methods.table import build_table
 from mlxspec.train.recipe import Recipe, load_recipe
-from mlxspec.train.table import build_table
 from mlxspec.train.trainer import Progress
 from mlxspec.train.walk import fast_walk
 from mlxspec_cli.saying import say

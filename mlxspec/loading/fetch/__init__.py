@@ -1,1 +1,1 @@
-"""Where models lie, and how one gets there: hub ids, folders, the default model."""
+"""Find and download models: hub ids, folders, the default model."""

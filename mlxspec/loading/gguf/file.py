@@ -1,8 +1,8 @@
-"""A GGUF file as a checkpoint under the names and in the order of Hugging Face.
+"""Read a GGUF file as a checkpoint with the names and the row order of Hugging Face.
 
-llama.cpp stores the rows of the query and key projections of Llama models permuted, so that
-interleaved rotary embeddings come out right; here they go back, on quantised triples alike,
-because every part of a triple has the same rows. Qwen2 files are not permuted.
+llama.cpp permutes the rows of the query and key projections of Llama models for interleaved rotary
+embeddings. This module reverses the permutation. It does so for quantised triples too, because all
+parts of a triple have the same rows. Qwen2 files are not permuted.
 """
 
 import re
@@ -41,10 +41,10 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_gguf(path: Path) -> Checkpoint:
-    """Return what a GGUF file holds.
+    """Return the checkpoint in a GGUF file.
 
     Raises:
-        UnsupportedModelError: The file is damaged, of another family, or of an unread type.
+        UnsupportedModelError: The file is damaged, or of an unsupported family or tensor type.
     """
     header = read_header(path)
     architecture = check_architecture(path, header)
@@ -72,14 +72,14 @@ def _hf_name(path: Path, name: str) -> str:
 def _unpermute(tensors: dict[str, mx.array], projection: str, heads: int, head_dim: int) -> None:
     """Put the rows of one projection into the order of half-split rotary embeddings."""
     for name, array in tensors.items():
-        # A tensor of any other shape stays as it is and is named when the weights are loaded.
+        # A tensor of another shape is not changed; loading the weights reports it by name.
         if name.split(".")[-2] == projection and array.shape[0] == heads * head_dim:
             pairs = array.reshape(heads, head_dim // 2, 2, *array.shape[1:])
             tensors[name] = pairs.swapaxes(1, 2).reshape(array.shape)
 
 
 def _quantization(tensors: dict[str, mx.array]) -> dict[str, Any] | None:
-    """Return the settings of MLX's quantised triples, by module where the widths are mixed."""
+    """Return the settings of MLX's quantised triples, with exceptions for modules of other bits."""
     bits: dict[str, int] = {}
     for name, scales in tensors.items():
         path = name.removesuffix(".scales")

@@ -1,7 +1,7 @@
-"""The header of a GGUF file, read with every count, length and offset checked.
+"""Read the header of a GGUF file, and check every count, length and offset.
 
-A file comes from anywhere and may be cut short. The header is walked in time and memory bounded
-by `_HEADER_LIMIT`, and what comes out claims nothing that does not lie inside the file.
+Files come from strangers and can be incomplete. `_HEADER_LIMIT` bounds time and memory of the
+parser, and all tensors of the result are inside the file.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -27,7 +27,7 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class TensorType:
-    """How a tensor type stores its items: blocks of so many items in so many bytes."""
+    """A tensor type: it stores blocks of `block_items` items in `block_bytes` bytes."""
 
     name: str
     block_items: int
@@ -42,7 +42,7 @@ TENSOR_TYPES = {
     8: TensorType("Q8_0", 32, 34),
     30: TensorType("BF16", 1, 2),
 }
-"""The types that can be read; all of them are exact as MLX arrays."""
+"""The supported types; MLX arrays represent all of them exactly."""
 
 _OTHER_TYPES = {
     6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
@@ -59,8 +59,8 @@ class TensorInfo:
     Attributes:
         shape: Shape as in MLX: rows first.
         type: How its items are stored.
-        offset: Where it starts in the file, in bytes.
-        n_bytes: Bytes it takes there.
+        offset: Its first byte in the file.
+        n_bytes: Its size in bytes.
     """
 
     shape: tuple[int, ...]
@@ -78,10 +78,10 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Return the header of a GGUF file whose tensors all lie inside it.
+    """Return the header of a GGUF file; all of its tensors are inside the file.
 
     Raises:
-        UnsupportedModelError: The file is no GGUF file, is damaged, or of an unread type.
+        UnsupportedModelError: The file is no GGUF file, is damaged, or has an unsupported type.
     """
     size = path.stat().st_size
     if size < 24:
@@ -98,7 +98,7 @@ def _damaged(path: Path, what: str) -> UnsupportedModelError:
 
 
 class _HeaderReader:
-    """Walks the header once; `_at` never passes the end of the view."""
+    """Parses the header once; `_at` never passes the end of the view."""
 
     def __init__(self, path: Path, view: mmap.mmap, file_size: int) -> None:
         self._path = path
@@ -138,7 +138,7 @@ class _HeaderReader:
         return struct.unpack("<" + code, self._take(struct.calcsize("<" + code)))[0]
 
     def _count(self, least_bytes: int) -> int:
-        """Read how many items follow, each of which takes at least so many bytes."""
+        """Read the number of items that follow, each of at least `least_bytes` bytes."""
         count: int = self._scalar("Q")
         if count * least_bytes > len(self._view) - self._at:
             raise _damaged(self._path, f"{count} items are announced at {self._at - 8}")
@@ -191,7 +191,7 @@ class _HeaderReader:
             if end > self._file_size:
                 raise _damaged(self._path, f"{name} ends at byte {end} of {self._file_size}")
         claimed = sum(info.n_bytes for info in tensors.values())
-        if claimed > self._file_size:  # tensors that overlap could fill any memory
+        if claimed > self._file_size:  # overlapping tensors could exceed any memory
             raise _damaged(self._path, f"its tensors claim {claimed} of {self._file_size} bytes")
         return tensors
 

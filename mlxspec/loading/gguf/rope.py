@@ -1,8 +1,8 @@
-"""How a GGUF file states scaled rotary embeddings, as the `rope_scaling` of a Hugging Face config.
+"""Convert scaled rotary embeddings of a GGUF file to the `rope_scaling` of Hugging Face.
 
-Most files state their settings. Llama 3.x files carry only the result: a tensor with one factor
-per frequency. The settings are found again from its largest factor, and kept only if they
-reproduce the tensor.
+Most files state the settings. Files of Llama 3.x hold only the result: a tensor with one factor
+per frequency. The settings follow from its largest factor, and are used only if they reproduce the
+tensor.
 """
 
 import math
@@ -17,7 +17,7 @@ _TOLERANCE = 1e-3
 
 
 def stated_scaling(metadata: dict[str, Any], architecture: str) -> dict[str, Any] | None:
-    """Return the scaling that the metadata states, or None where there is none."""
+    """Return the scaling in the metadata, or None if there is none."""
     prefix = f"{architecture}.rope.scaling."
     kind = metadata.get(prefix + "type", "none")
     if kind == "none":
@@ -32,16 +32,16 @@ def stated_scaling(metadata: dict[str, Any], architecture: str) -> dict[str, Any
 def llama3_scaling(
     path: Path, theta: float, head_dim: int, factors: Sequence[float]
 ) -> dict[str, Any]:
-    """Return the settings of Llama 3 that lead to the factors of a file.
+    """Return the settings of Llama 3 that give the factors of a file.
 
     Args:
         path: The file, for messages.
         theta: Base of the frequencies.
         head_dim: Width of a head.
-        factors: By how much each of the head_dim / 2 frequencies is divided.
+        factors: Divisor of each of the head_dim / 2 frequencies.
 
     Raises:
-        UnsupportedModelError: No settings of Llama 3 do.
+        UnsupportedModelError: No settings of Llama 3 give these factors.
     """
     scaling = {
         "rope_type": "llama3",

@@ -1,8 +1,8 @@
 """SentencePiece tokenizers of GGUF files ("llama"): Llama 1 and 2, TinyLlama, Mistral 7B.
 
-The file holds pieces and scores. A merge is possible wherever two pieces make a third, and the
-piece with the better score is merged first; so the merges that byte-pair encoding needs follow
-from the scores. Bytes without a piece become <0x00> ... <0xFF>.
+The file holds pieces and scores. Two pieces can merge if their concatenation is a piece, and the
+merge with the best score comes first. So the merges of byte-pair encoding follow from the scores.
+Bytes without a piece become <0x00> ... <0xFF>.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, normalizers
 from tokenizers.models import BPE
 
 _SPACE = "\u2581"
-_LONGEST = 256  # letters of a piece that text is merged into; real ones have up to 16
+_LONGEST = 256  # longest piece that merges can give, in characters; real pieces have up to 16
 
 
 def sentencepiece_backend(
@@ -21,9 +21,9 @@ def sentencepiece_backend(
 
     Args:
         ids: Id of every piece.
-        scores: Score of every piece that text may be merged into; the larger is merged first.
-        unknown: The piece for what cannot be written otherwise.
-        space_first: Whether a space is put before the text.
+        scores: Score of every piece that merges can give; larger scores merge first.
+        unknown: The piece for text that no other piece can represent.
+        space_first: Whether a space is added before the text.
     """
     merges = _merges(scores, ids)
     backend = Tokenizer(BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))

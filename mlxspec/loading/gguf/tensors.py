@@ -1,12 +1,12 @@
-"""The tensors of a GGUF file as MLX arrays, quantised blocks as MLX's affine triples.
+"""Convert the tensors of a GGUF file to MLX arrays, quantised blocks to MLX's affine triples.
 
 A block of 32 weights is a scale d, sometimes a minimum m, and 32 small integers q:
 
     Q4_0   d (q - 8)         Q4_1   d q + m         Q8_0   d q, q signed
 
-which is MLX's `scales * q + biases` in groups of 32, without loss. A 4-bit block holds weights
-0-15 in the low halves of its 16 bytes and 16-31 in the high ones; MLX wants neighbours together.
-(MLX's own GGUF reader is not used: it opens the file for writing and trusts its header.)
+This is exactly MLX's `scales * q + biases` in groups of 32. A 4-bit block holds weights 0-15 in the
+low halves of its 16 bytes and 16-31 in the high halves; MLX needs neighbours in one byte. (MLX's
+own GGUF reader is not used: it opens the file for writing and does not check its header.)
 """
 
 from pathlib import Path
@@ -22,11 +22,11 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 def read_tensors(path: Path, infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
-    """Return the arrays of the tensors; a quantised `x.weight` brings `x.scales`, `x.biases`.
+    """Return the arrays by name; a quantised `x.weight` also gives `x.scales` and `x.biases`.
 
     Args:
         path: The file.
-        infos: Its tensors, checked to lie inside it.
+        infos: Its tensors, which are known to be inside the file.
     """
     data = np.memmap(path, np.uint8, mode="r")
     arrays: dict[str, mx.array] = {}

@@ -1,8 +1,8 @@
 """The tokenizer of a GGUF file, built from the vocabulary in its metadata.
 
-A byte-level BPE file ("gpt2") lists its merges and names the rule that splits text before them
-(`tokenizer.ggml.pre`) but does not hold it; the rules known here are those of the model families
-that can be run. A SentencePiece file ("llama") needs no rule.
+A file with byte-level BPE ("gpt2") lists its merges. It only names the rule that splits text before
+the merges (`tokenizer.ggml.pre`), so the rules of the supported model families are written here. A
+SentencePiece file ("llama") needs no rule.
 """
 
 from collections.abc import Iterator
@@ -59,11 +59,11 @@ _SPLITTERS = {
 
 
 def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
-    """Return the tokens that end a text or a turn: those stated, and those known by their text."""
+    """Return the tokens that end a text or a turn: stated ones, and those known by their text."""
     found = [metadata.get(_PREFIX + key) for key in ("eos_token_id", "eot_token_id")]
     tokens, types = (metadata.get(_PREFIX + key) for key in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not isinstance(types, list):
-        tokens, types = [], []  # refused where the tokenizer is built
+        tokens, types = [], []  # building the tokenizer refuses these
     for index, (token, kind) in enumerate(zip(tokens, types, strict=False)):
         if kind == _CONTROL and token in _END_TOKENS:
             found.append(index)
@@ -77,8 +77,8 @@ def check_tokenizer_kind(path: Path, metadata: dict[str, Any]) -> None:
     if kind != "llama" and (kind != "gpt2" or splitter not in _SPLITTERS):
         raise UnsupportedModelError(
             f"{path} has a tokenizer of the kind {kind!r} that splits text by {splitter!r}; kind "
-            f"'llama', or 'gpt2' with {', '.join(_SPLITTERS)}, can be used: take the model as a "
-            "folder"
+            f"'llama', or 'gpt2' with {', '.join(_SPLITTERS)}, can be used: use a folder of "
+            "the model"
         )
 
 
@@ -86,7 +86,7 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
     """Return the tokenizer that a GGUF file describes.
 
     Raises:
-        UnsupportedModelError: It is of a kind that cannot be built, or its parts do not fit.
+        UnsupportedModelError: The tokenizer is of an unsupported kind, or its parts do not fit.
     """
     check_tokenizer_kind(path, metadata)
     splitter = str(metadata.get(_PREFIX + "pre"))
@@ -115,7 +115,7 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
 
 
 def _byte_level(vocabulary: "_Vocabulary", splitter: str) -> Tokenizer:
-    keeps_words = _SPLITTERS[splitter] is _llama3  # a word of the vocabulary needs no merges there
+    keeps_words = _SPLITTERS[splitter] is _llama3  # Llama 3 does not split a word that is a token
     backend = Tokenizer(BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=keeps_words))
     backend.pre_tokenizer = _SPLITTERS[splitter]()
     backend.decoder = decoders.ByteLevel()
@@ -137,7 +137,7 @@ class _Vocabulary:
     """The token table of a file's metadata.
 
     Attributes:
-        ids: Id of every token; unused ones, which only fill up rows, are left out.
+        ids: Id of every token, without the unused ones, which only pad the embedding.
     """
 
     def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ class _Vocabulary:
         self._tokens: list[str] = self._list("tokens", [], str)
         self._types: list[int] = self._list("token_type", [_NORMAL] * len(self._tokens), int)
         if not self._tokens:
-            raise UnsupportedModelError(f"{path} holds no tokens: take the model as a folder")
+            raise UnsupportedModelError(f"{path} holds no tokens: use a folder of the model")
         self._check_length("token_type", self._types)
         self.ids = {token: index for index, token, kind in self._rows() if kind != _UNUSED}
 
@@ -164,7 +164,7 @@ class _Vocabulary:
         return {token: scores[index] for index, token, kind in self._rows() if kind in plain}
 
     def added(self, token_type: int) -> list[AddedToken]:
-        """Return the tokens of a type that stand for themselves and are never split."""
+        """Return the tokens of a type as added tokens, which are never split."""
         return [
             AddedToken(token, special=token_type == _CONTROL, normalized=False)
             for _, token, kind in self._rows()

@@ -1,4 +1,4 @@
-"""What every layout of a trained head is read into: one kind, one config, one set of names.
+"""The common form of trained heads: a kind, a config, and tensors with normalised names.
 
     medusa   heads.{i}.blocks.{j}.weight (and .bias), and where a head has its own output layer
              heads.{i}.out.weight; token_map holds the ids of a reduced vocabulary
@@ -12,7 +12,7 @@
     exit     input_norm, fc, blocks.{j}.{norm,gate_proj,up_proj,down_proj}, norm; target_ids where
              it has a reduced vocabulary
 
-Quantised ones follow MLX: `X.weight`, `X.scales`, `X.biases` by `config["quantization"]`.
+Quantised tensors follow MLX: `X.weight`, `X.scales`, `X.biases` by `config["quantization"]`.
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,18 @@ KINDS = ("medusa", "eagle", "eagle3", "exit")
 
 @dataclass(frozen=True)
 class HeadCheckpoint:
-    """A trained head as it was stored, for a drafter of its kind to build a network from.
+    """A trained head as it was stored; the drafter of its kind builds a network from it.
 
     Attributes:
         kind: One of `KINDS`.
-        config: Its numbers, by the same names in every layout. Where the layers that an EAGLE-3
-            head reads may be meant in two ways, `capture` is the likelier one and
+        config: Its numbers, with the same names for every layout. If the config of an EAGLE-3 head
+            can mean two lists of layers, `capture` is the more probable one, and
             `capture_alternatives` holds the other.
-        tensors: Its arrays by normalised name, in the type they were stored in.
-        name: What to call it.
-        card: What is known of it: recipe and figures of a head of ours; of another one `layout`,
-            `target` (its `name`, where stated) and `note` (what its user must know).
-        unknown: Names in the checkpoint that no rule covers; the head runs without them.
+        tensors: Its arrays by normalised name, in their stored types.
+        name: Name for messages and screens.
+        card: Facts about it: recipe and figures of a head of mlxspec; of another head `layout`,
+            `target` (its `name`, if stated) and `note` (a warning for the user).
+        unknown: Names in the checkpoint that no rule covers; the head works without them.
     """
 
     kind: str

@@ -1,6 +1,6 @@
-"""What the config of a head says and no shape of a tensor tells, checked where it is loaded.
+"""Check the values of a head's config that no shape of a tensor confirms.
 
-The networks take these values as they are.
+The networks use these values without further checks.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from mlxspec.models.fields import Fields
 
 
 def check_config(head: HeadCheckpoint, target: ModelConfig, fields: Fields) -> None:
-    """Raise UnsupportedModelError where a value is missing, impossible or of another target."""
+    """Raise UnsupportedModelError if a value is missing, impossible or for another target."""
     width = "target_hidden_size" if head.kind == "eagle3" else "hidden_size"
     if fields.integer(width) != target.hidden_size:
         raise fields.refusal(width, f"{target.hidden_size}, the width of the target")

@@ -1,9 +1,9 @@
-"""EAGLE-1 and EAGLE-2 heads (their weights are the same): their layouts, turned into ours.
+"""Convert the layouts of EAGLE-1 and EAGLE-2 heads (their weights are the same) to ours.
 
 One decoder layer over fc([embedding of token t+1; final state of token t]), without a norm before
 its attention (Li et al. 2024, https://arxiv.org/abs/2401.15077).
 
-    fc.*, layers.{i}.*                    the authors'; fc.bias and q/k/v biases by presence
+    fc.*, layers.{i}.*                    the authors; fc.bias and q/k/v biases if present
     model.*, lm_head, token_map           vLLM's copy
     fusion_fc.*, transformer.*            speculators, with norms after the embedding, before the
                                           attention and before the head if `layernorms` is true
@@ -36,15 +36,15 @@ _RULES = [
 
 
 def is_eagle(files: HeadFiles) -> bool:
-    """Return whether a checkpoint has a layer that fuses embeddings with states."""
+    """Return whether a checkpoint has a layer that fuses embeddings and states."""
     return "fc.weight" in rename(files.tensors, _RULES)
 
 
 def read_eagle(files: HeadFiles, target: ModelConfig) -> ParsedHead:
-    """Return the head of a checkpoint under our names.
+    """Return the head of a checkpoint with normalised names.
 
     Raises:
-        UnsupportedModelError: Its config lacks a number or holds an impossible one.
+        UnsupportedModelError: A number of its config is missing or impossible.
     """
     renamed = rename(files.tensors, _RULES)
     fields = layer_fields(files.config, str(files.place))

@@ -1,15 +1,15 @@
-"""EAGLE-3 heads: their layouts, turned into ours.
+"""Convert the layouts of EAGLE-3 heads to ours.
 
-One decoder layer over [norm(embedding of token t+1); norm(g)], where g is made by `fc` from the
+One decoder layer over [norm(embedding of token t+1); norm(g)], where `fc` computes g from the
 states entering some layers of the target (Li et al. 2025, https://arxiv.org/abs/2503.01840).
 
-    midlayer.* or layers.0.*, flat config   the authors', SpecForge, AngelSlim, NVIDIA
+    midlayer.* or layers.0.*, flat config   the authors, SpecForge, AngelSlim, NVIDIA
     layers.0.*, nested config               speculators
 
-One field names the layers, by two conventions: at the top level of a config a number is the layer
-whose entering states are read (vLLM, speculators), inside `eagle_config` it is the layer whose
-output is read (SGLang, SpecForge). A flat config can mean either, so its other reading is
-returned as an alternative; only acceptance on real text can decide.
+One field names the layers, with two conventions. At the top level of a config, a number is the
+layer whose entering states are used (vLLM, speculators). Inside `eagle_config`, it is the layer
+whose output is used (SGLang, SpecForge). A flat config can mean either, so the second meaning is
+returned as an alternative; only the acceptance on real text can decide.
 """
 
 from typing import Any
@@ -41,16 +41,16 @@ _LAYERS = "eagle_aux_hidden_state_layer_ids"
 
 
 def is_eagle3(files: HeadFiles) -> bool:
-    """Return whether a checkpoint has what only EAGLE-3 has: a norm of the fused states."""
+    """Return whether a checkpoint has a norm of the fused states, which only EAGLE-3 has."""
     return any(name.endswith(".hidden_norm.weight") for name in files.tensors)
 
 
 def read_eagle3(files: HeadFiles, target: ModelConfig) -> ParsedHead:
-    """Return the head of a checkpoint under our names.
+    """Return the head of a checkpoint with normalised names.
 
     Raises:
-        UnsupportedModelError: Its config lacks a number or holds an impossible one, it has
-            several layers, or its tokens are not the target's.
+        UnsupportedModelError: A number of its config is missing or impossible, it has several
+            layers, or its tokens are not the target's.
     """
     place = str(files.place)
     fields = layer_fields(files.config, place)
@@ -98,7 +98,7 @@ def _draft_vocab_size(fields: Fields, renamed: Renamed, target: ModelConfig) -> 
 def _captured(
     fields: Fields, extra: Fields, target: ModelConfig
 ) -> dict[str, list[int] | list[list[int]]]:
-    """Return the layers whose entering states are read; and how else that may be meant."""
+    """Return the layers whose entering states are used, and the other possible meaning."""
     num_layers = target.num_hidden_layers
     nested = extra.get(_LAYERS)
     stated = nested if nested is not None else fields.get(_LAYERS)
@@ -108,17 +108,17 @@ def _captured(
         raise (fields if nested is None else extra).refusal(_LAYERS, "a list of layers")
     if IS_SPECULATORS in fields:
         return {"capture": stated}
-    readings = [stated, [layer + 1 for layer in stated]]  # input of a layer, output of a layer
+    meanings = [stated, [layer + 1 for layer in stated]]  # input of a layer, output of a layer
     if nested is not None:
-        readings.reverse()
-    possible = [layers for layers in readings if are_layers(layers, num_layers)]
-    if len(possible) < len(readings):
-        return {"capture": (possible or readings)[0]}
+        meanings.reverse()
+    possible = [layers for layers in meanings if are_layers(layers, num_layers)]
+    if len(possible) < len(meanings):
+        return {"capture": (possible or meanings)[0]}
     return {"capture": possible[0], "capture_alternatives": possible[1:]}
 
 
 def are_layers(capture: list[Any], num_layers: int) -> bool:
-    """Return whether states enter these layers; the number of layers means the last output."""
+    """Return whether these are layers; the number of layers stands for the last output."""
     return all(type(layer) is int and 0 <= layer <= num_layers for layer in capture)
 
 

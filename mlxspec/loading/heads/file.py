@@ -1,11 +1,11 @@
-"""mlxspec's own file for a trained head: safetensors whose metadata says what it is.
+"""mlxspec's own file of a trained head: safetensors, with metadata that describes it.
 
     format   "mlxspec-drafter"
     kind     "medusa", "eagle", "eagle3" or "exit"
     config   JSON: the numbers of the network
     card     JSON: recipe, data, tokens seen, figures, name of the target
 
-The tensors carry the normalised names of `checkpoint.py`, so one file is all it takes.
+The tensors have the normalised names of `checkpoint.py`, so one file is enough.
 """
 
 import json
@@ -22,7 +22,7 @@ from mlxspec.loading.heads.checkpoint import KINDS, HeadCheckpoint
 
 FORMAT = "mlxspec-drafter"
 SAVED_KINDS = (*KINDS, "draft-model")
-"""A draft model is no head, but travels in the same kind of file."""
+"""A draft model is no head, but its file has the same format."""
 
 
 def save_head(
@@ -32,17 +32,17 @@ def save_head(
     tensors: Mapping[str, mx.array],
     card: Mapping[str, Any],
 ) -> None:
-    """Write a head to a file, which is replaced whole or left as it was.
+    """Write a head to a file; after an error the old file remains.
 
     Args:
-        path: The file; `.safetensors` by custom.
+        path: The file, usually `.safetensors`.
         kind: One of `SAVED_KINDS`.
-        config: The numbers of the network; JSON can hold them.
+        config: The numbers of the network, in types of JSON.
         tensors: Arrays by normalised name.
-        card: Whatever should be known of the head; JSON can hold it.
+        card: Facts about the head, in types of JSON.
 
     Raises:
-        ValueError: The kind is unknown, or config or card hold what JSON cannot.
+        ValueError: The kind is unknown, or config or card hold other types than those of JSON.
         MlxspecError: The file cannot be written.
     """
     if kind not in SAVED_KINDS:
@@ -59,12 +59,12 @@ def save_head(
 def write_safetensors(
     path: Path, tensors: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file, which is replaced whole or left as it was.
+    """Write a safetensors file; after an error the old file remains.
 
     Raises:
-        MlxspecError: It cannot be written.
+        MlxspecError: The file cannot be written.
     """
-    part = path.with_name(path.name + ".part.safetensors")  # MLX adds the ending where it lacks
+    part = path.with_name(path.name + ".part.safetensors")  # MLX adds this ending to other names
     try:
         mx.save_safetensors(str(part), dict(tensors), dict(metadata or {}))
         os.replace(part, path)
@@ -77,7 +77,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     """Return the tensors of a file, lazy, and its metadata.
 
     Raises:
-        UnsupportedModelError: It is damaged or cut short.
+        UnsupportedModelError: The file is damaged or incomplete.
     """
     try:
         with safe_open(path, framework="np") as file:  # checks every offset, reads no tensor
@@ -93,10 +93,10 @@ def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
 def parse_head(
     path: Path, tensors: dict[str, mx.array], metadata: Mapping[str, str]
 ) -> HeadCheckpoint | None:
-    """Return the head that a file of ours holds, unchecked; None if it is another's file.
+    """Return the unchecked head in a file of mlxspec; None for other files.
 
     Raises:
-        UnsupportedModelError: It is ours, but of an unknown kind or with damaged metadata.
+        UnsupportedModelError: The file of mlxspec has an unknown kind or damaged metadata.
     """
     if metadata.get("format") != FORMAT:
         return None

@@ -1,7 +1,7 @@
-"""The numbers of a drafter's decoder layer, from its config.json and its shapes.
+"""Read the numbers of a drafter's decoder layer from its config.json and its shapes.
 
-Three spellings of a config: flat as Llama's, flat keys under "model" (vLLM's copies), and under
-"transformer_layer_config" (speculators), where values equal to Llama's defaults are left out.
+A config has one of three forms: flat as Llama's, keys under "model" (vLLM's copies), or keys under
+"transformer_layer_config" (speculators), where values equal to Llama's defaults are missing.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from mlxspec.models.scaling import read_rope_scaling, read_rope_theta
 
 IS_SPECULATORS = "transformer_layer_config"
 _NESTED = ("model", IS_SPECULATORS)
-_LLAMA_HEADS = 32  # of a LlamaConfig that does not say
+_LLAMA_HEADS = 32  # default of LlamaConfig
 _LLAMA_LENGTH = 2048
 
 
 def layer_fields(config: Mapping[str, Any], place: str) -> Fields:
-    """Return the keys of a config with those of its nested config in front.
+    """Return the keys of a config; those of a nested config have priority.
 
     Raises:
         UnsupportedModelError: The nested config is no JSON object.
@@ -35,7 +35,7 @@ def read_layer(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any]:
     """Return the numbers of the layer whose tensors begin with `layer`.
 
     Raises:
-        UnsupportedModelError: A number is missing and no shape tells it, or it is impossible.
+        UnsupportedModelError: A number is impossible, or missing and not known from a shape.
     """
     rows = renamed.size(f"{layer}.self_attn.q_proj.weight") or 0
     num_heads = _num_heads(fields, rows)
@@ -59,11 +59,11 @@ def read_layer(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any]:
 
 
 def named_target(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name of the target that speculators states in a config, if it does."""
-    place: Any = config
+    """Return the name of the target in a config of speculators; empty if it states none."""
+    found: Any = config
     for key in ("speculators_config", "verifier", "name_or_path"):
-        place = place.get(key) if isinstance(place, Mapping) else None
-    return {"name": place} if isinstance(place, str) else {}
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return {"name": found} if isinstance(found, str) else {}
 
 
 def _num_heads(fields: Fields, rows: int) -> int:

@@ -1,7 +1,7 @@
-"""Trained heads from what users have: any known layout in, one kind and one set of names out.
+"""Load trained heads of any known layout, and give all of them normalised names.
 
-The layout is told by the names of the tensors, since configs of heads say little and published
-ones are wrong. What a head needs of the target's sizes is checked before anything is computed.
+The names of the tensors determine the layout, because configs of heads contain little and some
+published ones are wrong. Sizes are checked against the target before anything is computed.
 """
 
 from collections.abc import Callable
@@ -39,13 +39,13 @@ def load_head(
 
     Args:
         source: A folder, a file or a hub id.
-        target: The model it is to draft for.
-        on_progress: Told the bytes done and in all while a head is fetched.
+        target: Config of the target.
+        on_progress: Called with the downloaded bytes and all bytes during a download.
 
     Raises:
-        ModelNotFoundError: There is no such head, here or in reach.
-        UnsupportedModelError: It is there, but damaged, incomplete, of no known layout, or made
-            for another target.
+        ModelNotFoundError: The head does not exist, or cannot be downloaded.
+        UnsupportedModelError: The head is damaged, incomplete, of no known layout, or made for
+            another target.
     """
     backend.check()
     found = find_head(source, on_progress)

@@ -1,13 +1,13 @@
-"""Medusa heads: their layouts, turned into ours.
+"""Convert the layouts of Medusa heads to ours.
 
 Each head predicts one token further ahead: residual blocks x + SiLU(W x + b), then an output
-layer, its own or the target's (Cai et al. 2024, https://arxiv.org/abs/2401.10774).
+layer of its own or the target's (Cai et al. 2024, https://arxiv.org/abs/2401.10774).
 
-    {i}.{j}.linear.*, {i}.{L}.weight     the authors' file; heads and layers are counted from the
-                                         names, since published configs state too few
-    {i}.{j}.linear.* alone               their newer file: the target's output layer
+    {i}.{j}.linear.*, {i}.{L}.weight     the authors' file; heads and layers are counted by names,
+                                         because published configs state too few
+    {i}.{j}.linear.* alone               their newer file, with the target's output layer
     medusa_head.{i}...                   bundled with a target that was fine-tuned with the heads
-    blocks.{i}.layers.{j}.*, lm_heads    vLLM's file, mostly with a reduced vocabulary
+    blocks.{i}.layers.{j}.*, lm_heads    vLLM's file, usually with a reduced vocabulary
 """
 
 from typing import Any
@@ -45,10 +45,10 @@ def is_medusa(files: HeadFiles) -> bool:
 
 
 def read_medusa(files: HeadFiles, target: ModelConfig) -> ParsedHead:
-    """Return the heads of a checkpoint under our names.
+    """Return the heads of a checkpoint with normalised names.
 
     Raises:
-        UnsupportedModelError: Heads or layers are missing in the middle.
+        UnsupportedModelError: The numbers of heads or layers have a gap.
     """
     fields = Fields(files.config, str(files.place))
     renamed = rename(_own_tensors(files), _RULES)
@@ -70,7 +70,7 @@ def read_medusa(files: HeadFiles, target: ModelConfig) -> ParsedHead:
 
 
 def _own_tensors(files: HeadFiles) -> dict[str, mx.array]:
-    """Return the tensors without those of a target that the heads are bundled with."""
+    """Return the tensors of the heads, without those of a bundled target."""
     own = {name: array for name, array in files.tensors.items() if name.startswith(BUNDLED)}
     return own or files.tensors
 
@@ -88,9 +88,9 @@ def _card(files: HeadFiles) -> dict[str, Any]:
 def _count(renamed: Renamed, pattern: str, what: str, files: HeadFiles) -> int:
     indices = renamed.indices(pattern)
     if indices and max(indices) + 1 != len(indices):
-        lacking = next(index for index in range(len(indices)) if index not in indices)
+        missing = next(index for index in range(len(indices)) if index not in indices)
         raise UnsupportedModelError(
-            f"{files.place} holds a Medusa {what} {max(indices)}, but no {what} {lacking}: it is "
+            f"{files.place} holds a Medusa {what} {max(indices)}, but no {what} {missing}: it is "
             "incomplete"
         )
     return len(indices)
@@ -101,7 +101,7 @@ def _is_output(name: str) -> bool:
 
 
 def _share_output(renamed: Renamed, num_heads: int, fields: Fields) -> None:
-    """Give every head the output layer that vLLM's file holds once."""
+    """Give every head the output layer that vLLM's file stores once."""
     if "lm_head.weight" in renamed:
         renamed.move("lm_head.weight", "heads.0.out.weight")
     elif not fields.flag("original_lm_head", False) or "heads.0.out.weight" not in renamed:

@@ -1,4 +1,4 @@
-"""Tensor names of one layout turned into ours, each tensor's old name kept for messages."""
+"""Convert tensor names of a layout to normalised names; messages still use the old ones."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ import mlx.core as mx
 from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 
 Rule = tuple[str, str]
-"""A pattern for a whole name, and what to put in its place; "" for tensors nobody needs."""
+"""A pattern for a whole name, and its replacement; "" for tensors that are not needed."""
 
 
 @dataclass
 class Renamed:
-    """Tensors under our names.
+    """Tensors with normalised names.
 
     Attributes:
-        tensors: Arrays by our name.
-        origins: The name in the checkpoint, by our name.
+        tensors: Arrays by normalised name.
+        origins: Names in the checkpoint by normalised name.
         unknown: Names that no rule covers, in order.
     """
 
@@ -31,36 +31,36 @@ class Renamed:
         return name in self.tensors
 
     def size(self, name: str, axis: int = 0) -> int | None:
-        """Return the length of one axis of a tensor; None where there is no such axis."""
+        """Return the length of one axis of a tensor; None if there is no such axis."""
         array = self.tensors.get(name)
         return array.shape[axis] if array is not None and array.ndim > axis else None
 
     def move(self, old: str, new: str) -> None:
-        """Give a tensor another of our names."""
+        """Rename a tensor from one normalised name to another."""
         self.tensors[new] = self.tensors.pop(old)
         self.origins[new] = self.origins.pop(old)
 
     def drop(self, name: str) -> None:
-        """Set a tensor aside as unknown."""
+        """Remove a tensor and list its name as unknown."""
         del self.tensors[name]
         self.unknown.append(self.origins.pop(name))
 
     def indices(self, pattern: str) -> set[int]:
-        """Return the numbers that the group of a pattern matches at the start of our names."""
+        """Return the numbers that the group of a pattern matches at the start of the names."""
         found = (re.match(pattern, name) for name in self.tensors)
         return {int(match[1]) for match in found if match}
 
 
 @dataclass(frozen=True)
 class ParsedHead:
-    """A head under our names that nobody has checked yet."""
+    """An unchecked head with normalised names."""
 
     head: HeadCheckpoint
     origins: Mapping[str, str]
 
 
 def rename(tensors: Mapping[str, mx.array], rules: Sequence[Rule]) -> Renamed:
-    """Return the tensors under the names that the first matching rule gives them."""
+    """Return the tensors, renamed by the first matching rule."""
     compiled = [(re.compile(pattern, re.ASCII), new) for pattern, new in rules]
     renamed = Renamed({}, {}, [])
     for name, array in tensors.items():
@@ -75,5 +75,5 @@ def rename(tensors: Mapping[str, mx.array], rules: Sequence[Rule]) -> Renamed:
 
 
 def without_none(**values: Any) -> dict[str, Any]:
-    """Return the entries that say something."""
+    """Return the entries whose values are not empty."""
     return {key: value for key, value in values.items() if value}

@@ -1,7 +1,7 @@
-"""Which tensors each kind of head must and may have, and of which shapes.
+"""Tables of the required and optional tensors of each kind of head, with their shapes.
 
-The sizes of the target stand in the tables, so a head for another target is refused by the name
-of the first tensor that does not fit.
+The tables use the sizes of the target, so a head for another target is refused; the error names
+the first tensor that does not fit.
 """
 
 import re
@@ -20,13 +20,13 @@ from mlxspec.models import ModelConfig
 from mlxspec.models.fields import Fields
 
 Shape = tuple[int, ...]
-_NAMED = 4  # tensors named in a message before the rest is counted
+_NAMED = 4  # tensors that a message names; it counts the others
 _IDS = ("target_ids", "token_map")
 
 
 @dataclass
 class Wanted:
-    """Shapes by name: of tensors that must be there, and of those that may."""
+    """Shapes of required and of optional tensors by name."""
 
     required: dict[str, Shape] = field(default_factory=dict)
     optional: dict[str, Shape] = field(default_factory=dict)
@@ -38,17 +38,17 @@ class Wanted:
 def check_head(
     head: HeadCheckpoint, target: ModelConfig, place: str, origins: Mapping[str, str]
 ) -> HeadCheckpoint:
-    """Return the head with the tensors that its kind knows, the others listed as unknown.
+    """Return the head with the tensors of its kind; the names of others are listed as unknown.
 
     Args:
-        head: The head under our names.
-        target: The model it is to draft for.
-        place: Opens every message.
-        origins: The names in the checkpoint, by our name where they differ.
+        head: The head with normalised names.
+        target: Config of the target.
+        place: Path of the head; every message begins with it.
+        origins: Names in the checkpoint by normalised name, if they differ.
 
     Raises:
-        UnsupportedModelError: Tensors are missing or misshapen, or a number of the config is
-            missing or impossible.
+        UnsupportedModelError: Tensors are missing or have wrong shapes, or a number of the config
+            is missing or impossible.
     """
     fields = Fields(head.config, f"{place}, config")
     wanted = _TABLES[head.kind](fields, head.tensors, target)
@@ -62,18 +62,18 @@ def check_head(
         )
     for name in quantised:
         shapes |= _packed_shapes(name, shapes[name], fields)
-    kept = {name: head.tensors[name] for name in shapes if name in head.tensors}
-    for name, array in kept.items():
+    found = {name: head.tensors[name] for name in shapes if name in head.tensors}
+    for name, array in found.items():
         what = f"{place}: {origins.get(name, name)!r}"
         _check_tensor(array, shapes[name], what)
         if name in _IDS:
-            kept[name] = token_ids(array, what, target.vocab_size)
+            found[name] = token_ids(array, what, target.vocab_size)
         elif name not in quantised and not mx.issubdtype(array.dtype, mx.floating):
             raise UnsupportedModelError(f"{what} is {array.dtype}; it must be floating-point")
     check_config(head, target, fields)
-    unknown = tuple(origins.get(name, name) for name in head.tensors if name not in kept)
+    unknown = tuple(origins.get(name, name) for name in head.tensors if name not in found)
     return HeadCheckpoint(
-        head.kind, head.config, kept, head.name, head.card, head.unknown + unknown
+        head.kind, head.config, found, head.name, head.card, head.unknown + unknown
     )
 
 
@@ -86,7 +86,7 @@ def _check_tensor(array: mx.array, shape: Shape, what: str) -> None:
 
 
 def _packed_shapes(name: str, shape: Shape, fields: Fields) -> dict[str, Shape]:
-    """Return the shapes of a quantised weight and of what belongs to it; a bias stays as it is."""
+    """Return the shapes of a quantised weight, its scales and its biases; {} for a vector."""
     if len(shape) != 2:
         return {}
     settings, path = fields.section("quantization"), name.removesuffix(".weight")
@@ -195,7 +195,7 @@ _TABLES: dict[str, Callable[[Fields, Mapping[str, mx.array], ModelConfig], Wante
 def _add_layer(
     wanted: Wanted, layer: str, D: int, read: int, fields: Fields, tensors: Mapping[str, Any]
 ) -> None:
-    """Add attention that reads `read` numbers, and the MLP."""
+    """Add the shapes of attention, whose inputs have width `read`, and of the MLP."""
     head_dim = fields.integer("head_dim")
     queries = fields.integer("num_attention_heads") * head_dim
     keys = fields.integer("num_key_value_heads") * head_dim
@@ -213,7 +213,7 @@ def _add_layer(
 
 
 def _count(fields: Fields, key: str, tensors: Mapping[str, mx.array], pattern: str) -> int:
-    """Return a number of modules: as stated, else as found in the names of tensors."""
+    """Return a number of modules: the stated one, else the count by names of tensors."""
     found = {match[1] for match in (re.match(pattern, name) for name in tensors) if match}
     number = fields.integer(key, len(found), minimum=0)
     if number > len(tensors):

@@ -1,7 +1,7 @@
-"""Where a trained head lies, and what its files hold before anyone knows which layout it is.
+"""Find the files of a trained head, and read them before the layout is known.
 
-A head is a folder, one file, or a hub id. Safetensors are preferred where a folder has both;
-`.bin` and `.pt` files go through the restricted reader of `loading/torch/`.
+A head is a folder, one file, or a hub id. Safetensors have priority over other files of a folder;
+`.bin` and `.pt` files are read with the restricted reader of `loading/torch/`.
 """
 
 import json
@@ -28,18 +28,18 @@ _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PICKLED = (".bin", ".pt", ".pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _INDEX = "pytorch_model.bin.index.json"
-BUNDLED = "medusa_head."  # opens the names of heads that lie among their target's weights
+BUNDLED = "medusa_head."  # prefix of heads in one checkpoint with their target
 
 
 @dataclass(frozen=True)
 class HeadFiles:
-    """What the files of another's head hold.
+    """The content of a head that is not in the format of mlxspec.
 
     Attributes:
-        name: What to call it.
+        name: Name for messages and screens.
         place: The folder or file, for messages.
-        config: Content of `config.json`, empty where there is none.
-        tensors: Arrays by the names they were stored under.
+        config: Content of `config.json`, empty if there is none.
+        tensors: Arrays by their stored names.
     """
 
     name: str
@@ -49,11 +49,11 @@ class HeadFiles:
 
 
 def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None = None) -> Source:
-    """Return where a head lies, fetching it from the hub where needed.
+    """Return the location of a head; download it from the hub if necessary.
 
     Raises:
-        ModelNotFoundError: There is nothing of that name, here or in reach.
-        UnsupportedModelError: It is on the hub, without files that could be a head.
+        ModelNotFoundError: There is no head of that name, or it cannot be downloaded.
+        UnsupportedModelError: The repository on the hub holds no files of a head.
     """
     text = fspath(source)
     path = Path(expanduser(text))
@@ -68,7 +68,7 @@ def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None 
 
 
 def read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
-    """Return what a folder or file holds; a file of ours is parsed, any other left as it is.
+    """Return the content of a folder or file; a file of mlxspec gives the parsed head.
 
     Raises:
         UnsupportedModelError: There are no weights, or they cannot be read.
@@ -97,7 +97,7 @@ def _cached(repository: str) -> Source | None:
         folder = cached_folder(repository)
         if folder is not None:
             _weight_paths(folder)
-    except (OSError, ValueError, UnsupportedModelError):  # incomplete, or no name for the hub
+    except (OSError, ValueError, UnsupportedModelError):  # incomplete, or an invalid hub id
         return None
     return Source(folder, repository, folder.name) if folder is not None else None
 
@@ -121,7 +121,7 @@ def _fetched(repository: str, on_progress: ProgressCallback | None) -> Source:
 
 
 def _weight_paths(folder: Path) -> list[Path]:
-    """Return the weight files of a folder, all of them there."""
+    """Return the paths of all weight files of a folder."""
     for name in ("medusa_lm_head.safetensors", "medusa_lm_head.pt"):
         if (folder / name).is_file():
             return [folder / name]
@@ -138,7 +138,7 @@ def _weight_paths(folder: Path) -> list[Path]:
 
 
 def _indexed(folder: Path) -> list[str]:
-    """Return the shards of an index; only those with heads where heads lie among other weights."""
+    """Return the shards of an index; of a bundled checkpoint, only those with heads."""
     try:
         weight_map = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"]
         shards = {str(name): Path(file).name for name, file in weight_map.items()}
@@ -166,5 +166,5 @@ def _loose(folder: Path) -> list[str]:
 
 
 def _heads_first(names: Collection[str]) -> list[str]:
-    """Return the names of bundled heads, or all names where none is bundled."""
+    """Return the names of bundled heads, or all names if none is bundled."""
     return [name for name in names if name.startswith(BUNDLED)] or list(names)

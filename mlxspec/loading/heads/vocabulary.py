@@ -1,7 +1,7 @@
-"""Heads that speak only some of the target's tokens: which ones, checked and as ids.
+"""The reduced vocabulary of a head: the token ids that it can draft, checked.
 
-Two spellings: `token_map` lists the ids; `d2t` lists what must be added to a token of the head to
-get the target's, so that id i stands for i + d2t[i].
+There are two forms. `token_map` lists the ids. `d2t` lists offsets: token i of the head is token
+i + d2t[i] of the target.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ def token_ids(
     """Return (n,) int32 ids of the target.
 
     Args:
-        array: The ids, or what must be added to 0, 1, ... to get them.
-        what: Opens every message.
-        vocab_size: Of the target.
-        are_offsets: Which of both `array` is.
+        array: (n,) integers: the ids, or their offsets from 0, 1, ...
+        what: Name of the array; every message begins with it.
+        vocab_size: Vocabulary size of the target.
+        are_offsets: Whether `array` holds offsets.
 
     Raises:
-        UnsupportedModelError: It is no list of whole numbers, or leads out of the vocabulary.
+        UnsupportedModelError: It is no list of integers, or an id is outside the vocabulary.
     """
     if array.ndim != 1 or not mx.issubdtype(array.dtype, mx.integer):
         raise UnsupportedModelError(
@@ -50,9 +50,9 @@ def reduce_vocabulary(
     target: ModelConfig,
     is_output: Callable[[str], bool],
 ) -> None:
-    """Check the ids, and keep their rows of output layers that still have one for each token.
+    """Check the ids, and cut full output layers to the rows of these ids.
 
-    Where the config says that the vocabulary is whole, the ids are set aside, as vLLM does.
+    If the config states that the vocabulary is not reduced, the ids are dropped, as in vLLM.
 
     Raises:
         UnsupportedModelError: The ids are not ids of the target.
@@ -60,12 +60,12 @@ def reduce_vocabulary(
     if fields.integer("truncated_vocab_size", 1) >= target.vocab_size:
         renamed.drop(ids)
         return
-    kept = token_ids(renamed.tensors[ids], repr(renamed.origins[ids]), target.vocab_size)
+    token_map = token_ids(renamed.tensors[ids], repr(renamed.origins[ids]), target.vocab_size)
     whole = {
         name: array
         for name, array in renamed.tensors.items()
         if is_output(name) and array.shape[:1] == (target.vocab_size,)
     }
-    rows = {id(array): array[kept] for array in whole.values()}  # shared outputs stay shared
+    rows = {id(array): array[token_map] for array in whole.values()}  # shared outputs stay shared
     renamed.tensors.update({name: rows[id(array)] for name, array in whole.items()})
-    renamed.tensors[ids] = kept
+    renamed.tensors[ids] = token_map

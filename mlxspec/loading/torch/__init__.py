@@ -1,1 +1,1 @@
-"""PyTorch's own files, read without PyTorch and without running the pickle."""
+"""Read PyTorch's own files, without PyTorch and without executing the pickle."""

@@ -1,9 +1,9 @@
-"""What a pickle of tensors says, read without running it.
+"""Interpret a pickle of tensors safely.
 
-A pickle is a program for a small stack machine whose instructions can import and call anything.
-Here the instructions that build plain data are followed by hand, names are looked up in a fixed
-table, and the only calls are the three below, none of which touches Python's own machinery. A
-file that wants anything else is refused by the name of what it wants.
+A pickle is a program for a small stack machine, and its instructions can import and call anything.
+This interpreter supports only the instructions that build plain data. It looks names up in a fixed
+table, and can call only the three functions below, which import nothing and execute no code of the
+file. Any other name or instruction is refused, and the error names it.
 """
 
 import pickletools
@@ -28,12 +28,12 @@ _ALLOWED = {*STORAGES, _DICT, _TENSOR, _PARAMETER}
 
 
 class PickleRefusedError(ValueError):
-    """A pickle that is damaged, or wants more than tensors; says which."""
+    """A pickle is damaged, or uses more than tensors need; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A run of `num_items` numbers of one type, kept in the record `key`."""
+    """A sequence of `num_items` numbers of one type, stored in the record `key`."""
 
     dtype: str
     key: str
@@ -42,7 +42,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class TensorView:
-    """How a tensor lies in its storage, in items; nothing about it has been checked."""
+    """Offset, shape and strides of a tensor in its storage, in items; all of it unchecked."""
 
     storage: Storage
     offset: int
@@ -58,10 +58,11 @@ class _Name:
 
 
 def run_pickle(program: bytes) -> Any:
-    """Return the data that a pickle describes, with a `TensorView` for each tensor.
+    """Return the data of a pickle, with a `TensorView` for each tensor.
 
     Raises:
-        PickleRefusedError: It is damaged, or names or does something that tensors do not need.
+        PickleRefusedError: The pickle is damaged, or uses names or instructions that tensors do
+            not need.
     """
     try:
         return _Machine().run(program)
@@ -74,7 +75,7 @@ def run_pickle(program: bytes) -> Any:
 class _Machine:
     def __init__(self) -> None:
         self._stack: list[Any] = []
-        self._below: list[list[Any]] = []  # what lies below each mark
+        self._below: list[list[Any]] = []  # the stack below each mark
         self._memo: dict[int, Any] = {}
 
     def run(self, program: bytes) -> Any:
@@ -143,7 +144,7 @@ class _Machine:
         if not isinstance(self._stack[-1], dict):
             raise TypeError("keys for what is no dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int):  # tuples of tuples take for ever to be hashed
+            if not isinstance(key, str | int):  # hashing deeply nested tuples could take forever
                 raise TypeError(f"a key of type {type(key).__name__}")
             self._stack[-1][key] = value
 
@@ -190,7 +191,7 @@ class _Machine:
         self._stack.append(_CALLS[function.path](arguments))
 
     def drop_state(self, _: Any) -> None:
-        """Leave out attributes of a dict, such as the versions of the modules it came from."""
+        """Ignore attributes of a dict, such as versions of the modules in a state dict."""
         self._stack.pop()
         if not isinstance(self._stack[-1], dict):
             raise PickleRefusedError("its pickle sets attributes of what is no dict")

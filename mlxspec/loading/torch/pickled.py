@@ -1,12 +1,12 @@
-"""Tensors from PyTorch's `.bin` and `.pt` files, without PyTorch and without running the pickle.
+"""Read tensors from PyTorch's `.bin` and `.pt` files without PyTorch or executing the pickle.
 
 Such a file is a zip archive whose members are not compressed:
 
-    name/data.pkl     a pickle that says how each tensor lies in which storage
-    name/data/0, ...  the storages: bare numbers, little-endian
+    name/data.pkl     a pickle with storage, shape and strides of each tensor
+    name/data/0, ...  the storages: plain numbers, little-endian
 
-The pickle is only read (see `pickle_program.py`), and every size it states is checked against
-what the file really holds before memory is taken for it.
+The pickle is interpreted safely (see `pickle_program.py`), and every size that it states is checked
+against the file before memory is allocated.
 """
 
 import math
@@ -41,15 +41,15 @@ _NUMPY = {
 def read_pickled(
     path: Path, choose: Callable[[Collection[str]], Collection[str]] = list
 ) -> dict[str, mx.array]:
-    """Return the tensors of a file by name, types kept.
+    """Return the tensors of a file by name, in their stored types.
 
     Args:
         path: A `.bin` or `.pt` file that `torch.save` wrote from a dict of tensors.
-        choose: Told the names of all tensors, returns those to read; the rest costs no memory.
+        choose: Returns the names to read, given the names of all tensors; others use no memory.
 
     Raises:
-        UnsupportedModelError: It is damaged, of the format before PyTorch 1.6, holds more than
-            tensors, or states sizes that it does not have.
+        UnsupportedModelError: The file is damaged, has the format before PyTorch 1.6, holds more
+            than tensors, or states wrong sizes.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -75,7 +75,7 @@ def read_pickled(
 
 
 def _tensor_views(archive: zipfile.ZipFile) -> dict[str, TensorView]:
-    """Return how the tensors lie in the archive's storages."""
+    """Return the views of the tensors on the archive's storages."""
     content = run_pickle(_read_record(archive, _folder(archive) + "data.pkl", _MAX_PICKLE))
     if not isinstance(content, dict):
         raise PickleRefusedError(f"it holds {type(content).__name__}, not a dict of tensors")
@@ -112,7 +112,7 @@ def _read_record(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
 
 def _check_views(views: Mapping[str, TensorView], file_size: int) -> None:
-    """Refuse tensors that reach beyond their storage or that together exceed the file."""
+    """Refuse tensors that exceed their storage, or together exceed the file."""
     for name, view in views.items():
         if not _is_possible(view):
             raise PickleRefusedError(
@@ -144,7 +144,7 @@ def _is_possible(view: TensorView) -> bool:
 
 
 def _short(value: Any) -> str:
-    """Return a value for a message; whatever a hostile file puts there stays short."""
+    """Return a value for a message, cut to 200 characters: a hostile file can hold any value."""
     is_plain = isinstance(value, tuple) and all(isinstance(item, int) for item in value[:9])
     return str(value[:9] if is_plain else value if isinstance(value, int) else "?")[:200]
 
@@ -160,7 +160,7 @@ def _num_bytes(view: TensorView) -> int:
 def _read_views(
     archive: zipfile.ZipFile, views: Mapping[str, TensorView], file_size: int
 ) -> dict[str, mx.array]:
-    """Return the tensors, each storage read once and equal views shared."""
+    """Return the tensors; each storage is read once, and equal views share one array."""
     by_record: dict[str, set[TensorView]] = defaultdict(set)
     for view in views.values():
         by_record[view.storage.key].add(view)

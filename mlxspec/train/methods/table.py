@@ -1,10 +1,9 @@
-"""Distil a target's own text into a table: what it says after one, two, three tokens.
+"""Distil a target's own text into a table: its next tokens after one, two and three tokens.
 
-A row is the mean of what followed all occurrences of a context. What enters the file is what
-pays: a row tells the more, the further it moves the prediction of the shorter contexts (its part
-of their divergence, times how often it is asked), and the rows that tell the most per byte fill
-the size that is allowed. (Entropy-based pruning of backoff models, Stolcke 1998,
-https://arxiv.org/abs/cs/0006025)
+A row is the mean of the distributions after all occurrences of a context. Its worth is its part of
+the divergence from the prediction of the shorter contexts, times the number of occurrences. The
+rows with the most worth per byte fill the allowed size. (Entropy-based pruning of backoff models,
+Stolcke 1998, https://arxiv.org/abs/cs/0006025)
 """
 
 from collections.abc import Sequence
@@ -16,26 +15,26 @@ from numpy.typing import NDArray
 from mlxspec.drafters.table.drafter import STORED_PRIOR
 from mlxspec.drafters.table.file import entry_bytes, row_bytes, token_type
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, is_full, shorten_all
-from mlxspec.train.occurrences import Occurrences
+from mlxspec.train.methods.occurrences import Occurrences
 
 DEFAULT_MAX_BYTES = 5_000_000
 
-_HEADER_BYTES = 8_192  # of the file, for what its metadata says
-_MIN_OCCURRENCES = (1, 2, 2)  # per order: what was seen once seldom comes back
+_HEADER_BYTES = 8_192  # reserved for the metadata of the file
+_MIN_OCCURRENCES = (1, 2, 2)  # per order: a long context that occurred once seldom recurs
 _WIDTHS = (16, 8, 4)  # per order: entries of a row
-_MIN_PROB = 0.02  # no tree of a few dozen nodes has room for less
-_NOTHING = 0.01  # probability below which a token is as good as unknown
-_DISCOUNT = 0.5  # of the occurrences: what was seen once is seen again less often than that
+_MIN_PROB = 0.02  # a tree of a few dozen nodes has no node for less probable tokens
+_NOTHING = 0.01  # a floor: tokens with lower probabilities count as unpredicted
+_DISCOUNT = 0.5  # subtracted from the occurrences: a count overstates how often a row recurs
 
 
 @dataclass(frozen=True)
 class _Means:
-    """The mean row of every context of one length, seen often or not.
+    """The mean row of every context of one length, rare ones included.
 
     Attributes:
-        contexts: (n,) int64, rising.
+        contexts: (n,) int64, ascending.
         counts: (n,) occurrences.
-        keys: (entries,) int64, rising: index of the context times vocabulary size, plus token.
+        keys: (entries,) int64, ascending: index of the context times vocabulary size, plus token.
         probs: (entries,) mean probabilities.
     """
 
@@ -47,15 +46,15 @@ class _Means:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Rows of one order that the file could hold, with entries best first.
+    """Rows of one order that the file could hold, the most probable entries first.
 
     Attributes:
-        contexts: (n,) int64, rising.
+        contexts: (n,) int64, ascending.
         counts: (n,) occurrences.
-        rows: (entries,) index of the row of each entry, rising.
+        rows: (entries,) index of the row of each entry, ascending.
         tokens: (entries,) int64.
         probs: (entries,) mean probabilities.
-        worth: (n,) what each row tells.
+        worth: (n,) worth of each row, see above.
         cost: (n,) bytes of each row.
     """
 
@@ -71,15 +70,15 @@ class _Candidates:
 def build_table(
     occurrences: Sequence[Occurrences], vocab_size: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> list[StoredRows]:
-    """Return the rows that are worth their place in a file; about 4 GB for 8 million tokens.
+    """Return the rows of the file; this takes about 4 GB of memory for 8 million tokens.
 
     Args:
-        occurrences: What followed where.
+        occurrences: Contexts and the tokens that follow them.
         vocab_size: Number of tokens of the target.
-        max_bytes: Size of the file at most.
+        max_bytes: Maximum size of the file.
 
     Raises:
-        ValueError: `max_bytes` leaves no room for any row.
+        ValueError: `max_bytes` is too small for any row.
     """
     if max_bytes <= _HEADER_BYTES:
         raise ValueError(f"max_bytes must be more than {_HEADER_BYTES}, not {max_bytes}")
@@ -96,7 +95,7 @@ def build_table(
 
 
 def _candidates(occurrences: Sequence[Occurrences], vocab_size: int) -> list[_Candidates]:
-    """Return what could be stored, order by order; each is judged against the order below."""
+    """Return the candidates of each order; worth is relative to the order below."""
     found: list[_Candidates] = []
     below: _Means | None = None
     for order in range(1, MAX_ORDER + 1):
@@ -133,7 +132,7 @@ def _means(occurrences: Sequence[Occurrences], order: int, vocab_size: int) -> _
 def _sum_equal(
     keys: NDArray[np.int64], values: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return each key once, rising, with the sum of its values."""
+    """Return each key once, ascending, with the sum of its values."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -143,15 +142,15 @@ def _sum_equal(
 def _lower_probs(
     means: _Means, below: _Means | None, order: int, vocab_size: int
 ) -> NDArray[np.float32]:
-    """Return what the shorter contexts predict for each entry that may be stored, 0 for others."""
+    """Return the probabilities by shorter contexts; 0 for entries that cannot be stored."""
     lower = np.zeros(len(means.keys), np.float32)
     if below is None:
         return lower
     rows, tokens = np.divmod(means.keys, vocab_size)
-    asked = (means.probs >= _MIN_PROB) & (means.counts[rows] >= _MIN_OCCURRENCES[order - 1])
+    wanted = (means.probs >= _MIN_PROB) & (means.counts[rows] >= _MIN_OCCURRENCES[order - 1])
     suffixes = np.searchsorted(below.contexts, shorten_all(means.contexts, order - 1))
-    places = np.searchsorted(below.keys, suffixes[rows[asked]] * vocab_size + tokens[asked])
-    lower[asked] = below.probs[places]  # whatever follows a context follows its suffix
+    found = np.searchsorted(below.keys, suffixes[rows[wanted]] * vocab_size + tokens[wanted])
+    lower[wanted] = below.probs[found]  # what follows a context follows its suffix, so it is found
     return lower
 
 
@@ -170,7 +169,7 @@ def _to_candidates(
     entries = entries[ranks < _WIDTHS[order - 1]]
     rows, probs = rows[entries], means.probs[entries]
     moved = np.log(np.maximum(mixed[entries], _NOTHING) / np.maximum(lower[entries], _NOTHING))
-    told = np.bincount(rows, probs * moved, len(means.contexts))
+    divergence = np.bincount(rows, probs * moved, len(means.contexts))
     sizes = np.bincount(rows, minlength=len(means.contexts))
     return _Candidates(
         contexts=means.contexts,
@@ -178,7 +177,7 @@ def _to_candidates(
         rows=rows,
         tokens=tokens[entries],
         probs=probs,
-        worth=told * (means.counts - _DISCOUNT),
+        worth=divergence * (means.counts - _DISCOUNT),
         cost=row_bytes(order, vocab_size) + sizes * entry_bytes(vocab_size),
     )
 
@@ -187,7 +186,7 @@ def _to_candidates(
 
 
 def _best(candidates: Sequence[_Candidates], max_bytes: int) -> NDArray[np.bool_]:
-    """Return which rows of all orders to keep: those that tell the most per byte."""
+    """Return which rows of all orders to store: those with the most worth per byte."""
     worth = np.concatenate([one.worth for one in candidates])
     cost = np.concatenate([one.cost for one in candidates])
     ranked = np.argsort(-worth / cost, kind="stable")
@@ -205,5 +204,6 @@ def _to_rows(one: _Candidates, is_kept: NDArray[np.bool_], vocab_size: int) -> S
         counts=np.minimum(one.counts[is_kept], 255).astype(np.uint8),
         starts=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
         tokens=one.tokens[entries].astype(token_type(vocab_size)),
+        # square roots keep small probabilities apart in 8 bits
         roots=np.rint(255 * np.sqrt(np.minimum(one.probs[entries], 1.0))).astype(np.uint8),
     )

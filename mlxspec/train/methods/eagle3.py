@@ -1,14 +1,14 @@
-"""Training an EAGLE-3 head: training-time test with a soft cross-entropy.
+"""Train an EAGLE-3 head: training-time test with a soft cross-entropy.
 
-While drafting, the head reads its own outputs in place of the target's states. Training does the
-same for a few depths: at depth j the state at a place is the head's own output of depth j - 1 one
-place before, and attention sees the target's states up to j places back and the head's own after
-that (Li et al. 2025, https://arxiv.org/abs/2503.01840; harmonised context, Zhang et al. 2024,
-https://arxiv.org/abs/2408.15766). The layer begins as the target's last one, which has seen
-almost the same input, and a second loss pulls what the head reads towards what it reads there.
+In a draft, the head's input is its own output instead of the target's states. Training does the
+same for a few depths. At depth j, the state at position i is the head's output of depth j - 1 at
+position i - 1. Attention sees the target's states up to position i - j, and the head's own states
+after that (Li et al. 2025, https://arxiv.org/abs/2503.01840; harmonised context, Zhang et al.
+2024, https://arxiv.org/abs/2408.15766). The layer starts as a copy of the target's last layer,
+whose input is almost the same. A second loss pulls the head's output to the target's final state.
 
-A place i is the pair (states of token i, embedding of token i + 1); it predicts token i + 2, for
-which the target's own law is known from its state at token i + 1.
+Position i is the pair (states of token i, embedding of token i + 1). It predicts token i + 2. The
+target's distribution of that token follows from its state at token i + 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, h
 
 
 class Eagle3Objective:
-    """Trains a network for one target.
+    """Trains a head for one target.
 
     Attributes:
         network: The head.
@@ -47,18 +47,18 @@ class Eagle3Objective:
         decay: float = 0.8,
         state_weight: float = 0.2,
     ) -> None:
-        """Build the head from the target's last layer.
+        """Start the head as a copy of the target's last layer.
 
         Args:
-            model: The target; its embedding and head are used and stay as they are.
-            target_ids: (draft_vocab,) int32 tokens that are drafted.
-            capture: Layers whose entering states are fused; the last should be near the top.
+            model: The target; its embedding and output head are used and do not change.
+            target_ids: (draft_vocab,) int32 tokens that can be drafted.
+            capture: Layers whose input states are fused; the last should be near the top.
             depths: Depths of training-time test.
-            decay: Weight of each depth against the one before.
+            decay: Weight of each depth relative to the one before.
             state_weight: Weight of the squared distance to the target's own final state.
 
         Raises:
-            ValueError: There are no depths.
+            ValueError: `depths` is below 1.
         """
         if depths < 1:
             raise ValueError(f"depths must be 1 or more; got {depths}")
@@ -70,15 +70,15 @@ class Eagle3Objective:
 
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
-        predicted = np.flatnonzero(features.mask[2:])  # places whose next token is the assistant's
+        predicted = np.flatnonzero(features.mask[2:])  # i predicts token i + 2, the assistant's
         if len(predicted) == 0:
             return mx.array(0.0)
         truth = dense_rows(features.final, predicted + 1)
         probs = target_probs(truth, self._head)
-        scale = mx.square(truth).mean()
+        scale = mx.square(truth).mean()  # makes the distance independent of the model's scale
         total, weight = mx.array(0.0), 1.0
         for depth, states in enumerate(self._unroll(features)):
-            first = int(np.searchsorted(predicted, depth))
+            first = int(np.searchsorted(predicted, depth))  # _shift leaves zeros before `depth`
             rows = states[0][mx.array(predicted[first:])]
             distance = mx.square(rows - truth[first:]).mean(axis=-1).sum() / scale
             loss = soft_cross_entropy(rows, self._head, probs[first:])
@@ -96,7 +96,7 @@ class Eagle3Objective:
         return chain_figures(matches)
 
     def _matches(self, features: Features, predicted: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return (depths, n) bool for chains that begin at every place with room after it."""
+        """Return (depths, n) bool for the chains that begin at each position and fit its answer."""
         hits = []
         for states in self._unroll(features):
             logits = states[0][mx.array(predicted)] @ self._head.T
@@ -105,23 +105,23 @@ class Eagle3Objective:
         return chain_matches(predicted, hits)
 
     def _unroll(self, features: Features) -> list[mx.array]:
-        """Return what the head reads at every place, (1, n - 1, D) for each depth."""
+        """Return the inputs of the output head, (1, n - 1, D) for each depth."""
         layer = self.network.layer
         taps = [features.entering[index][:-1] for index in self.network.capture]
         g = self.network.fuse(mx.concatenate(taps, axis=-1).astype(mx.float32)[None])
         embeddings = self._model.embed(mx.array(features.tokens[1:]))[None].astype(mx.float32)
-        read, rows = [], list[_Rows]()
+        outputs, rows = [], list[_Rows]()
         for _ in range(self._depths):
             both, residual = layer.inputs(embeddings, g)
             attended = _attend(layer.self_attn, both, rows)
             output = layer.finish(residual, attended)
-            read.append(self.network.norm(output))
+            outputs.append(self.network.norm(output))
             g = _shift(output, 1)
-        return read
+        return outputs
 
 
 def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
-    """Attend from every place at one depth; its keys and values are appended to `rows`."""
+    """Attend from every position at one depth; append its keys and values to `rows`."""
     B, n, _ = both.shape
     H, Hkv = attention.n_heads, attention.n_kv_heads
     queries, keys, values = ops.attention_heads(
@@ -131,11 +131,12 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
     rows.append((keys, values))
     depth = len(rows) - 1
     queries = (queries * attention.scale).reshape(B, Hkv, H // Hkv, n, -1)
-    places = mx.arange(n)
-    seen = places[:, None] - depth >= places  # the target's states, up to `depth` places back
+    positions = mx.arange(n)
+    seen = positions[:, None] - depth >= positions  # the target's states, up to i - depth
     first_keys, first_values = rows[0]
     scores = queries @ first_keys[:, :, None].swapaxes(-1, -2)
     parts = [mx.where(seen, scores, -mx.inf)]
+    # the head's own states: one key for each depth, so a product row by row instead of a matrix
     own = [(_shift(k, depth - d), _shift(v, depth - d)) for d, (k, v) in enumerate(rows) if d]
     parts += [(queries * k[:, :, None]).sum(axis=-1, keepdims=True) for k, _ in own]
     joined = mx.concatenate(parts, axis=-1)
@@ -151,7 +152,7 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
 
 
 def _shift(x: mx.array, places: int) -> mx.array:
-    """Move (..., n, D) rows some places on; the first ones become zero."""
+    """Shift (..., n, D) rows to later positions; the first rows become zero."""
     if places == 0:
         return x
     zeros = mx.zeros((*x.shape[:-2], min(places, x.shape[-2]), x.shape[-1]), x.dtype)
@@ -159,7 +160,7 @@ def _shift(x: mx.array, places: int) -> mx.array:
 
 
 def _from_last_layer(model: Model, target_ids: mx.array, capture: tuple[int, ...]) -> Eagle3Network:
-    """Return a head whose layer does what the target's last layer does to its highest tap."""
+    """Return a head whose layer computes what the target's last layer computes on the last tap."""
     config = model.config
     network = Eagle3Network(
         {

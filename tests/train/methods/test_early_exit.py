@@ -1,4 +1,4 @@
-"""Training an early exit: the losses it is held to, and the figures it is judged by."""
+"""Training an early exit: its losses, and the figures of its evaluation."""
 
 import mlx.core as mx
 import numpy as np
@@ -10,7 +10,7 @@ from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.law import Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD
-from mlxspec.train.early_exit import ExitObjective
+from mlxspec.train.methods.early_exit import ExitObjective
 from tests.support.tiny import tiny_model
 from tests.support.tiny_heads_exit import exit_hidden
 from tests.support.training import features, mean_chain, with_gap
@@ -40,10 +40,10 @@ def trained(made, steps=18):
 
 
 def hidden_rows(made, given):
-    """{place: what the exit gives to the head} in NumPy; places whose next token is an answer's."""
+    """{position: state for the head} in NumPy; positions whose next token is an answer's."""
     states = np.array(given.entering[1], np.float64)
-    places = [t for t in range(len(given.tokens) - 1) if given.mask[t + 1] > 0]
-    return {t: exit_hidden(made.network, states[t]) for t in places}
+    positions = [t for t in range(len(given.tokens) - 1) if given.mask[t + 1] > 0]
+    return {t: exit_hidden(made.network, states[t]) for t in positions}
 
 
 def test_the_loss_is_that_of_the_formula():

@@ -1,4 +1,4 @@
-"""The student: what is trained is what a draft model of its config computes."""
+"""The student computes in training what a draft model with its config computes."""
 
 import mlx.core as mx
 import numpy as np
@@ -6,8 +6,13 @@ import pytest
 
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
+<<<<<<< HEAD:tests/train/test_draft_model.py
 from mlxspec.train.draft_model import DraftModelObjective
 from mlxspec.train.weights import flat
+=======
+from mlxspec.train.arrays import flat
+from mlxspec.train.methods.draft_model import DraftModelObjective
+>>>>>>> words3:tests/train/methods/test_draft_model.py
 from tests.support.tiny import tiny_model
 from tests.support.training import features, mean_chain, with_gap
 
@@ -24,7 +29,7 @@ def objective():
     return objective
 
 
-def test_the_merged_model_says_what_the_student_said(objective):
+def test_the_merged_model_has_the_logits_of_the_student(objective):
     tokens = mx.array([3, 1, 20, 4, 7])
     expected = objective.network(tokens)
     decoder = Decoder(objective.network.merged())

@@ -1,4 +1,4 @@
-"""EAGLE-3 training sees, at every depth, exactly what drafting sees."""
+"""EAGLE-3 training has, at every depth, exactly the inputs of drafting."""
 
 import mlx.core as mx
 import numpy as np
@@ -7,7 +7,7 @@ from mlx import nn
 
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks
-from mlxspec.train.eagle3 import Eagle3Objective
+from mlxspec.train.methods.eagle3 import Eagle3Objective
 from tests.support.tiny import tiny_model
 from tests.support.training import LAYERS, features, mean_chain, with_gap
 

@@ -1,4 +1,4 @@
-"""Making a table: means against a slow count in dicts, and what of them enters the file."""
+"""Making a table: means against a slow count in dicts, and the choice of rows for the file."""
 
 from collections import defaultdict
 
@@ -12,8 +12,8 @@ from mlxspec.errors import MlxspecError
 from mlxspec.law import Law
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import write_shards
-from mlxspec.train.occurrences import Occurrences, observe
-from mlxspec.train.table import build_table
+from mlxspec.train.methods.occurrences import Occurrences, observe
+from mlxspec.train.methods.table import build_table
 from tests.support.tiny import tiny_model
 from tests.support.truth import Target
 
@@ -117,7 +117,7 @@ def test_heldout_conversations_are_not_learned_from_with_or_without_features(tmp
     assert set(stored[0]) == {extend(0, 1), extend(0, 2)}
 
 
-def test_what_the_user_says_is_context_but_is_not_predicted():
+def test_the_users_text_is_context_but_is_not_predicted():
     stored = build_table(observe([conversation([1, 2, 3, 4], [0, 0, 1, 0])]), VOCAB)
     assert set(stored[0]) == {extend(0, 2)}
 
@@ -146,7 +146,7 @@ def test_refuses_a_size_without_room_for_rows():
         build_table(observe(random_corpus(2)), VOCAB, max_bytes=100)
 
 
-def test_keeps_the_row_that_tells_something_new_before_one_that_repeats_the_shorter_context():
+def test_a_row_with_new_information_comes_before_one_that_repeats_the_shorter_context():
     # After 5: 1 and 2 by halves. After "3 5" too; after "4 5" always 1, after "6 5" always 2.
     texts = [([0, 3, 5], 1), ([0, 3, 5], 2), ([0, 4, 5], 1), ([0, 6, 5], 2)] * 8
     stored = build_table([_occurrences(texts)], VOCAB, max_bytes=8_192 + 4 + 6 + 2 * (6 + 3))
@@ -155,7 +155,7 @@ def test_keeps_the_row_that_tells_something_new_before_one_that_repeats_the_shor
     assert set(stored[2]) == set()
 
 
-def test_keeps_the_row_that_is_asked_more_often():
+def test_the_row_of_the_more_frequent_context_is_stored():
     texts = [([0, 0, 5], 1)] * 9 + [([0, 0, 6], 1)] * 3
     stored = build_table([_occurrences(texts)], VOCAB, max_bytes=8_192 + 4 + 3)
     assert [set(rows) for rows in stored] == [{extend(0, 5)}, set(), set()]

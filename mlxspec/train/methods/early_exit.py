@@ -1,11 +1,11 @@
-"""Training an early exit: distillation of the target's own law into what its lower layers say.
+"""Train an early exit: distil the target's output distribution into its lower layers.
 
-The states that enter the exit's layer and the target's last ones are on disk, so nothing of the
-target but its head runs here. The lens is the least-squares map from the one to the other, which
-already says a quarter of the tokens right where the raw states say a tenth; from there soft
-cross-entropy over the drafted tokens pulls the exit's law towards the target's (Hinton et al.
-2015, https://arxiv.org/abs/1503.02531), and a second loss what it gives to the head towards what
-the target gives there. The blocks begin as nothing added.
+The states that enter the exit's layer and the final states are on disk, so only the output head of
+the target runs here. The lens is the least-squares map from the first to the second. It alone
+predicts a quarter of the tokens correctly; the raw states predict a tenth. Then soft cross-entropy
+over the drafted tokens pulls the exit's distribution towards the target's (Hinton et al. 2015,
+https://arxiv.org/abs/1503.02531). A second loss pulls the exit's state towards the final state.
+The blocks start as the identity: their last projections are zero.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows
 
-_RIDGE = 1e-3  # of the mean square of the inputs: a thousand tokens give a lens that is of use
+_RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 
 
 class ExitObjective:
@@ -45,15 +45,15 @@ class ExitObjective:
         threshold: float = DEFAULT_THRESHOLD,
         state_weight: float = 0.2,
     ) -> None:
-        """Make an exit that knows nothing yet; see `fit_lens`.
+        """Make an untrained exit; see `fit_lens`.
 
         Args:
-            model: The target; its head is used and stays as it is.
-            target_ids: (n,) int32 tokens that are drafted.
-            layer: The layer whose entering state is read.
+            model: The target; its output head is used and does not change.
+            target_ids: (n,) int32 tokens that can be drafted.
+            layer: The layer whose input state the exit uses.
             num_blocks: Residual blocks.
-            intermediate_size: Width inside a block; None takes that of the target's MLPs.
-            threshold: Written into the config of the exit.
+            intermediate_size: Width inside a block; None for that of the target's MLPs.
+            threshold: Confidence below which drafting stops, written into the exit's config.
             state_weight: Weight of the squared distance to the target's own final state.
 
         Raises:
@@ -73,20 +73,21 @@ class ExitObjective:
             target_ids,
         )
         for block in self.network.blocks:
+            # a block adds nothing at first, so training starts from the lens alone
             block.down_proj.weight = mx.zeros_like(block.down_proj.weight)
         self._target_ids, self._state_weight = target_ids, state_weight
         self._head = dense_head(model, target_ids)
 
     def fit_lens(self, conversations: Iterable[Features]) -> None:
-        """Set the lens to the least-squares map from the exit's states to the target's last.
+        """Set the lens to the least-squares map from the exit's states to the target's final ones.
 
-        Some ten thousand tokens are enough, and more do no harm; the blocks stay as they are.
+        Ten thousand tokens are enough, and more do no harm. The blocks do not change.
 
         Args:
-            conversations: Features of training conversations, read once.
+            conversations: Features of training conversations, iterated once.
 
         Raises:
-            ValueError: They hold no assistant token.
+            ValueError: The conversations hold no assistant token.
         """
         D = self.network.config.hidden_size
         squares, products = np.zeros((D + 1, D + 1)), np.zeros((D + 1, D))
@@ -122,9 +123,9 @@ class ExitObjective:
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.
 
-        Beside the figures of `chain_figures` there are "agreement", how often the exit's first
-        choice is the target's at any assistant token, "sure", how often its confidence reaches
-        the threshold, and "agreement_when_sure".
+        Beside the figures of `chain_figures` there are three shares of all assistant tokens:
+        "agreement", where the exit's most probable token is the target's; "sure", where its
+        confidence reaches the threshold; and "agreement_when_sure", among the sure ones.
         """
         matches, agrees, confidences = [], [], []
         for features in conversations:
@@ -153,11 +154,11 @@ class ExitObjective:
     def _guesses(
         self, features: Features, rows: NDArray[np.intp]
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the exit's first choice after some tokens and its probability."""
+        """Return the exit's most probable token at some positions, and its probability."""
         logits = self.network(self._entering(features, rows)) @ self._head.T
         drafted = self._target_ids[mx.argmax(logits, axis=-1)]
         mass = exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
-        return np.array(drafted), np.array(1 / mass)
+        return np.array(drafted), np.array(1 / mass)  # the largest weight is exp(0) = 1
 
     def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
         return dense_rows(features.entering[self.network.config.layer], rows)

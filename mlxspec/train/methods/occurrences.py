@@ -1,9 +1,9 @@
-"""Read a corpus for a table: at every place the context, and what followed it.
+"""Collect the material of a table from a corpus: contexts, and the tokens that follow them.
 
-Where features of a conversation are at hand, the target's most probable next tokens followed,
-with their probabilities; else the token that it wrote, with probability 1. The second is a draw
-of the first: less exact, but it costs no forward, and much text tells more than exact
-probabilities of little.
+With features of a conversation, the target's most probable next tokens follow, with their
+probabilities. Without features, the token that the target wrote follows, with probability 1. That
+is one sample: less exact, but it needs no forward, and samples of much text tell more than exact
+probabilities of little text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ from mlxspec.train.features import Features, read_shard
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Places in texts, and what followed there.
+    """Contexts in texts, and the tokens that follow them.
 
     Attributes:
         contexts: (n,) int64 packed contexts of up to three tokens.
-        tokens: (n, k) int32 next tokens, different ones in each row.
+        tokens: (n, k) int32 next tokens, distinct in each row.
         probs: (n, k) float32 probabilities.
     """
 
@@ -37,24 +37,24 @@ class Occurrences:
 def observe(
     conversations: Sequence[Conversation], shards: Iterable[Path] = ()
 ) -> list[Occurrences]:
-    """Return what followed where in a corpus; held-out conversations are left out.
+    """Return the occurrences in a corpus, without held-out conversations.
 
     Args:
         conversations: The corpus.
-        shards: Files of features; what they hold beside the corpus is left out too.
+        shards: Files of features; conversations that are not in the corpus are ignored.
 
     Raises:
-        MlxspecError: There is nothing to learn from.
+        MlxspecError: No conversation is left.
     """
     unseen = {c.tokens.tobytes(): c for c in conversations if not c.is_heldout}
-    read: list[Occurrences] = []
+    found: list[Occurrences] = []
     for shard in shards:
         for features in read_shard(shard):
             if unseen.pop(features.tokens.tobytes(), None) is not None:
-                read.append(_of_features(features))
-    read += [_of_samples(conversation) for conversation in unseen.values()]
+                found.append(_of_features(features))
+    found += [_of_samples(conversation) for conversation in unseen.values()]
     kinds = {
-        width: [one for one in read if one.tokens.shape[1] == width] for width in _widths(read)
+        width: [one for one in found if one.tokens.shape[1] == width] for width in _widths(found)
     }
     if not kinds:
         raise MlxspecError(
@@ -65,30 +65,30 @@ def observe(
 
 
 def _of_features(features: Features) -> Occurrences:
-    places = _before_assistant(features.mask)
+    positions = _before_assistant(features.mask)
     return Occurrences(
-        _contexts(features.tokens)[places],
-        features.top_tokens[places],
-        features.top_probs[places].astype(np.float32),
+        _contexts(features.tokens)[positions],
+        features.top_tokens[positions],
+        features.top_probs[positions].astype(np.float32),
     )
 
 
 def _of_samples(conversation: Conversation) -> Occurrences:
-    places = _before_assistant(conversation.mask)
-    written = conversation.tokens[places + 1][:, None]
+    positions = _before_assistant(conversation.mask)
+    written = conversation.tokens[positions + 1][:, None]
     return Occurrences(
-        _contexts(conversation.tokens)[places], written, np.ones(written.shape, np.float32)
+        _contexts(conversation.tokens)[positions], written, np.ones(written.shape, np.float32)
     )
 
 
 def _before_assistant(mask: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the places whose next token is the assistant's."""
+    """Return the positions whose next token is the assistant's."""
     return np.flatnonzero(mask[1:])
 
 
 def _contexts(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return (n,) contexts that end in each of (n,) tokens of one text."""
-    begun = np.concatenate([np.full(MAX_ORDER - 1, -1), tokens])  # -1: not begun
+    """Return the (n,) contexts that end at each of (n,) tokens of one text."""
+    begun = np.concatenate([np.full(MAX_ORDER - 1, -1), tokens])  # -1: before the start of the text
     return pack(np.lib.stride_tricks.sliding_window_view(begun, MAX_ORDER))
 
 

@@ -1,10 +1,10 @@
-"""Training Medusa heads: a cross-entropy for each, two and more tokens further on.
+"""Train Medusa heads: one cross-entropy for each head.
 
-Head i reads the state at token t and speaks of token t+2+i; further heads count less. The paper
-holds it to the token that was written there. That is a single draw from the target's law, which is
-known as well for one pass of the output head, and it may be held to the law instead. The blocks
-begin as nothing added, so every head begins as the target's own guess of token t+1 (Medusa-1, Cai
-et al. 2024, https://arxiv.org/abs/2401.10774).
+The input of head i is the state at token t, and it predicts token t+2+i; later heads have a
+smaller weight. In the paper the label is the token that was written there, one sample of the
+target's distribution. Here the label can also be the distribution itself, for one more product
+with the output head. The blocks start at zero, so every head starts as the target's prediction of
+token t+1 (Medusa-1, Cai et al. 2024, https://arxiv.org/abs/2401.10774).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from mlxspec.train.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows
 from mlxspec.verify.distribution import top_tokens
 
-NUM_RANKS = 10  # of a head's guesses that accuracies are measured for
+NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
 
 
 class MedusaObjective:
@@ -44,19 +44,19 @@ class MedusaObjective:
         decay: float = 0.8,
         labels: Literal["law", "token"] = "law",
     ) -> None:
-        """Make heads that add nothing yet.
+        """Make heads whose blocks add nothing yet.
 
         Args:
-            model: The target; its output head is used and stays as it is.
-            target_ids: (draft_vocab,) int32 tokens that are drafted.
-            num_heads: Tokens to guess ahead.
+            model: The target; its output head is used and does not change.
+            target_ids: (draft_vocab,) int32 tokens that can be drafted.
+            num_heads: Number of heads, and so the depth of a draft.
             num_blocks: Residual blocks of each head.
-            decay: Weight of each head against the one before.
-            labels: What heads are held to: the target's law over the tokens that are drafted, or
-                the token that was written, where it is one of them.
+            decay: Weight of each head relative to the one before.
+            labels: "law" for the target's distribution over the tokens that can be drafted, or
+                "token" for the token that was written, where it can be drafted.
 
         Raises:
-            ValueError: There are no heads, or no blocks.
+            ValueError: `num_heads` or `num_blocks` is below 1.
         """
         if min(num_heads, num_blocks) < 1:
             raise ValueError(
@@ -75,14 +75,14 @@ class MedusaObjective:
 
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
-        places = np.flatnonzero(features.mask[2:])  # whose token after the next is the assistant's
-        if len(places) == 0:
+        positions = np.flatnonzero(features.mask[2:])  # i: token i + 2 is the assistant's
+        if len(positions) == 0:
             return mx.array(0.0)
-        hidden = dense_rows(features.final, places)
-        probs, is_labelled = self._labels_of(features, places)
+        hidden = dense_rows(features.final, positions)
+        probs, is_labelled = self._labels_of(features, positions)
         total, weight = mx.array(0.0), 1.0
         for ahead, head in enumerate(self.network.heads):
-            starts = runs(places, ahead)
+            starts = runs(positions, ahead)
             starts = starts[is_labelled[starts + ahead]]
             if len(starts):
                 states, labels = head(hidden[mx.array(starts)]), probs[mx.array(starts + ahead)]
@@ -93,7 +93,7 @@ class MedusaObjective:
     def _labels_of(
         self, features: Features, places: NDArray[np.intp]
     ) -> tuple[mx.array, NDArray[np.bool_]]:
-        """Return (n, draft_vocab) probabilities of the tokens at places + 2, and which have any."""
+        """Return (n, draft_vocab) probabilities of tokens places + 2, and which rows have any."""
         if self._labels == "law":
             final = dense_rows(features.final, places + 1)
             return target_probs(final, self._head), np.ones(len(places), np.bool_)
@@ -103,8 +103,8 @@ class MedusaObjective:
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.
 
-        Beside the figures of `chain_figures` there are "accuracies": per head, how often its
-        guess of each rank is right, by which trees are chosen.
+        Beside the figures of `chain_figures` there are "accuracies": per head, the share
+        of positions where its token of each rank is right; trees are chosen by these.
         """
         ranks = [self._ranks(features) for features in conversations]
         figures = chain_figures([one == 0 for one in ranks])
@@ -114,10 +114,10 @@ class MedusaObjective:
         return {**figures, "accuracies": accuracies}
 
     def _ranks(self, features: Features) -> NDArray[np.int64]:
-        """Return (H, n) rank of the token that was written, `NUM_RANKS` where it is none."""
+        """Return (H, n) rank of the written token, `NUM_RANKS` where it is not among the first."""
         heads = self.network.heads
-        places = np.flatnonzero(features.mask[2:] == GREEDY)
-        starts = places[runs(places, len(heads) - 1)]
+        positions = np.flatnonzero(features.mask[2:] == GREEDY)
+        starts = positions[runs(positions, len(heads) - 1)]
         ranks = np.zeros((len(heads), len(starts)), np.int64)
         if len(starts):
             hidden = dense_rows(features.final, starts)

@@ -1,10 +1,10 @@
-"""Distilling a small Qwen2 model that reads the target's tokenizer.
+"""Distil a draft model: a small Qwen2 model with the target's tokenizer.
 
 The student is an ordinary language model of a few narrow layers, so any engine can draft with it.
-Its embedding begins as the target's, projected on the directions that matter most for frequent
-tokens; the rows of the most frequent tokens are trained, the others stay. It learns the target's
-own most probable next tokens with their probabilities, which a sampled token is only one draw of
-(distillation for drafting: DistillSpec, Zhou et al. 2023, https://arxiv.org/abs/2310.08461).
+Its embedding starts as the target's embedding, projected on the principal directions of the
+frequent tokens. Only the rows of the most frequent tokens are trained. The labels are the target's
+most probable next tokens with their probabilities: they say more than one sampled token.
+Distillation for drafting: DistillSpec, Zhou et al. 2023, https://arxiv.org/abs/2310.08461.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,20 +40,20 @@ class Student(nn.Module):
         self._ids, self._place = mx.array(ids), mx.array(place)
 
     def __call__(self, tokens: mx.array) -> mx.array:
-        """Return what the head reads, (n, D), after each of (n,) tokens."""
-        place = self._place[tokens]
-        own = self.rows[mx.maximum(place, 0)]
-        x = mx.where((place >= 0)[:, None], own, self.model.embed(tokens))
+        """Return the (n, D) inputs of the head after each of (n,) tokens."""
+        row = self._place[tokens]
+        own = self.rows[mx.maximum(row, 0)]
+        x = mx.where((row >= 0)[:, None], own, self.model.embed(tokens))
         layers = range(self.model.config.num_hidden_layers)
         x, _ = self.model.run_layers(x[None], NoCache(), 0, {None: "causal"}, layers)
         return self.model.norm(x)[0]
 
     def places(self, tokens: NDArray[np.int32]) -> mx.array:
-        """Return the row of each token among the trained ones, -1 where it has none."""
+        """Return the index of each token's trained row, -1 for a token without one."""
         return self._place[mx.array(tokens)]
 
     def merged(self) -> Model:
-        """Return the model with the trained rows put in their place."""
+        """Return the model with the trained rows written into its embedding."""
         embedding = self.model.model.embed_tokens
         embedding.weight = embedding.weight.at[self._ids].add(
             self.rows - embedding.weight[self._ids]
@@ -83,17 +83,18 @@ class DraftModelObjective:
         """Make a student with random layers.
 
         Args:
-            target: Its tokenizer, embedding and context length are taken over.
+            target: The student gets its tokenizer, embedding and context length.
             ids: Tokens whose rows are trained.
             counts: (V,) how often each token occurs in the corpus.
-            hidden_size: Width of the student, at most the target's: a multiple of `head_dim`, and
-                of 64, or its weights stay unpacked.
+            hidden_size: Width of the student, at most the target's; a multiple of `head_dim`. If it
+                is no multiple of 64, the weights are stored without quantisation.
             intermediate_size: Width inside its MLP.
             num_layers: Number of its layers.
-            head_dim: Size of its attention heads; one key/value head serves all of them.
+            head_dim: Size of its attention heads, which share one key/value head.
 
         Raises:
-            ValueError: The student is wider than the target, not made of whole heads, or empty.
+            ValueError: The student is wider than the target, `hidden_size` is no multiple of
+                `head_dim`, or a size is below 1.
         """
         _check_width(hidden_size, head_dim, target.config.hidden_size)
         if min(num_layers, intermediate_size) < 1:
@@ -128,9 +129,9 @@ class DraftModelObjective:
         if len(rows) == 0:
             return mx.array(0.0)
         hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
-        places = self.network.places(features.top_tokens[rows])
+        trained = self.network.places(features.top_tokens[rows])
         probs = mx.array(features.top_probs[rows].astype(np.float32))
-        return tied_cross_entropy(hidden, self.network.rows, places, probs)
+        return tied_cross_entropy(hidden, self.network.rows, trained, probs)
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text."""
@@ -157,6 +158,6 @@ def _projected(
     embedding: NDArray[np.float32], counts: NDArray[np.int64], size: int
 ) -> NDArray[np.float32]:
     """Return (V, size) coordinates along the principal directions of the frequent tokens."""
-    weights = np.sqrt(counts + 1.0)[:, None]
-    _, directions = np.linalg.eigh((embedding * weights).T @ (embedding * weights))
+    weights = np.sqrt(counts + 1.0)[:, None]  # + 1: unseen tokens count a little
+    _, directions = np.linalg.eigh((embedding * weights).T @ (embedding * weights))  # ascending
     return np.ascontiguousarray(embedding @ directions[:, ::-1][:, :size], dtype=np.float32)

@@ -13,7 +13,7 @@ from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from mlxspec.train.corpus import Conversation
 from mlxspec.train.features import compute_features
-from mlxspec.train.medusa import NUM_RANKS, MedusaObjective
+from mlxspec.train.methods.medusa import NUM_RANKS, MedusaObjective
 from tests.support.reference import reference_logits
 from tests.support.tiny import tiny_model
 from tests.support.truth import Target
