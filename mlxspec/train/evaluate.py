@@ -19,7 +19,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
 from mlxspec.trace.stats import GenerationStats
-from mlxspec.train.corpus import GREEDY, Conversation
+from mlxspec.train.data.corpus import GREEDY, Conversation
 
 Shape = Literal["tree", "chain"]
 MakeDrafter = Callable[[], Drafter]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.heads.file import read_safetensors, write_safetensors
 from mlxspec.models import Model
-from mlxspec.train.corpus import Conversation, digest_of
+from mlxspec.train.data.corpus import Conversation, digest_of
 
 NUM_TOP_TOKENS = 8
 CONVERSATIONS_PER_SHARD = 64

@@ -16,7 +16,7 @@ from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.law import Law
 from mlxspec.target.hidden import Audience, HiddenStates
-from mlxspec.train.corpus import GREEDY, Conversation
+from mlxspec.train.data.corpus import GREEDY, Conversation
 from mlxspec.train.evaluate import Acceptance
 from mlxspec.train.features import Features
 

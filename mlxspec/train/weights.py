@@ -1,7 +1,7 @@
-"""Weights as training needs them: in float32 however they are packed, and packed when it ends.
+"""Weights for training: in float32 before it, and quantised after it.
 
-Packed are matrices, quantised; everything else is in bfloat16. Scales are float16: with bfloat16
-ones, 8 bits are no better than 7.
+Matrices are quantised to a few bits; everything else is stored in bfloat16. Scales are float16,
+because with bfloat16 scales 8 bits are no better than 7.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ GROUP_SIZE = 64
 def pack(
     tensors: Mapping[str, mx.array], bits: int, *, exceptions: Mapping[str, int] | None = None
 ) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Return packed tensors and the `quantization` that their config has to state.
+    """Return quantised tensors, and the `quantization` entry for their config.
 
     Args:
-        tensors: By name; matrices `X.weight` whose rows divide into groups become `X.weight`,
-            `X.scales` and `X.biases`, integers stay as they are.
+        tensors: Arrays by name. A matrix `X.weight` whose rows divide into groups becomes
+            `X.weight`, `X.scales` and `X.biases`; integers do not change.
         bits: 4, 5, 6 or 8.
-        exceptions: Bits of some modules by path.
+        exceptions: Other bits for some modules, keyed by path.
     """
     packed: dict[str, mx.array] = {}
     quantization: dict[str, Any] = {"group_size": GROUP_SIZE, "bits": bits}
@@ -47,7 +47,7 @@ def pack(
 
 
 def unpack(tensors: Mapping[str, mx.array], quantization: Mapping[str, Any]) -> dict[str, mx.array]:
-    """Return packed tensors as float32 matrices and vectors; integers stay as they are."""
+    """Return quantised tensors as float32 matrices and vectors; integers do not change."""
     unpacked: dict[str, mx.array] = {}
     for name, array in tensors.items():
         path, _, kind = name.rpartition(".")
@@ -79,11 +79,11 @@ def dense_head(model: Model, target_ids: mx.array) -> mx.array:
 
 
 def dense_rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
-    """Return the (n, D) float32 states at n places of (L, D)."""
+    """Return the (n, D) float32 states at (n,) positions of (L, D) states."""
     rows: mx.array = states[mx.array(places.astype(np.int32))].astype(mx.float32)
     return rows
 
 
 def flat(tree: Any) -> dict[str, mx.array]:
-    """Return the arrays of a tree by their dotted paths."""
+    """Return the arrays of a tree, keyed by their dotted paths."""
     return dict(cast(list[tuple[str, mx.array]], tree_flatten(tree)))

@@ -10,7 +10,7 @@ from textual.app import App
 
 from mlxspec.bench.prompts import read_questions
 from mlxspec.errors import MlxspecError
-from mlxspec.train.prompts import read_prompts
+from mlxspec.train.data.prompts import read_prompts
 from mlxspec_app.settings.file import SettingsError, change_settings, read_settings
 from mlxspec_app.settings.key_choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import rules

@@ -11,9 +11,9 @@ from mlxspec import api
 from mlxspec.law import Law
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams
-from mlxspec.train.corpus import Conversation, save_corpus, shard_path
-from mlxspec.train.data import DataProgress
-from mlxspec.train.data_settings import DataSettings
+from mlxspec.train.data.corpus import Conversation, save_corpus, shard_path
+from mlxspec.train.data.making import DataProgress
+from mlxspec.train.data.settings import DataSettings
 from mlxspec.train.kinds import KINDS
 from mlxspec.train.trainer import Progress
 from mlxspec_cli.commands import train as command

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from mlxspec.train.corpus import Conversation
+from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import compute_features, missing_shards, write_shards
 from tests.support.tiny import tiny_model
 

@@ -9,7 +9,7 @@ import pytest
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.target.decoder import Decoder
-from mlxspec.train.corpus import Conversation
+from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.evaluate import (
     Acceptance,
     LikeliestPath,

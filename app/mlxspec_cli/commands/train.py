@@ -24,9 +24,9 @@ from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import own_folder
-from mlxspec.train.corpus import GREEDY, load_corpus
-from mlxspec.train.data import DataProgress, estimate_memory, make_corpus
-from mlxspec.train.data_settings import DataSettings
+from mlxspec.train.data.corpus import GREEDY, load_corpus
+from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
+from mlxspec.train.data.settings import DataSettings
 from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, heldout_prompts
 from mlxspec.train.features import missing_shards, read_shard, shard_paths, write_shards
 from mlxspec.train.heads import build_objective, memory_gb, target_of, train_head

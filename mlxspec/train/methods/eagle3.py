@@ -22,7 +22,7 @@ from mlxspec.device import ops
 from mlxspec.drafters.eagle.network import LAYER_FIELDS, Eagle3Network
 from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, chain_matches
-from mlxspec.train.corpus import GREEDY
+from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense, dense_head, dense_rows

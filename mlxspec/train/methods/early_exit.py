@@ -19,7 +19,7 @@ from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import Model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
-from mlxspec.train.corpus import GREEDY
+from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, runs
-from mlxspec.train.corpus import GREEDY
+from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows

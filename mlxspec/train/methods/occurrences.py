@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlxspec.drafters.table.rows import MAX_ORDER, pack
 from mlxspec.errors import MlxspecError
-from mlxspec.train.corpus import Conversation
+from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import Features, read_shard
 
 

@@ -6,13 +6,8 @@ import pytest
 
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.target.decoder import Decoder
-<<<<<<< HEAD:tests/train/test_draft_model.py
-from mlxspec.train.draft_model import DraftModelObjective
-from mlxspec.train.weights import flat
-=======
-from mlxspec.train.arrays import flat
 from mlxspec.train.methods.draft_model import DraftModelObjective
->>>>>>> words3:tests/train/methods/test_draft_model.py
+from mlxspec.train.weights import flat
 from tests.support.tiny import tiny_model
 from tests.support.training import features, mean_chain, with_gap
 

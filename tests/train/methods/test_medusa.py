@@ -11,7 +11,7 @@ from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
-from mlxspec.train.corpus import Conversation
+from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import compute_features
 from mlxspec.train.methods.medusa import NUM_RANKS, MedusaObjective
 from tests.support.reference import reference_logits

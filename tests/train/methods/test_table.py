@@ -10,7 +10,7 @@ from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.rows import extend
 from mlxspec.errors import MlxspecError
 from mlxspec.law import Law
-from mlxspec.train.corpus import Conversation
+from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import write_shards
 from mlxspec.train.methods.occurrences import Occurrences, observe
 from mlxspec.train.methods.table import build_table

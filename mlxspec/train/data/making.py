@@ -19,18 +19,18 @@ import numpy as np
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.storage import GROWTH
 from mlxspec.loading import LoadedModel
-from mlxspec.train.batched import Task, run_tasks
-from mlxspec.train.corpus import (
+from mlxspec.train.data.batched import Task, run_tasks
+from mlxspec.train.data.corpus import (
     Conversation,
     digest_of,
     load_corpus,
     save_corpus,
     shard_path,
 )
-from mlxspec.train.data_settings import DataSettings, claim_folder
-from mlxspec.train.dialogue import DialogueWriter
-from mlxspec.train.filters import Fault
-from mlxspec.train.prompts import find_user_frame, read_prompts
+from mlxspec.train.data.dialogue import DialogueWriter
+from mlxspec.train.data.filters import Fault
+from mlxspec.train.data.prompts import find_user_frame, read_prompts
+from mlxspec.train.data.settings import DataSettings, claim_folder
 
 _USUAL_TOKENS = 150  # that one try adds, those in vain included: the last shard need not be whole
 _FEWEST_TRIES = 32

@@ -11,10 +11,10 @@ from itertools import takewhile
 import numpy as np
 
 from mlxspec.loading import Tokenizer
-from mlxspec.train.batched import Request, Task
-from mlxspec.train.corpus import GREEDY, Conversation
-from mlxspec.train.filters import DroppedError, Fault, check_reply, has_periodic_tail
-from mlxspec.train.prompts import find_user_frame
+from mlxspec.train.data.batched import Request, Task
+from mlxspec.train.data.corpus import GREEDY, Conversation
+from mlxspec.train.data.filters import DroppedError, Fault, check_reply, has_periodic_tail
+from mlxspec.train.data.prompts import find_user_frame
 
 _LOOK_FOR_LOOPS = 32  # tokens between two looks at an unfinished reply
 _BROKEN = "\ufffd"

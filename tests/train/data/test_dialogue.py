@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mlxspec.train.corpus import Conversation
-from mlxspec.train.dialogue import DialogueSettings, DialogueWriter
+from mlxspec.train.data.corpus import Conversation
+from mlxspec.train.data.dialogue import DialogueSettings, DialogueWriter
 from tests.support.toy_chat import ToyChat
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
-from mlxspec.train.prompts import UserFrame, find_user_frame, read_prompts
+from mlxspec.train.data.prompts import UserFrame, find_user_frame, read_prompts
 from tests.support.toy_chat import CHATML, LLAMA2, LLAMA3, byte_tokenizer
 
 SAID = [{"role": "user", "content": "hi x y"}, {"role": "assistant", "content": "yo"}]

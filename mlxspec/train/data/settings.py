@@ -9,7 +9,7 @@ from typing import Any
 
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.train.dialogue import DialogueSettings
+from mlxspec.train.data.dialogue import DialogueSettings
 
 _FILE = "corpus.json"
 

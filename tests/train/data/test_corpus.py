@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from mlxspec.errors import MlxspecError
-from mlxspec.train.corpus import Conversation, load_corpus, save_corpus, shard_path
+from mlxspec.train.data.corpus import Conversation, load_corpus, save_corpus, shard_path
 
 VOCAB = 50
 

@@ -5,7 +5,7 @@ import pytest
 
 from mlxspec.kv import storage
 from mlxspec.loading import LoadedModel
-from mlxspec.train.batched import Request, run_tasks
+from mlxspec.train.data.batched import Request, run_tasks
 from tests.support.tiny import ToyTokenizer, tiny_model
 from tests.support.truth import Target
 

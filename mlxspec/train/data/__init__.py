@@ -1,0 +1,1 @@
+"""The making of training data: a target writes conversations, which are filtered and stored."""
