@@ -19,7 +19,7 @@ from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, NoCache
-from mlxspec.train.losses import tied_cross_entropy
+from mlxspec.train.methods.losses import tied_cross_entropy
 
 
 class Student(nn.Module):

@@ -24,7 +24,7 @@ from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
-from mlxspec.train.losses import soft_cross_entropy, target_probs
+from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense, dense_head, dense_rows
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)

@@ -21,7 +21,7 @@ from mlxspec.models import Model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
-from mlxspec.train.losses import soft_cross_entropy, target_probs
+from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens

@@ -20,7 +20,7 @@ from mlxspec.models import Model
 from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
-from mlxspec.train.losses import soft_cross_entropy, target_probs
+from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows
 from mlxspec.verify.distribution import top_tokens
 

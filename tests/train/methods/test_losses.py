@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.train.losses import soft_cross_entropy, target_probs, tied_cross_entropy
+from mlxspec.train.methods.losses import soft_cross_entropy, target_probs, tied_cross_entropy
 
 ROWS, WIDTH, TOKENS = 5, 6, 9
 
