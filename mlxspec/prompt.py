@@ -5,8 +5,8 @@ from itertools import compress, count
 from operator import ne
 from typing import Any
 
-from mlxspec.checks import token_ids
 from mlxspec.errors import ContextLengthError
+from mlxspec.params.checks import token_ids
 
 
 def prompt_tokens(

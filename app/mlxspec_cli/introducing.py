@@ -6,7 +6,7 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.loading import list_local_models
 from mlxspec.loading.fetch.default_model import FILE_BYTES
-from mlxspec.options import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL
 from mlxspec_app.picker.introduction import Introduction
 
 _NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by CUDA"}

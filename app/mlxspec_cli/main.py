@@ -16,8 +16,7 @@ from importlib import import_module
 from mlxspec import __version__
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
-from mlxspec.options import DTYPES
-from mlxspec.params import CHAIN_RULES, DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec.params import CHAIN_RULES, DEFAULT_NUM_DRAFT_TOKENS, DTYPES
 from mlxspec_cli.streams import mend_streams
 from mlxspec_cli.train_options import add_train_commands
 

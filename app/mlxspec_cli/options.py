@@ -4,9 +4,7 @@ import random
 from argparse import Namespace
 from typing import Any
 
-from mlxspec.law import Law
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law, Options
 from mlxspec_app.user.paths import find_places
 
 _LAW = {

@@ -15,8 +15,7 @@ from mlxspec.bench.batch import (
 )
 from mlxspec.loading import load_model
 from mlxspec.measure.compare import Difference
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options
 from tests.support.model_folders import save_folder, tiny_config
 
 PARAMS = GenerationParams(max_tokens=6)

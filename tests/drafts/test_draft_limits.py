@@ -13,9 +13,7 @@ from mlxspec.drafters.medusa.rank_tree import StaticTree
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafts.shape import Branching
-from mlxspec.law import Law
-from mlxspec.options import DraftLimits, Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import DraftLimits, GenerationParams, Law, Options
 from mlxspec.trace.events import DraftProposed
 from mlxspec.trace.file import read_trace
 from mlxspec_cli.main import _parser, main

@@ -8,10 +8,9 @@ import pytest
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.law import Law
 from mlxspec.measure import prove as proving
 from mlxspec.measure.prove import prove
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.proof import Difference, Proof
 from tests.support.adversaries import RandomTrees
 from tests.support.tiny import emitted, make_engine, tiny_model

@@ -16,10 +16,10 @@ from tests.support.paths import ROOT
 # Packages and the rooms in them, lowest floor first; neighbours do not know each other.
 FLOORS = {
     "mlxspec": [
-        {"errors", "checks", "text", "template_guard"},
-        {"trace", "law", "prompt", "kv"},
-        {"device", "params", "tokenizer"},
-        {"drafts", "models", "options"},
+        {"errors", "params", "text", "template_guard"},
+        {"trace", "prompt", "kv"},
+        {"device", "tokenizer"},
+        {"drafts", "models"},
         {"verify", "target", "loading"},
         {"drafters", "budget"},
         {"reply"},
@@ -61,7 +61,7 @@ BEFORE_THE_FIRST_FRAME = [
     *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
     *(f"mlxspec_cli.{name}" for name in ("options", "adjusting")),
 ]
-SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.trace"}
+SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.params", "mlxspec.trace"}
 
 
 @dataclass(frozen=True)

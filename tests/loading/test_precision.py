@@ -13,7 +13,7 @@ from mlxspec.device import backend
 from mlxspec.errors import NumericsError
 from mlxspec.loading import load_model
 from mlxspec.models import ModelConfig, build_model
-from mlxspec.options import DTYPES, Options
+from mlxspec.params import DTYPES, Options
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import _parser
 from mlxspec_cli.options import options

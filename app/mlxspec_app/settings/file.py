@@ -27,7 +27,7 @@ class SettingsError(MlxspecError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn where the command line does not say; see `mlxspec.law.Law`."""
+    """How tokens are drawn where the command line does not say; see `mlxspec.params.Law`."""
 
     temperature: float = 0.0
     top_k: int = 0

@@ -32,8 +32,7 @@ from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import Site
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
-from mlxspec.options import Options
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, Options
 from mlxspec_cli.measuring import words_of
 from mlxspec_cli.options import drafting
 from mlxspec_cli.saying import say

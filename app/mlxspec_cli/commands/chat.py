@@ -10,8 +10,7 @@ from functools import partial
 
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
-from mlxspec.options import DEFAULT_MODEL
-from mlxspec.params import GenerationParams
+from mlxspec.params import DEFAULT_MODEL, GenerationParams
 from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.driver import ConversationLike

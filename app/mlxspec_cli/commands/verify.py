@@ -20,7 +20,7 @@ from mlxspec.checking import report
 from mlxspec.checking.run import Plan, check
 from mlxspec.checking.verdict import verdict
 from mlxspec.loading import load_model
-from mlxspec.options import Options
+from mlxspec.params import Options
 from mlxspec_cli.measuring import words_of
 from mlxspec_cli.saying import say
 

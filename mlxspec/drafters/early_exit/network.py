@@ -19,7 +19,7 @@ from mlxspec.device.kernels import silu
 from mlxspec.device.products import Linear
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models.weights import load_weights
-from mlxspec.options import check_threshold
+from mlxspec.params import check_threshold
 
 DEFAULT_THRESHOLD = 0.6
 """With the exit in the middle a drafted token costs half a forward and saves a whole one."""

@@ -24,7 +24,7 @@ from mlxspec.drafters.medusa.rank_paths import (
     possible_paths,
 )
 from mlxspec.drafters.search.beam import NextTokens
-from mlxspec.options import FREE, DraftLimits
+from mlxspec.params import FREE, DraftLimits
 from mlxspec.verify.distribution import top_tokens
 
 _WIDTH = 10  # guesses of a head that are looked at

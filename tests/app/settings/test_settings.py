@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as configure
 from hypothesis import strategies as st
 
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.settings.file import Sampling, Settings, read_settings
 from mlxspec_app.settings.rules import rules

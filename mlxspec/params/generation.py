@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from mlxspec.checks import (
+from mlxspec.params.checks import (
     choice,
     flag,
     function,
@@ -16,7 +16,7 @@ from mlxspec.checks import (
     token_ids,
     whole,
 )
-from mlxspec.law import Law
+from mlxspec.params.sampling import Law
 
 ChainRule = Literal["block", "token"]
 """How a chain sampled from a draft model is verified: as a block, or token by token."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from os import PathLike
 
-from mlxspec.checks import choice, place, real, refusal, settle, text, whole
-from mlxspec.params import CHAIN_RULES, ChainRule
+from mlxspec.params.checks import choice, place, real, refusal, settle, text, whole
+from mlxspec.params.generation import CHAIN_RULES, ChainRule
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 DEFAULT_LOOKAHEAD = 4

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from mlxspec.checks import biases, choice, real, settle, token_ids, whole
+from mlxspec.params.checks import biases, choice, real, settle, token_ids, whole
 
 FilterOrder = Literal["hugging-face", "mlx-lm"]
 """`hugging-face`: temperature, top-k, top-p, min-p, XTC, each filter on what the temperature made;
