@@ -6,10 +6,19 @@ loaded, which takes longer than opening a screen.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from mlxspec.params.checks import biases, choice, real, settle, token_ids, whole
+from mlxspec.params.checks import biases, token_ids, whole
+from mlxspec.params.setting import (
+    Door,
+    Range,
+    check_fields,
+    number,
+    one_of,
+    setting,
+    whole_number,
+)
 
 FilterOrder = Literal["hugging-face", "mlx-lm"]
 """`hugging-face`: temperature, top-k, top-p, min-p, XTC, each filter on what the temperature made;
@@ -17,6 +26,17 @@ FilterOrder = Literal["hugging-face", "mlx-lm"]
 
 _MIN_TEMPERATURE = 1e-5
 """Below it, logits divided by the temperature may leave float32."""
+
+_FOR_SCRIPTS: dict[Door, str] = dict.fromkeys(
+    get_args(Door), "it names tokens by their ids, which only a program knows"
+)
+_AS_IN_MLX_LM: dict[Door, str] = dict.fromkeys(
+    get_args(Door), "it is there for scripts written for mlx-lm"
+)
+
+
+def _ids(name: str, value: object) -> tuple[int, ...]:
+    return tuple(whole(name, token) for token in token_ids(name, value))
 
 
 @dataclass(frozen=True)
@@ -43,61 +63,108 @@ class Law:
         logit_bias: Added to the logits of these token ids.
     """
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    min_tokens_to_keep: int = 1
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    xtc_special_tokens: tuple[int, ...] = ()
-    filter_order: FilterOrder = "hugging-face"
+    temperature: float = setting(
+        0.0,
+        number(f"0, or {_MIN_TEMPERATURE} and more", lambda t: t == 0 or t >= _MIN_TEMPERATURE),
+        "temperature; 0 takes the likeliest token, 1 draws as the model would",
+        flag="--temp",
+        word="temp",
+        file="sampling.temperature",
+        noun="NUMBER",
+    )
+    top_k: int = setting(
+        0,
+        whole_number("0 (for all) or more"),
+        "keep this many of the likeliest tokens; 0 keeps all",
+        flag="--top-k",
+        word="top_k",
+        file="sampling.top_k",
+        noun="COUNT",
+    )
+    top_p: float = setting(
+        1.0,
+        number("more than 0 and at most 1", lambda p: 0 < p <= 1),
+        "keep the likeliest tokens that have this share together; 1 keeps all",
+        flag="--top-p",
+        word="top_p",
+        file="sampling.top_p",
+        noun="SHARE",
+    )
+    min_p: float = setting(
+        0.0,
+        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        "keep tokens with this share of the best one's probability; 0 keeps all",
+        flag="--min-p",
+        word="min_p",
+        file="sampling.min_p",
+        noun="SHARE",
+    )
+    repetition_penalty: float = setting(
+        1.0,
+        number("finite and more than 0, 1 for none", lambda penalty: penalty > 0),
+        "makes tokens of prompt and reply less likely; 1 for none",
+        flag="--repetition-penalty",
+        word="repetition_penalty",
+        file="sampling.repetition_penalty",
+        noun="NUMBER",
+    )
+    presence_penalty: float = setting(
+        0.0,
+        number("finite, 0 for none", math.isfinite),
+        "makes tokens of the reply less likely; 0 for none",
+        flag="--presence-penalty",
+        word="presence_penalty",
+        file="sampling.presence_penalty",
+        noun="NUMBER",
+    )
+    frequency_penalty: float = setting(
+        0.0,
+        number("finite, 0 for none", math.isfinite),
+        "makes tokens of the reply less likely, once per occurrence; 0 for none",
+        flag="--frequency-penalty",
+        word="frequency_penalty",
+        file="sampling.frequency_penalty",
+        noun="NUMBER",
+    )
+    logit_bias: Mapping[int, float] = setting(
+        {},
+        Range(None, "a mapping of token ids to numbers", biases),
+        "added to the logits of these tokens",
+        absent=_FOR_SCRIPTS,
+    )
+    min_tokens_to_keep: int = setting(
+        1,
+        whole_number("1 or more", least=1),
+        "most probable tokens that min_p never cuts off",
+        absent=_AS_IN_MLX_LM,
+    )
+    xtc_probability: float = setting(
+        0.0,
+        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        "how often the likeliest tokens are excluded; 0 for never",
+        absent=_AS_IN_MLX_LM,
+    )
+    xtc_threshold: float = setting(
+        0.1,
+        number("at least 0 and at most 0.5", lambda p: 0 <= p <= 0.5),
+        "tokens above this probability can be excluded so",
+        absent=_AS_IN_MLX_LM,
+    )
+    xtc_special_tokens: tuple[int, ...] = setting(
+        (),
+        Range(None, "token ids", _ids),
+        "tokens that are never excluded so",
+        absent=_AS_IN_MLX_LM,
+    )
+    filter_order: FilterOrder = setting(
+        "hugging-face",
+        one_of(get_args(FilterOrder)),
+        "in which order filters and temperature are applied",
+        absent=_AS_IN_MLX_LM,
+    )
 
     def __post_init__(self) -> None:
-        least = _MIN_TEMPERATURE
-        settle(
-            self,
-            temperature=real(
-                "temperature", self.temperature, f"0, or {least} and more", _is_temperature
-            ),
-            top_k=whole("top_k", self.top_k, "0 (for all) or more"),
-            top_p=real("top_p", self.top_p, "more than 0 and at most 1", lambda p: 0 < p <= 1),
-            min_p=real("min_p", self.min_p, "at least 0 and at most 1", lambda p: 0 <= p <= 1),
-            repetition_penalty=real(
-                "repetition_penalty",
-                self.repetition_penalty,
-                "finite and more than 0, 1 for none",
-                lambda penalty: penalty > 0,
-            ),
-            logit_bias=biases("logit_bias", self.logit_bias),
-            min_tokens_to_keep=whole(
-                "min_tokens_to_keep", self.min_tokens_to_keep, "1 or more", least=1
-            ),
-            xtc_probability=real(
-                "xtc_probability",
-                self.xtc_probability,
-                "at least 0 and at most 1",
-                lambda p: 0 <= p <= 1,
-            ),
-            xtc_threshold=real(
-                "xtc_threshold",
-                self.xtc_threshold,
-                "at least 0 and at most 0.5",
-                lambda p: 0 <= p <= 0.5,
-            ),
-            xtc_special_tokens=tuple(
-                whole("xtc_special_tokens", token)
-                for token in token_ids("xtc_special_tokens", self.xtc_special_tokens)
-            ),
-            filter_order=choice("filter_order", self.filter_order, get_args(FilterOrder)),
-        )
-        for name in ("presence_penalty", "frequency_penalty"):
-            number = real(name, getattr(self, name), "finite, 0 for none", math.isfinite)
-            settle(self, **{name: number})
+        check_fields(self)
 
     @property
     def is_greedy(self) -> bool:
@@ -124,7 +191,3 @@ class Law:
             for name in names
             if name == "temperature" or getattr(self, name) != getattr(neutral, name)
         }
-
-
-def _is_temperature(value: float) -> bool:
-    return value == 0 or value >= _MIN_TEMPERATURE

@@ -45,11 +45,10 @@ FLOORS = {
         {"bench"},
     ],
     "mlxspec_cli": [
-        {"streams", "saying", "terminal", "importing", "measuring", "summary"},
-        {"options", "train_options", "adjusting", "chosen", "introducing", "doctor_report"},
-        {"main", "opening", "chat_catalogue"},
-        {"plain_chat", "__main__"},
-        {"commands"},
+        {"arguments", "output", "chat_facts", "train_options"},
+        {"parser", "opening"},
+        {"main", "plain_chat"},
+        {"__main__", "commands"},
     ],
 }
 PACKAGES = list(FLOORS)
@@ -58,8 +57,9 @@ SHARED_BY_DRAFTERS = {"base", "search"}
 OF_SEVERAL = {"pool"}
 BEFORE_THE_FIRST_FRAME = [
     "mlxspec_cli.main",
+    "mlxspec_cli.parser",
     *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
-    *(f"mlxspec_cli.{name}" for name in ("options", "adjusting")),
+    *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts")),
 ]
 SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.params", "mlxspec.trace"}
 
