@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mlxspec_app.commands import COMMANDS, Command
-from mlxspec_app.settings.keys import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
-from mlxspec_app.settings.keys_chats import HISTORY, LIST
-from mlxspec_app.settings.keys_recordings import RACE, REPLAY
+from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chats import HISTORY, LIST
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.recordings import RACE, REPLAY
 
 BEGIN = "<!-- keys and commands: written by `python -m mlxspec_app.manual README.md` -->"
 END = "<!-- end of keys and commands -->"

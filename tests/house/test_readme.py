@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec_app.commands import COMMANDS
 from mlxspec_app.manual import BEGIN, END, main, reference, updated
-from mlxspec_app.settings.keys import CHAT
+from mlxspec_app.settings.keys.chat import CHAT
 from tests.support.paths import ROOT
 
 README = ROOT / "README.md"

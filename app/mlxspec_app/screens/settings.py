@@ -14,7 +14,7 @@ from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.press_key import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import KEYS, Settings
-from mlxspec_app.settings.key_choices import all_bindings, usable_keys
+from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import Rule, Value
 from mlxspec_app.settings.values import read_typed, rule_of, value_of
 from mlxspec_app.text.safe_text import safe_line
