@@ -39,7 +39,7 @@ FLOORS = {
         {"sessions", "playback", "picker", "user", "scrollback"},
         {"store", "settings", "export"},
         {"commands", "user_data", "app_choices", "frame_rate"},
-        {"widgets", "palette", "settings_app", "manual"},
+        {"widgets", "palette", "settings_app"},
         {"screens"},
         {"app"},
         {"bench"},
@@ -47,7 +47,7 @@ FLOORS = {
     "mlxspec_cli": [
         {"arguments", "output", "chat_facts", "train_options"},
         {"parser", "opening"},
-        {"main", "plain_chat"},
+        {"main", "plain_chat", "manual"},
         {"__main__", "commands"},
     ],
 }
