@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
-from mlxspec import checks
 from mlxspec.device import backend
 from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
@@ -33,8 +32,14 @@ from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import ModelConfig
-from mlxspec.options import DEFAULT_KEEP, DEFAULT_LOOKAHEAD, Options
-from mlxspec.params import ChainRule, GenerationParams
+from mlxspec.params import (
+    DEFAULT_KEEP,
+    DEFAULT_LOOKAHEAD,
+    ChainRule,
+    GenerationParams,
+    Options,
+    checks,
+)
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 

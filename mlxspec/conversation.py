@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from mlxspec import checks
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import idle_cost_curve
 from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.measure.prove import Progress, prove
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, checks
 from mlxspec.reply.reply import StopWhen, never
 from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
 from mlxspec.trace.proof import Proof

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlxspec.checks import token_ids
 from mlxspec.errors import ContextLengthError
+from mlxspec.params.checks import token_ids
 
 
 def prompt_tokens(

@@ -18,7 +18,7 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.gc_policy import collect_rarely
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.scrollback import as_plain_text
-from mlxspec_app.settings.key_choices import all_bindings
+from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.settings_app import THEME_NAMES, SettingsApp
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.user_data import Desk, find_desk

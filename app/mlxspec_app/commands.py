@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from mlxspec.params.setting import Setting
+from mlxspec.params.table import ADJUSTABLE
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.themes import THEMES
@@ -49,9 +51,10 @@ class Command:
         return f"/{self.name} {argument}" + (f" [{self.rest}]" if self.rest else "")
 
 
-def _setting(name: str, argument: str, meaning: str, choices: tuple[str, ...] = ()) -> Command:
-    meaning = f"{meaning}, from the next reply on; alone, what it is"
-    return Command(name, meaning, "adjust", argument, choices, is_optional=True)
+def _setting(row: Setting) -> Command:
+    meaning = f"{row.help}, from the next reply on; alone, what it is"
+    choices = ("on", "off") if row.range.kind is bool else row.range.choices
+    return Command(row.word, meaning, "adjust", row.noun, choices, is_optional=True)
 
 
 COMMANDS = (
@@ -127,14 +130,7 @@ COMMANDS = (
     Command("down", "read on, a page", "read_on"),
     Command("follow", "follow the newest text again", "follow"),
     Command("context", "what fills the context, and the room left", "context"),
-    _setting("temp", "NUMBER", "temperature; 0 is greedy"),
-    _setting("top_p", "SHARE", "keep the likeliest tokens of this share"),
-    _setting("top_k", "COUNT", "keep this many tokens; 0 keeps all"),
-    _setting("min_p", "SHARE", "keep tokens with this share of the best one's probability"),
-    _setting("seed", "NUMBER", "seed of sampling"),
-    _setting("exact_seed", "SWITCH", "the seed's plain text, whatever drafts", ("on", "off")),
-    _setting("k", "COUNT", "drafted tokens per round at most; 0 decodes plainly"),
-    _setting("max", "COUNT", "tokens of a reply at most"),
+    *map(_setting, ADJUSTABLE.values()),
     Command("quit", "leave", "quit", aliases=("exit",)),
 )
 

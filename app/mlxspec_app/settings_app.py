@@ -7,7 +7,7 @@ from textual import constants
 
 from mlxspec_app.app_choices import FollowsSettings
 from mlxspec_app.settings.file import Settings, SettingsError
-from mlxspec_app.settings.key_choices import usable_keys
+from mlxspec_app.settings.keys.choices import usable_keys
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.settings.values import with_value
 from mlxspec_app.themed_app import ThemedApp

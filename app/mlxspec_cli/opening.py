@@ -6,8 +6,8 @@ from argparse import Namespace
 from tqdm import tqdm
 
 from mlxspec import api
-from mlxspec_cli.options import options
-from mlxspec_cli.saying import say as print_line
+from mlxspec_cli.arguments import options
+from mlxspec_cli.output import say as print_line
 
 
 def open_engine(

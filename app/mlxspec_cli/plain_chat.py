@@ -14,6 +14,7 @@ from types import FrameType
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
+from mlxspec.params.table import ADJUSTABLE, adjusted
 from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
@@ -23,10 +24,8 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 from mlxspec.trace.file import TraceWriter
-from mlxspec_cli.adjusting import NAMES, adjusted
 from mlxspec_cli.opening import open_engine
-from mlxspec_cli.saying import harmless, say
-from mlxspec_cli.summary import summary_line
+from mlxspec_cli.output import harmless, say, summary_line
 
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
@@ -82,7 +81,7 @@ class _PlainChat:
                 self._verify()
             case "/retry":
                 self._answer(self._conversation.regenerate)
-            case _ if line.startswith("/") and line[1:].partition(" ")[0] in NAMES:
+            case _ if line.startswith("/") and line[1:].partition(" ")[0] in ADJUSTABLE:
                 self._adjust(line)
             case _ if line.startswith("/") and " " not in line:
                 print(f"{line} is not a command; /help lists them.")

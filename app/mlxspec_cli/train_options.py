@@ -82,7 +82,8 @@ def _add_eval(step: argparse.ArgumentParser) -> None:
     step.add_argument("--drafter", default="pool", help="as in `mlxspec generate` (pool)")
     step.add_argument("--corpus", type=Path, help="file or folder; left out, what `data` wrote")
     step.add_argument("--answers", type=count, default=16, help="held-out prompts to answer (16)")
-    step.add_argument("--max-tokens", type=count, default=64, help="of each answer (64)")
+    text = "of each answer (64)"
+    step.add_argument("--max-tokens", type=count, default=64, metavar="COUNT", help=text)
     step.add_argument("--nodes", type=count, nargs="+", default=[8, 16], help="per round (8 16)")
     step.add_argument("--temps", type=float, nargs="+", default=[0.0, 1.0], help="(0 1)")
     shapes = ("tree", "chain")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxspec.checks import is_list, wrong_type
 from mlxspec.params import ChainRule, GenerationParams, check_params
+from mlxspec.params.checks import is_list, wrong_type
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from mlxspec.checks import settle, whole
+from mlxspec.params.checks import settle, whole
 
 DEFAULT_BATCH_SIZE = 8
 DEFAULT_ROWS_PER_ROUND = 64

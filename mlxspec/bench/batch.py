@@ -31,8 +31,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
 from mlxspec.measure.compare import first_difference
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 

@@ -14,7 +14,7 @@ from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.sample import Task
 from mlxspec.device.backend import GB
 from mlxspec.loading import LoadedModel
-from mlxspec.options import Options
+from mlxspec.params import Options
 
 WINDOW = 4096
 """Rows of the rotating cache for contexts that are longer than the model's."""

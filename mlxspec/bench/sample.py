@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.law import Law
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Law
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel
 from mlxspec.measure.drift import Drift, Text, measure_drift
-from mlxspec.options import Options
+from mlxspec.params import Options
 
 _NUM_TEXTS = 2
 """Replies whose rows are measured for their drift."""

@@ -18,8 +18,7 @@ import numpy as np
 
 from mlxspec.checking.chi_square import Fit, fit, pooled
 from mlxspec.engine.engine import Engine
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded

@@ -11,8 +11,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
-from mlxspec.law import Law
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, LogitsProcessor, Sampler
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Law, LogitsProcessor, Sampler
 from mlxspec.target.decoder import Decoder
 
 DEFAULT_LOOKAHEAD = 2

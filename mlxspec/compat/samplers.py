@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.device.backend import values
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import gumbel
 

@@ -11,8 +11,7 @@ from typing import Protocol, runtime_checkable
 import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.law import Law
-from mlxspec.options import DraftLimits
+from mlxspec.params import DraftLimits, Law
 from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
 

@@ -18,8 +18,7 @@ from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import Law
-from mlxspec.options import DEFAULT_LOOKAHEAD, FREE
+from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.verify.noise import Noise

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mlxspec.drafters.base import Draft, RoundOutcome
-from mlxspec.law import Law
+from mlxspec.params import Law
 
 
 class NoDrafter:

@@ -18,8 +18,7 @@ from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.search.calibration import Mixer, log_odds
 from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.law import Law
-from mlxspec.options import FREE
+from mlxspec.params import FREE, Law
 
 _GREEDY_PRIORS = (
     ((1.0, 0.0),),

@@ -22,7 +22,7 @@ from mlxspec.loading.room import counted_tokens
 from mlxspec.loading.shipped import DrafterFile, drafters_for
 from mlxspec.loading.sizes import num_weights
 from mlxspec.models.weights import words_of_loaded
-from mlxspec.options import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL
 from mlxspec.tokenizer import Tokenizer
 
 _MEANINGS = {

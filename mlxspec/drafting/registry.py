@@ -38,7 +38,7 @@ from mlxspec.loading.heads.layouts import load_head
 from mlxspec.loading.heads.source import find_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import ModelConfig
-from mlxspec.options import DEFAULT_LOOKAHEAD, FREE, DraftLimits
+from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, DraftLimits
 from mlxspec.target.decoder import Decoder
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {

@@ -18,7 +18,6 @@ from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.budget.cost import quick_costs
-from mlxspec.checks import function, wrong_type
 from mlxspec.device import backend
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
@@ -27,6 +26,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.writer import Writer
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
+from mlxspec.params.checks import function, wrong_type
 from mlxspec.prompt import check_prompt, prompt_tokens
 from mlxspec.reply.reply import StopWhen, never
 from mlxspec.reply.reporting import started_event

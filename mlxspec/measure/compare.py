@@ -13,8 +13,8 @@ import numpy as np
 
 from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
-from mlxspec.law import Law
 from mlxspec.measure.drift import near_tie_after
+from mlxspec.params import Law
 from mlxspec.trace.difference import Difference, common_length
 from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.trace.proof import Proof

@@ -18,8 +18,7 @@ from mlxspec.checking.chi_square import Fit, fit
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import Law
+from mlxspec.params import Law
 
 
 class ScriptedDrafter:

@@ -16,8 +16,7 @@ from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.engine.engine import Engine
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.stats import GenerationStats
 from mlxspec.train.data.corpus import GREEDY, Conversation
 

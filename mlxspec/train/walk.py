@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.target.hidden import Audience, HiddenStates
 from mlxspec.train.data.corpus import GREEDY, Conversation
 from mlxspec.train.evaluate import Acceptance

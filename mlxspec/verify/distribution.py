@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from mlxspec.device.ops import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import FilterOrder, Law
+from mlxspec.params import FilterOrder, Law
 from mlxspec.verify.gumbel import draw, draw_several
 
 

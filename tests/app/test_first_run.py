@@ -13,8 +13,7 @@ from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.legend_film import LegendFilm
-from mlxspec_cli import introducing
-from mlxspec_cli.introducing import introduce
+from mlxspec_cli.chat_facts import introduce
 from tests.support.app_driver import ScriptedSession, running
 from tests.support.model_folders import save_folder, save_json
 
@@ -132,5 +131,5 @@ def test_the_facts_are_those_of_this_machine_and_model(tmp_path, monkeypatch):
     folder = save_folder(tmp_path / "tiny")
     save_json(folder / "tokenizer_config.json", {"chat_template": "{{ messages }}"})
     assert introduce(str(folder)).fit == "fits"
-    monkeypatch.setattr(introducing, "usable_gb", lambda: 1e-9)
+    monkeypatch.setattr(chat_facts, "usable_gb", lambda: 1e-9)
     assert introduce(str(folder)).fit == "too large"

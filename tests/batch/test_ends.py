@@ -2,8 +2,7 @@
 
 import pytest
 
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from tests.support.batches import (
     DRAFTERS,
     MODEL,

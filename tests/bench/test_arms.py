@@ -14,8 +14,7 @@ from mlxspec.bench.sample import Task, Watch
 from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.loading import load_model
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options
 from tests.support.model_folders import save_folder
 from tests.support.tiny import make_engine, tiny_model
 

@@ -14,8 +14,7 @@ from mlxspec.bench.batch import (
     parse_counts,
 )
 from mlxspec.loading import load_model
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options
 from mlxspec.trace.difference import Difference
 from tests.support.model_folders import save_folder, tiny_config
 

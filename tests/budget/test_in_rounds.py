@@ -13,8 +13,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain

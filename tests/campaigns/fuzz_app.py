@@ -12,7 +12,7 @@ from mlxspec.bench.prompts import read_questions
 from mlxspec.errors import MlxspecError
 from mlxspec.train.data.prompts import read_prompts
 from mlxspec_app.settings.file import SettingsError, change_settings, read_settings
-from mlxspec_app.settings.key_choices import all_bindings, usable_keys
+from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_writing

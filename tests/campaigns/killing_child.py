@@ -20,10 +20,9 @@ from mlxspec_app.app import open_desk
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.store.questions import find_last, fork_at
 from mlxspec_app.store.restore import recollect
-from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.commands import chat
-from mlxspec_cli.main import _parser
-from mlxspec_cli.options import generation_params
+from mlxspec_cli.parser import build_parser
 
 PATIENCE_S = 600.0
 SETTINGS = ("sampling.max_tokens", "sampling.top_k", "frame_rate")
@@ -40,9 +39,9 @@ class Chat:
 
     def __init__(self, folder: Path, model: str, seed: int) -> None:
         arguments = ["chat", "--data-dir", str(folder), "--model", model, "--drafter", "pool"]
-        args = _parser().parse_args([*arguments, "--temp", "1", "--max-tokens", "40"])
+        args = build_parser().parse_args([*arguments, "--temp", "1", "--max-tokens", "40"])
         self.desk = open_desk(folder)
-        chosen = filled_in(args, self.desk.settings)
+        chosen = chat.filled_in(args, self.desk.settings)
         self.session = chat._session(chosen, generation_params(chosen))
         self.draw = random.Random(seed)
         self.shown = self.reason = ""

@@ -25,11 +25,10 @@ from textual.pilot import WaitForScreenTimeout
 from mlxspec_app.app import open_desk
 from mlxspec_app.gc_policy import collect_rarely
 from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_cli.chat_catalogue import ChatCatalogue
-from mlxspec_cli.chosen import filled_in
+from mlxspec_cli.arguments import generation_params
+from mlxspec_cli.chat_facts import ChatCatalogue
 from mlxspec_cli.commands import chat
-from mlxspec_cli.main import _parser
-from mlxspec_cli.options import generation_params
+from mlxspec_cli.parser import build_parser
 from tests.campaigns.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
 from tests.campaigns.soak_times import Heart, Times
 from tests.support.chat_folders import save_chat_folder
@@ -223,11 +222,11 @@ class Soaker:
 async def soak(options: argparse.Namespace, folder: Path) -> None:
     """Use the app until the time is over or the turns are done; append a line per turn."""
     other = str(save_chat_folder(folder / "other"))
-    args = _parser().parse_args(["chat", "--data-dir", str(folder), "--max-tokens", "24"])
+    args = build_parser().parse_args(["chat", "--data-dir", str(folder), "--max-tokens", "24"])
     args.model = None if options.model == DEFAULT else options.model
     desk = open_desk(folder)
     desk.catalogue, desk.keeps_chats = ChatCatalogue(), True
-    chosen = filled_in(args, desk.settings)
+    chosen = chat.filled_in(args, desk.settings)
     session = chat._session(chosen, generation_params(chosen))
     collect_rarely()
     heart = Heart()

@@ -8,8 +8,7 @@ import mlxspec
 from mlxspec.api import prepare
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mlxspec_cli.main import main
-from mlxspec_cli.terminal import can_draw
+from mlxspec_cli.output import can_draw
 
 
 def test_bare_lines_cannot_go_on_with_a_chat_that_they_do_not_keep(capsys):

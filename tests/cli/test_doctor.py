@@ -12,7 +12,7 @@ from mlxspec.budget.cost import cost_curve, idle_cost_curve, verify_forward
 from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.target.decoder import Decoder
-from mlxspec_cli import doctor_report
+from mlxspec_cli.commands import doctor
 
 FACTS = backend.DeviceFacts(
     device="A Chip",
@@ -48,7 +48,7 @@ def has_model(monkeypatch):
 
 
 def advice() -> str:
-    return "\n".join(doctor_report.examine().findings)
+    return "\n".join(doctor.examine().findings)
 
 
 def test_a_sound_machine_with_the_model_has_no_findings(machine, has_model):
@@ -82,36 +82,36 @@ def test_notes_of_the_backend_come_first(machine, has_model):
 def test_without_mlx_the_facts_remain(machine):
     machine(backend="none", mlx="", blas="")
     assert "MLX cannot be imported" in advice()
-    text = doctor_report.examination_text(doctor_report.examine())
+    text = doctor.examination_text(doctor.examine())
     assert "mlx     not installed (none)" in text
     assert "A Chip, 8 cores, 16.0 GB" in text
     assert "model" not in text
 
 
 def test_every_fact_has_its_line(machine, tmp_path):
-    lines = doctor_report.examination_text(doctor_report.examine()).splitlines()
+    lines = doctor.examination_text(doctor.examine()).splitlines()
     assert [line.split()[0] for line in lines] == ["device", "system", "mlx", "blas", "model"]
     assert lines[4].endswith(".gguf (not here)")
 
 
 def test_it_prints_and_returns_1_where_something_is_to_be_done(machine, capsys):
-    assert doctor_report.run() == 1
+    assert doctor.report_machine() == 1
     assert "! The default model is not in" in capsys.readouterr().out
 
 
 def test_it_prints_the_cost_and_returns_0_where_all_is_well(
     machine, has_model, monkeypatch, capsys
 ):
-    monkeypatch.setattr(doctor_report, "drafter", lambda: "drafter pool, fastest of 2")
-    monkeypatch.setattr(doctor_report, "measure", lambda: "the table")
-    assert doctor_report.run() == 0
+    monkeypatch.setattr(doctor, "drafter", lambda: "drafter pool, fastest of 2")
+    monkeypatch.setattr(doctor, "measure", lambda: "the table")
+    assert doctor.report_machine() == 0
     ending = "drafter pool, fastest of 2\n\nthe table\n\nEverything is as it should be.\n"
     assert capsys.readouterr().out.endswith(ending)
 
 
 def test_a_bad_choice_is_reported_and_nothing_measured(machine, has_model, capsys):
     machine(notes=("the choice is bad",))
-    assert doctor_report.run() == 1
+    assert doctor.report_machine() == 1
     assert "! the choice is bad" in capsys.readouterr().out
 
 
@@ -150,7 +150,7 @@ def test_verifying_leaves_the_decoder_as_it_was():
 
 @pytest.mark.slow
 def test_the_default_model_is_measured(own_facts):
-    code = "from mlxspec_cli import doctor_report; print(doctor_report.measure())"
+    code = "from mlxspec_cli.commands import doctor; print(doctor.measure())"
     path = os.pathsep.join(sys.path)
     table = subprocess.check_output(  # in a process of its own, where MLX finds the fast BLAS
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, text=True

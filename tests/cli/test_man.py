@@ -51,7 +51,7 @@ def test_a_command_has_the_options_and_the_texts_of_its_help(page, capsys, comma
     assert len(options) > 4
     assert {option for option in options if rf"\fB{option}\fR" not in there} == set()
     assert r"\fB-c\fR, \fB--continue\fR" in there or command != "chat"
-    assert r"\fB--max-tokens\fR \fIMAX_TOKENS\fR" in there or "--max-tokens" not in options
+    assert r"\fB--max-tokens\fR \fICOUNT\fR" in there or "--max-tokens" not in options
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not here")

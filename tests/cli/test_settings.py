@@ -6,19 +6,20 @@ import pytest
 
 from mlxspec.reply.reply import GenerationParams
 from mlxspec.verify.distribution import Law
-from mlxspec_app.settings.file import Sampling, Settings
+from mlxspec_app.settings.file import Settings
 from mlxspec_cli import main, plain_chat
-from mlxspec_cli.chosen import filled_in
-from mlxspec_cli.options import generation_params
+from mlxspec_cli.arguments import generation_params
+from mlxspec_cli.commands.chat import filled_in
+from mlxspec_cli.parser import build_parser
 from tests.support.settings_files import FULL, write
 
 
 def arguments(*line):
-    return main._parser().parse_args(line)
+    return build_parser().parse_args(line)
 
 
 def test_the_file_says_what_the_command_line_leaves_open():
-    sampling = Sampling(temperature=0.7, top_k=40, max_tokens=64, presence_penalty=0.5)
+    sampling = {"temperature": 0.7, "top_k": 40, "max_tokens": 64, "presence_penalty": 0.5}
     args = filled_in(arguments("chat"), Settings(model="~/m", drafter="pool", sampling=sampling))
     assert args.model.endswith("/m")
     assert not args.model.startswith("~")
@@ -29,7 +30,7 @@ def test_the_file_says_what_the_command_line_leaves_open():
 
 
 def test_the_command_line_comes_before_the_file():
-    settings = Settings(model="theirs", drafter="pool", sampling=Sampling(0.7, 40))
+    settings = Settings(model="theirs", drafter="pool", sampling={"temperature": 0.7, "top_k": 40})
     line = ("chat", "--model", "ours", "--drafter", "none", "--temp", "0", "--top-k", "0")
     args = filled_in(arguments(*line), settings)
     assert (args.model, args.drafter) == ("ours", "none")

@@ -84,7 +84,7 @@ def test_a_chat_whose_streams_are_closed_just_ends(run, model):
 
 def test_no_file_gets_the_number_of_a_closed_stream():
     program = (
-        "import os; from mlxspec_cli.streams import mend_streams; mend_streams();"
+        "import os; from mlxspec_cli.output import mend_streams; mend_streams();"
         "print('nobody reads this'); os._exit(os.open(os.devnull, os.O_RDONLY))"
     )
     done = subprocess.run(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from mlxspec import api
-from mlxspec.law import Law
 from mlxspec.loading.shipped import read_drafter_file
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.train.data.corpus import Conversation, save_corpus, shard_path
 from mlxspec.train.data.making import DataProgress
 from mlxspec.train.data.settings import DataSettings

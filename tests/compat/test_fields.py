@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.compat import make_sampler, stream_generate
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.testing import KnowingDrafter
 from tests.support.peers import make_pair
 from tests.support.truth import Target

@@ -11,8 +11,7 @@ import pytest
 from mlxspec import compat
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError, VocabularyMismatchError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.adversaries import RandomTrees, UniformChain

@@ -14,7 +14,7 @@ from tokenizers import decoders, processors
 from mlxspec import compat
 from mlxspec.compat.options import StepOptions
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
 from tests.support.model_folders import save_folder

@@ -10,10 +10,8 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafting.registry import build_drafter
-from mlxspec.law import Law
 from mlxspec.loading import load_model
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law, Options
 from mlxspec.target.decoder import Decoder
 from tests.support.drafter_files import save_drafter
 from tests.support.model_folders import save_folder

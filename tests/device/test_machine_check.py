@@ -11,7 +11,7 @@ import pytest
 from mlxspec.device import backend, machine_check
 from mlxspec.device.machine_check import Surroundings, problem
 from mlxspec.errors import MlxspecError
-from mlxspec_cli import doctor_report
+from mlxspec_cli.commands import doctor
 from tests.support.paths import ROOT
 
 MAC = Surroundings("Darwin", "arm64", (3, 12), "15.1", True)
@@ -161,6 +161,6 @@ def test_a_model_that_cannot_run_says_it(rosetta, check):
 
 
 def test_the_doctor_says_it(rosetta):
-    findings = doctor_report.examine().findings
+    findings = doctor.examine().findings
     assert any("translated by Rosetta" in finding for finding in findings)
     assert not any("pip install mlxspec" in finding for finding in findings)

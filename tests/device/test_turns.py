@@ -12,8 +12,7 @@ import pytest
 
 from mlxspec.device import core_split, fused, turns
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 from tests.support.batches import MODEL, PROMPTS, REPLIES
 from tests.support.paths import ROOT

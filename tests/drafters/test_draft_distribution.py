@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.drafters.search.draft_distribution import DraftLaw
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.verify import gumbel as draws
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import gumbel

@@ -8,7 +8,7 @@ from mlx.utils import tree_flatten
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.search.beam import BeamShape
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.target.decoder import Decoder
 from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
 from tests.support.tiny import make_cache, tiny_model

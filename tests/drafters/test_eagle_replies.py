@@ -8,8 +8,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from tests.support.eagle_reference import paths_of
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model

@@ -14,8 +14,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from tests.support.eagle_reference import ReferenceDrafter, paths_of

@@ -12,8 +12,7 @@ from mlxspec.drafters.medusa.rank_tree import RankTree
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from tests.support.drafting import assert_valid, path_probs, shape_of

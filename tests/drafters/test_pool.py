@@ -11,7 +11,7 @@ from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.law import Law
+from mlxspec.params import Law
 from tests.support.adversaries import UniformChain
 from tests.support.drafting import (
     KEY,

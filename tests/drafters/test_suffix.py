@@ -10,7 +10,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.law import Law
+from mlxspec.params import Law
 from tests.support.drafting import KEY, LAW, path_probs, reply, shape_of
 
 TEXTS = st.lists(st.integers(0, 2), max_size=24)

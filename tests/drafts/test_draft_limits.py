@@ -12,13 +12,12 @@ from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafts.shape import Branching
-from mlxspec.law import Law
-from mlxspec.options import DraftLimits, Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import DraftLimits, GenerationParams, Law, Options
 from mlxspec.trace.events import DraftProposed
 from mlxspec.trace.file import read_trace
-from mlxspec_cli.main import _parser, main
-from mlxspec_cli.options import options
+from mlxspec_cli.arguments import options
+from mlxspec_cli.main import main
+from mlxspec_cli.parser import build_parser
 from tests.engine.test_lossless import MODELS, PROMPT, TARGETS, engine_for
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.model_folders import save_folder
@@ -197,9 +196,9 @@ GIVEN = ("--branching", "2", "--depth", "3", "--exit-threshold", "0.25", "--chai
 
 @pytest.mark.parametrize("command", ["chat", "generate"])
 def test_the_command_line_says_how_to_draft(command):
-    found = options(_parser().parse_args([command, *GIVEN]))
+    found = options(build_parser().parse_args([command, *GIVEN]))
     assert found == Options(branching=2, depth=3, exit_threshold=0.25, chain_rule="token")
-    assert options(_parser().parse_args([command])) == Options()
+    assert options(build_parser().parse_args([command])) == Options()
 
 
 @pytest.mark.parametrize("command", ["chat", "generate", "bench"])

@@ -9,8 +9,7 @@ import pytest
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.events import PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.decoders import rows_of

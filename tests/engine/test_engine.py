@@ -8,8 +8,7 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.errors import ContextLengthError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight, AlwaysWrong, RandomTrees

@@ -10,8 +10,7 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
 from tests.engine.test_interrupts import DRAFTERS, MODEL, PROMPT, SHADOWS, LooksAhead, engine_with
 from tests.support.adversaries import AlwaysRight

@@ -12,8 +12,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.noise import Noise

@@ -12,9 +12,9 @@ from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.params import GenerationParams
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_places
-from mlxspec_cli import main
-from mlxspec_cli.chosen import filled_in
-from mlxspec_cli.options import options
+from mlxspec_cli.arguments import options
+from mlxspec_cli.commands.chat import filled_in
+from mlxspec_cli.parser import build_parser
 from tests.support.model_folders import save_folder
 from tests.support.tiny import emitted
 
@@ -89,7 +89,7 @@ def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
 
 
 def asked(*line, settings=None):
-    args = main._parser().parse_args(line)
+    args = build_parser().parse_args(line)
     return options(args if settings is None else filled_in(args, settings)).learn
 
 

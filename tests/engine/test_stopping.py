@@ -11,8 +11,7 @@ import pytest
 import mlxspec
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.events import DraftVerified, GenerationFinished, GenerationStarted
 from mlxspec_cli.main import main
 from tests.engine.test_lossless import DRAFTERS, MODELS, PROMPT, TARGETS, engine_for

@@ -11,8 +11,7 @@ from mlxspec import api
 from mlxspec.api import prepare_loaded
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import LoadedModel
-from mlxspec.options import Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options
 from tests.support.paths import ROOT
 from tests.support.tiny import tiny_model
 from tests.support.toy_chat import CHATML, byte_tokenizer

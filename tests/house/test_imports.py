@@ -16,10 +16,10 @@ from tests.support.paths import ROOT
 # Packages and the rooms in them, lowest floor first; neighbours do not know each other.
 FLOORS = {
     "mlxspec": [
-        {"errors", "checks", "text", "template_guard"},
-        {"trace", "law", "prompt", "device"},
-        {"kv", "params", "tokenizer"},
-        {"drafts", "models", "options"},
+        {"errors", "params", "text", "template_guard"},
+        {"trace", "prompt", "device"},
+        {"kv", "tokenizer"},
+        {"drafts", "models"},
         {"verify", "target", "loading"},
         {"drafters", "budget"},
         {"reply"},
@@ -39,17 +39,16 @@ FLOORS = {
         {"sessions", "playback", "picker", "user", "scrollback"},
         {"store", "settings", "export"},
         {"commands", "user_data", "app_choices", "frame_rate"},
-        {"widgets", "palette", "settings_app", "manual"},
+        {"widgets", "palette", "settings_app"},
         {"screens"},
         {"app"},
         {"bench"},
     ],
     "mlxspec_cli": [
-        {"streams", "saying", "terminal", "importing", "measuring", "summary"},
-        {"options", "train_options", "adjusting", "chosen", "introducing", "doctor_report"},
-        {"main", "opening", "chat_catalogue"},
-        {"plain_chat", "__main__"},
-        {"commands"},
+        {"arguments", "output", "chat_facts", "train_options"},
+        {"parser", "opening"},
+        {"main", "plain_chat", "manual"},
+        {"__main__", "commands"},
     ],
 }
 PACKAGES = list(FLOORS)
@@ -58,10 +57,11 @@ SHARED_BY_DRAFTERS = {"base", "search"}
 OF_SEVERAL = {"pool"}
 BEFORE_THE_FIRST_FRAME = [
     "mlxspec_cli.main",
+    "mlxspec_cli.parser",
     *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
-    *(f"mlxspec_cli.{name}" for name in ("options", "adjusting")),
+    *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts")),
 ]
-SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.trace", "mlxspec.drafting.entries"}
+SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.params", "mlxspec.trace", "mlxspec.drafting.entries"}
 
 
 @dataclass(frozen=True)

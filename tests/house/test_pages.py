@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from mlxspec_cli.main import _parser
+from mlxspec_cli.parser import build_parser
 from tests.house.test_imports import FLOORS
 from tests.support.paths import ROOT
 
@@ -89,7 +89,7 @@ def test_every_link_leads_somewhere(page):
 def parses(arguments):
     """Whether the command line takes these arguments."""
     try:
-        _parser().parse_args(arguments)
+        build_parser().parse_args(arguments)
     except SystemExit as leaving:
         return leaving.code == 0
     return True

@@ -13,10 +13,10 @@ from mlxspec.device import backend
 from mlxspec.errors import NumericsError
 from mlxspec.loading import load_model
 from mlxspec.models import ModelConfig, build_model
-from mlxspec.options import DTYPES, Options
+from mlxspec.params import DTYPES, Options
 from mlxspec.target.decoder import Decoder
-from mlxspec_cli.main import _parser
-from mlxspec_cli.options import options
+from mlxspec_cli.arguments import options
+from mlxspec_cli.parser import build_parser
 from tests.support.gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata
 from tests.support.model_folders import random_weights, save_folder, tiny_config
 from tests.support.reference import reference_logits
@@ -157,9 +157,9 @@ def test_the_type_is_an_option_of_load_and_of_the_command_line(tmp_path):
     assert engine.target.model.dtype == mx.bfloat16
     assert engine.weights == "bfloat16 from float16"
     for command in ("chat", "generate", "bench", "verify"):
-        assert _parser().parse_args([command, "--dtype", "float16"]).dtype == "float16"
-        assert _parser().parse_args([command]).dtype == "auto"
-    arguments = _parser().parse_args(["generate", "--dtype", "float32"])
+        assert build_parser().parse_args([command, "--dtype", "float16"]).dtype == "float16"
+        assert build_parser().parse_args([command]).dtype == "auto"
+    arguments = build_parser().parse_args(["generate", "--dtype", "float32"])
     assert options(arguments).dtype == "float32"
 
 

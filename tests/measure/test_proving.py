@@ -8,10 +8,9 @@ import pytest
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.law import Law
 from mlxspec.measure import compare
 from mlxspec.measure.prove import prove
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.proof import Proof
 from tests.support.adversaries import RandomTrees

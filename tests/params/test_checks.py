@@ -15,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.batch import BatchSettings
-from mlxspec.law import Law
-from mlxspec.options import DraftLimits, Options
-from mlxspec.params import GenerationParams
+from mlxspec.params import DraftLimits, GenerationParams, Law, Options
 
 
 def is_whole(value):

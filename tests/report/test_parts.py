@@ -15,7 +15,7 @@ from mlxspec.bench.prompts import read_questions
 from mlxspec.budget import CostCurve, FixedBudget
 from mlxspec.device import backend
 from mlxspec.loading import load_model
-from mlxspec.options import Options
+from mlxspec.params import Options
 from mlxspec.report import __main__ as measuring
 from mlxspec.report.allowance import Allowance
 from mlxspec.report.parts import (

@@ -3,6 +3,7 @@
 import threading
 import time
 
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.session import ModelChoice
@@ -10,6 +11,7 @@ from mlxspec_app.sessions.engine_session import EngineSession
 from tests.traces import make_fake
 
 PATIENCE_S = 10
+PARAMS = GenerationParams(seed=7)
 
 
 class FakeConversation:
@@ -72,7 +74,7 @@ class Live:
     def __init__(self, trace=None, open_conversation=None):
         self.conversation = None
         self.session = EngineSession(
-            open_conversation or self._open, "params", trace, choice=ModelChoice("t", "")
+            open_conversation or self._open, PARAMS, trace, choice=ModelChoice("t", "")
         )
         self.news = []
         self.session.start()

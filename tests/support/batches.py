@@ -3,7 +3,7 @@
 import numpy as np
 
 from mlxspec.api import HOST_DRAFTERS
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.trace.events import GenerationFinished
 from tests.support.adversaries import (
     AlwaysRight,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import StoredRows, extend
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.law import Law
+from mlxspec.params import Law
 
 LAW, KEY = Law(temperature=0.0), mx.random.key(0)
 

@@ -1,6 +1,6 @@
 """A settings file with every setting, and the expected values."""
 
-from mlxspec_app.settings.file import Sampling, Settings
+from mlxspec_app.settings.file import Settings
 
 FULL = """\
 # my settings
@@ -38,7 +38,16 @@ EVERYTHING = Settings(
     "~/models/smol",
     "suffix",
     False,
-    Sampling(1.0, 40, 0.9, 0.05, 1.1, -0.5, 0.25, 64),
+    {
+        "temperature": 1.0,
+        "top_k": 40,
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "repetition_penalty": 1.1,
+        "presence_penalty": -0.5,
+        "frequency_penalty": 0.25,
+        "max_tokens": 64,
+    },
     {"chat.stop": "ctrl+g", "chat.new": "f9,ctrl+b"},
 )
 

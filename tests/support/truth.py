@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.law import Law
+from mlxspec.params import Law
 from tests.support.reference import ConcatCache, reference_logits
 
 

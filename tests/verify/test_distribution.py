@@ -11,7 +11,7 @@ import pytest
 from mlxspec.device import backend, core_split
 from mlxspec.device.cpu import exponential
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import FilterOrder, Law
+from mlxspec.params import FilterOrder, Law
 from mlxspec.verify.distribution import NodeLaws, TokenCounts, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from tests.support.draws_by_hand import draw_by_hand

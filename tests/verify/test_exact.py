@@ -18,7 +18,7 @@ import mlxspec.verify.rules as verify_module
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify

@@ -7,7 +7,7 @@ import mlx_lm.sample_utils
 import numpy as np
 import pytest
 
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.verify.distribution import NodeLaws
 
 SETTINGS = [

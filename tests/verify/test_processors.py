@@ -12,9 +12,8 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
-from mlxspec.law import Law
 from mlxspec.measure.prove import prove
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise

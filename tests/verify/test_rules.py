@@ -15,7 +15,7 @@ import pytest
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise

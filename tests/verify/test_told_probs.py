@@ -5,8 +5,7 @@ The target's probabilities are computed in NumPy for every prefix of the text.
 
 import pytest
 
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, DrawnTree, RandomTrees
 from tests.support.tiny import make_engine, tiny_model

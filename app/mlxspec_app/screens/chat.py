@@ -18,8 +18,9 @@ from mlxspec_app.screens.choosing import ChoosingScreen
 from mlxspec_app.screens.desk import DeskScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
-from mlxspec_app.settings.keys import CHAT, PROMPT_KEYS, TRANSCRIPT, key_list
-from mlxspec_app.settings.keys_chats import HISTORY, LIST
+from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chats import HISTORY, LIST
+from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.text.mentions import MentionError, with_files
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt

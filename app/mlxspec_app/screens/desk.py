@@ -5,17 +5,17 @@ Where nothing was kept yet, it introduces itself.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 
+from mlxspec.params.table import KEPT
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.branching import BranchingScreen
 from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.rules import DEFAULTS
+from mlxspec_app.settings.values import value_of
 from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.chat.prompt import Prompt
-
-_ADJUSTED = {"temperature": "temp", "max_tokens": "max"}  # settings that have another name there
 
 
 class DeskScreen(BranchingScreen):
@@ -55,10 +55,11 @@ class DeskScreen(BranchingScreen):
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         super().follow_settings(before, settings)
-        for name, value in asdict(settings.sampling).items():
-            if value != getattr(before.sampling, name):
+        for name in DEFAULTS:
+            value = value_of(settings, name)
+            if value != value_of(before, name):
                 with suppress(ValueError):  # a recording has nothing to adjust
-                    self.session.adjust(_ADJUSTED.get(name, name), str(value))
+                    self.session.adjust(KEPT[name].word, str(value))
 
     async def _remember_sent(self) -> None:
         sent = await self.ask(lambda keeper: keeper.writer.reader.recent_turns(), is_quiet=True)

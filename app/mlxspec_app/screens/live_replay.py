@@ -10,8 +10,8 @@ from mlxspec_app.app_choices import choices_of
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.settings.keys import key_list
-from mlxspec_app.settings.keys_recordings import REPLAY
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.recordings import REPLAY
 from mlxspec_app.widgets.playback.transport import Transport
 
 _BACK = Binding(

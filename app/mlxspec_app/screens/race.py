@@ -15,8 +15,8 @@ from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.settings.keys import key_list
-from mlxspec_app.settings.keys_recordings import RACE
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.recordings import RACE
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.transcript import Transcript

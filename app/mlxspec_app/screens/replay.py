@@ -12,8 +12,8 @@ from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
-from mlxspec_app.settings.keys import key_list
-from mlxspec_app.settings.keys_recordings import REPLAY
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.recordings import REPLAY
 from mlxspec_app.widgets.chat.welcome import Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree

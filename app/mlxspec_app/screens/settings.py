@@ -14,10 +14,9 @@ from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.press_key import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import KEYS, Settings
-from mlxspec_app.settings.key_choices import all_bindings, usable_keys
+from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import Rule, Value
 from mlxspec_app.settings.values import read_typed, rule_of, value_of
-from mlxspec_app.settings.words import meaning_of
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.chat.ink_sample import InkSample
@@ -167,7 +166,7 @@ class SettingsScreen(SteadyScreen[None]):
             binding = self._bindings_by_id[rest]
             meaning, default = binding.tooltip, binding.key
         else:
-            meaning, default = meaning_of(name), written(value_of(Settings(), name)) or '""'
+            meaning, default = self._rule.meaning, written(value_of(Settings(), name)) or '""'
         self.query_one("#settings-detail", Static).update(
             detail(self._rule, meaning, default, error)
         )

@@ -7,9 +7,10 @@ with the reason below it, but is not part of the conversation until the user tri
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from mlxspec.errors import ContextLengthError, MlxspecError
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.messages import turns_of
@@ -47,12 +48,12 @@ class ConversationLike(Protocol):
         """Number of turns that the last prompt left out."""
 
     def reply(
-        self, text: str, params: Any, *, should_stop: ShouldStop = lambda: False
+        self, text: str, params: GenerationParams, *, should_stop: ShouldStop = lambda: False
     ) -> Iterator[Event]:
         """Yield the events of the reply to `text`, `TurnStarted` first."""
 
     def regenerate(
-        self, params: Any, *, should_stop: ShouldStop = lambda: False
+        self, params: GenerationParams, *, should_stop: ShouldStop = lambda: False
     ) -> Iterator[Event]:
         """Yield the events of another reply to the last message."""
 
@@ -102,17 +103,17 @@ class Interpreter:
         conversation.restore(before.turns, before.system)
         conversation.forgets_oldest = before.forgets_oldest
 
-    def reply(self, text: str, params: Any, should_stop: ShouldStop) -> None:
+    def reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         self._heard.append(False)
         self._answer(text, partial(self._conversation.reply, text, params, should_stop=should_stop))
 
-    def regenerate(self, params: Any, should_stop: ShouldStop) -> None:
+    def regenerate(self, params: GenerationParams, should_stop: ShouldStop) -> None:
         self._publish(ReplyDiscarded())
         text = self._refused
         ask = partial(self._conversation.reply, text) if text else self._conversation.regenerate
         self._answer(text, partial(ask, params, should_stop=should_stop))
 
-    def edit(self, turn: int, text: str, params: Any, should_stop: ShouldStop) -> None:
+    def edit(self, turn: int, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         self._conversation.cut(sum(self._heard[:turn]))  # the screen also counts refused turns
         del self._heard[turn:]
         self._refused = ""

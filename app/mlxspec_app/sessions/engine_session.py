@@ -16,9 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 from mlxspec.errors import MlxspecError, TraceError
+from mlxspec.params import GenerationParams
+from mlxspec.params.table import adjustable, adjusted
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.conversation.session import (
@@ -58,32 +59,25 @@ class EngineSession:
     def __init__(
         self,
         open_conversation: OpenConversation,
-        params: Any,
+        params: GenerationParams,
         trace_path: str | PathLike[str] | None = None,
         *,
         choice: ModelChoice | None = None,
         default_name: str = "",
         system: str | None = None,
-        adjust: Callable[[Any, str, str], Any] | None = None,
-        describe: Callable[[Any], dict[str, str]] = lambda params: {},
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
         Args:
             open_conversation: Called in the engine thread.
-            params: Passed to the conversation with each message.
+            params: The settings of a reply, until the user changes them.
             trace_path: File to which every event is appended, or None.
             choice: The first models; None for the default ones.
             default_name: Name of the default model.
             system: System prompt.
-            adjust: Returns a copy of `params` with one setting changed, given its name and its
-                text; None if the settings are fixed.
-            describe: Returns the settings of `params` that can change, by name.
         """
         self._open_conversation = open_conversation
         self._params = params
-        self._adjust = adjust
-        self._describe = describe
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
         self._default_name = default_name
@@ -134,12 +128,10 @@ class EngineSession:
         self._give(lambda stop: self._load(choice, stop))
 
     def adjust(self, name: str, value: str) -> None:
-        if self._adjust is None:
-            raise ValueError("the settings of this chat are fixed")
-        self._params = self._adjust(self._params, name, value)
+        self._params = adjusted(self._params, name, value)
 
     def adjustable(self) -> dict[str, str]:
-        return self._describe(self._params)
+        return adjustable(self._params)
 
     def stop(self) -> None:
         with self._lock:

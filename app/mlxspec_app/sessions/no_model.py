@@ -1,9 +1,10 @@
 """The conversation while no model is loaded: before the first, during a change, after a failure."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mlxspec.errors import MlxspecError
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.session import ProgressCallback
@@ -20,12 +21,16 @@ class NoModel:
         self.num_forgotten = 0
 
     def reply(
-        self, text: str, params: Any, *, should_stop: Callable[[], bool] = lambda: False
+        self,
+        text: str,
+        params: GenerationParams,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Event]:
         _refuse()
 
     def regenerate(
-        self, params: Any, *, should_stop: Callable[[], bool] = lambda: False
+        self, params: GenerationParams, *, should_stop: Callable[[], bool] = lambda: False
     ) -> Iterator[Event]:
         _refuse()
 

@@ -12,31 +12,16 @@ from typing import Any
 
 from mlxspec.errors import MlxspecError
 from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.settings.rules import KEY_LIST, ContextPolicy, Value, rules
+from mlxspec_app.settings.rules import KEY_LIST, SAMPLING, ContextPolicy, Value, rules
 from mlxspec_app.user.private import make_private_folder
 from mlxspec_app.user.whole_file import replace_file
 
 _HEADER = "# Settings of mlxspec. What is left out has its default.\n"
 KEYS = "keys"
-SAMPLING = "sampling"
 
 
 class SettingsError(MlxspecError):
     """The settings file cannot be changed as asked."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn where the command line does not say; see `mlxspec.law.Law`."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    max_tokens: int = 512
 
 
 @dataclass(frozen=True)
@@ -53,7 +38,7 @@ class Settings:
         model: Model to load; "" for the default model.
         drafter: Drafter to use.
         learn: Whether what its table learns from the chats is kept.
-        sampling: How tokens are drawn.
+        sampling: How tokens are drawn, by the name of a setting; what is left out has its default.
         keys: Keys of an action by the id of its binding, with commas between several.
     """
 
@@ -66,7 +51,7 @@ class Settings:
     model: str = ""
     drafter: str = "auto"
     learn: bool = True
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: dict[str, Value] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
 
 
@@ -174,7 +159,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         if rest:
             tables[table][rest] = value
     plain = {name: value for name, value in values.items() if name in top}
-    return Settings(**plain, sampling=Sampling(**tables[SAMPLING]), keys=tables[KEYS])
+    return Settings(**plain, sampling=tables[SAMPLING], keys=tables[KEYS])
 
 
 def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value | None:

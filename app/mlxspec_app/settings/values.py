@@ -1,10 +1,10 @@
 """Single settings by their dotted name: what they are, other values for them, and typed ones."""
 
 from collections.abc import Collection
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from mlxspec_app.settings.file import KEYS, SAMPLING, Sampling, Settings
-from mlxspec_app.settings.rules import KEY_LIST, Rule, Value, rules
+from mlxspec_app.settings.file import KEYS, Settings
+from mlxspec_app.settings.rules import DEFAULTS, KEY_LIST, SAMPLING, Rule, Value, rules
 
 
 def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
@@ -28,8 +28,9 @@ def value_of(settings: Settings, name: str) -> Value | None:
     table, _, rest = name.partition(".")
     if table == KEYS:
         return settings.keys.get(rest)
-    values = asdict(settings.sampling) if table == SAMPLING else asdict(settings)
-    value: Value = values[rest or name]
+    if table == SAMPLING:
+        return settings.sampling.get(rest, DEFAULTS[name])
+    value: Value = getattr(settings, name)
     return value
 
 
@@ -48,12 +49,11 @@ def with_value(
         except ValueError as error:
             raise ValueError(f"{name} {error}") from error
     table, _, rest = name.partition(".")
-    if table == KEYS:
-        keys = {key: chosen for key, chosen in settings.keys.items() if key != rest}
-        return replace(settings, keys=keys if value is None else {**keys, rest: str(value)})
+    if table in (KEYS, SAMPLING):
+        chosen = {key: held for key, held in getattr(settings, table).items() if key != rest}
+        chosen |= {} if value is None else {rest: value}
+        return replace(settings, **{table: chosen})  # type: ignore[arg-type]
     value = value_of(Settings(), name) if value is None else value
-    if table == SAMPLING:
-        return replace(settings, sampling=Sampling(**{**asdict(settings.sampling), rest: value}))
     return replace(settings, **{name: value})  # type: ignore[arg-type]  # the rule keeps its type
 
 

@@ -37,11 +37,10 @@ from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import Site
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
-from mlxspec.options import Options
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
-from mlxspec_cli.measuring import words_of
-from mlxspec_cli.options import drafting
-from mlxspec_cli.saying import say
+from mlxspec_cli.arguments import options as load_options
+from mlxspec_cli.arguments import words_of
+from mlxspec_cli.output import say
 
 _PROFILED_WIDTHS = (1, 4, 16)
 
@@ -62,7 +61,7 @@ def run(args: Namespace) -> int:
     check_peers(peers)
     lengths = context_lengths(args.context) if args.context else []
     loaded = load_model(args.model, dtype=args.dtype)
-    options = Options(draft_model=args.draft_model, lookahead=args.lookahead, **drafting(args))
+    options = load_options(args)
     site = make_site(loaded, options, say)
     if args.k is not None:
         site.engine.budget = FixedBudget()

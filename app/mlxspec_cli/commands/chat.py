@@ -7,23 +7,19 @@ import gc
 from argparse import Namespace
 from dataclasses import asdict
 from functools import partial
+from os.path import expanduser
 
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
-from mlxspec.options import DEFAULT_MODEL
-from mlxspec.params import GenerationParams
+from mlxspec.params import DEFAULT_MODEL, GenerationParams
 from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
-from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.driver import ConversationLike
 from mlxspec_app.sessions.engine_session import EngineSession
+from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_desk
-from mlxspec_cli.adjusting import adjustable, adjusted
-from mlxspec_cli.chat_catalogue import ChatCatalogue
-from mlxspec_cli.chosen import filled_in
-from mlxspec_cli.importing import IMPORTING
-from mlxspec_cli.options import generation_params, options
-from mlxspec_cli.saying import say
-from mlxspec_cli.terminal import can_draw
+from mlxspec_cli.arguments import generation_params, options
+from mlxspec_cli.chat_facts import IMPORTING, ChatCatalogue, introduce
+from mlxspec_cli.output import can_draw, say
 
 
 def run(args: Namespace) -> int:
@@ -49,8 +45,21 @@ def run(args: Namespace) -> int:
         desk=desk,
         inline=args.inline,
         continues=args.goes_on,
-        introduce=partial(_introduce, chosen.model),
+        introduce=partial(introduce, chosen.model),
     )
+
+
+def filled_in(args: Namespace, settings: Settings) -> Namespace:
+    """Return the arguments; those that were not given are as the settings say.
+
+    `chat` alone reads them: a script that calls `generate` gets the same everywhere.
+    """
+    chosen: dict[str, object] = {**settings.sampling}
+    chosen |= {"model": expanduser(settings.model), "learn": settings.learn}
+    if args.draft_model is None:  # a draft model that is given is meant to draft
+        chosen["drafter"] = expanduser(settings.drafter)
+    open_ones = {name: value for name, value in chosen.items() if getattr(args, name) is None}
+    return Namespace(**{**vars(args), **open_ones})
 
 
 def _run_plain(args: Namespace) -> int:
@@ -64,13 +73,6 @@ def _run_plain(args: Namespace) -> int:
     from mlxspec_cli.plain_chat import run_plain
 
     return run_plain(chosen, params)
-
-
-def _introduce(model: str) -> Introduction:
-    with IMPORTING:
-        from mlxspec_cli.introducing import introduce
-
-    return introduce(model)
 
 
 def _session(args: Namespace, params: GenerationParams) -> EngineSession:
@@ -96,8 +98,6 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         choice=first,
         default_name=DEFAULT_MODEL,
         system=args.system,
-        adjust=adjusted,
-        describe=adjustable,
     )
     return session
 

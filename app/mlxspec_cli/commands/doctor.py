@@ -1,19 +1,43 @@
-"""`mlxspec doctor`: the facts of this machine, and what to do about them.
+"""`mlxspec doctor`: what this machine runs on, what speculation costs here, what to do about it.
 
-With `--mac-report FILE` everything that only a Mac can tell is measured and kept in a file, and
-with `--read-report FILE` such a file is compared with what the tests assume.
+`examine` finds out, `examination_text` puts it into words, `measure` and `drafter` run the model. A
+finding is one line: what is not as it should be, what that costs, and what to do. With
+`--mac-report FILE` everything that only a Mac can tell is measured and kept in a file, and with
+`--read-report FILE` such a file is compared with what the tests assume.
 """
 
+import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from mlxspec.device import backend
+from mlxspec.device import backend, machine_check
 from mlxspec.errors import MlxspecError
 from mlxspec.report.document import Report, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
-from mlxspec_cli import doctor_report
-from mlxspec_cli.saying import harmless, say
+from mlxspec_cli.output import harmless, say
+
+_CONTEXT = 256  # tokens in the cache while the cost is measured
+_INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What can be said without running a model.
+
+    Attributes:
+        facts: The machine.
+        model: Where the default model lies or would lie, or None without MLX.
+        has_model: Whether it is there.
+        findings: What is not as it should be.
+    """
+
+    facts: backend.DeviceFacts
+    model: Path | None
+    has_model: bool
+    findings: tuple[str, ...]
 
 
 def run(args: Namespace) -> int:
@@ -26,13 +50,111 @@ def run(args: Namespace) -> int:
         MlxspecError: MLX cannot run here.
     """
     if args.mac_report is not None:
-        return _measure(Path(args.mac_report))
+        return _write_mac_report(Path(args.mac_report))
     if args.read_report is not None:
-        return _told(read_report(Path(args.read_report)))
-    return doctor_report.run()
+        return _print_comparison(read_report(Path(args.read_report)))
+    return report_machine()
 
 
-def _measure(path: Path) -> int:
+def report_machine() -> int:
+    """Print the report; return 1 where something is not as it should be, else 0."""
+    examination = examine()
+    print(examination_text(examination), flush=True)
+    if examination.has_model and not examination.facts.notes:
+        print("\n" + drafter(), flush=True)
+        print("\n" + measure(), flush=True)
+    print()
+    for finding in examination.findings:
+        print(f"! {finding}")
+    if not examination.findings:
+        print("Everything is as it should be.")
+    return 1 if examination.findings else 0
+
+
+def examine() -> Examination:
+    """Look at the machine, the libraries and the cache folder."""
+    facts = backend.facts()
+    if facts.backend == "none":
+        return Examination(facts, None, False, tuple(_findings(facts, None, False)))
+    from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
+
+    model, has_model = default_model_path(), has_default_model()
+    return Examination(facts, model, has_model, tuple(_findings(facts, model, has_model)))
+
+
+def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -> Iterator[str]:
+    yield from facts.notes
+    if facts.backend == "none":
+        problem = machine_check.problem(machine_check.surroundings())
+        yield (
+            "MLX cannot be imported: no model can run, recorded replies can. "
+            + (problem or "Install it with `pip install mlxspec`")
+        )
+    if facts.is_stock_blas:
+        yield (
+            "MLX uses the reference BLAS it comes with: verifying n rows costs n times one row, "
+            f"so speculation cannot pay. {_blas_fix(facts)}"
+        )
+    if model is not None and not has_model:
+        yield (
+            f"The default model is not in {model.parent}: it is fetched at the first use (93 MB). "
+            "`mlxspec models --fetch` does so now"
+        )
+
+
+def _blas_fix(facts: backend.DeviceFacts) -> str:
+    if os.environ.get("MLXSPEC_BLAS") == "stock":
+        return "Unset MLXSPEC_BLAS, which asks for it"
+    return "See above" if facts.notes else f"Install OpenBLAS with {_INSTALL}"
+
+
+def examination_text(examination: Examination) -> str:
+    """Return the facts as lines of a name and a value."""
+    facts = examination.facts
+    state = "ready" if examination.has_model else "not here"
+    rows = {
+        "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.1f} GB",
+        "system": f"{facts.system}, Python {facts.python}",
+        "mlx": f"{facts.mlx or 'not installed'} ({facts.backend})",
+        "blas": facts.blas,
+        "model": f"{examination.model} ({state})" if examination.model else "",
+    }
+    return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
+
+
+def drafter() -> str:
+    """Return which drafter serves the default model here, and why.
+
+    Measured anew, and for every other model at its next use: what was kept may come from a time
+    when the machine was busy.
+    """
+    from mlxspec import api
+    from mlxspec.drafting import measured
+
+    measured.forget()
+    choice = api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
+    return f"drafter {choice.drafter}, {choice.reason}"
+
+
+def measure() -> str:
+    """Run the default model and return what verifying costs, as a small table."""
+    from mlxspec.budget.cost import cost_curve, verify_forward
+    from mlxspec.loading import load_model
+    from mlxspec.target.decoder import Decoder
+
+    decoder = Decoder(load_model().model)
+    decoder.observe([0] * _CONTEXT)
+    curve = cost_curve(verify_forward(decoder))
+    lines = [
+        f"one forward of the default model over {_CONTEXT} tokens, by rows verified:",
+        "rows    " + "".join(f"{width:>8}" for width in curve.ms),
+        "ms      " + "".join(f"{ms:>8.1f}" for ms in curve.ms.values()),
+        "ratio   " + "".join(f"{ratio:>8.2f}" for ratio in curve.ratios),
+    ]
+    return "\n".join(lines)
+
+
+def _write_mac_report(path: Path) -> int:
     """Measure everything into a file; an interrupt leaves there what was found until then."""
     from mlxspec.report.collect import collect  # a process less for those who only look
     from mlxspec.report.plan import SECONDS, parts_for
@@ -54,7 +176,7 @@ def _measure(path: Path) -> int:
     finally:
         if path.exists():
             say(f"wrote {path}; it holds figures, no names and no paths: send it as it is")
-    return _told(read_report(path))
+    return _print_comparison(read_report(path))
 
 
 def _fetch() -> None:
@@ -67,7 +189,7 @@ def _fetch() -> None:
         say(f"warning: what needs a model is not measured: {error}")
 
 
-def _told(report: Report) -> int:
+def _print_comparison(report: Report) -> int:
     lines = compare(report)
     for line in lines:
         print(harmless(str(line)))

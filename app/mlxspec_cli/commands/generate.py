@@ -22,10 +22,9 @@ from mlxspec.trace.events import (
     PrefillProgress,
 )
 from mlxspec.trace.file import TraceWriter
+from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.opening import PrefillBar, open_engine
-from mlxspec_cli.options import generation_params
-from mlxspec_cli.saying import for_output, say
-from mlxspec_cli.summary import summary_line
+from mlxspec_cli.output import for_output, say, summary_line
 
 
 def run(args: Namespace) -> int:

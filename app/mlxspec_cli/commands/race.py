@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from mlxspec_app.playback.compare import Verdict, compare
 from mlxspec_app.playback.race import Race, acceptance, lead, open_race
-from mlxspec_cli.terminal import can_draw
+from mlxspec_cli.output import can_draw
 
 
 def run(args: Namespace) -> int:

@@ -36,7 +36,7 @@ from mlxspec.train.methods.table import build_table
 from mlxspec.train.recipe import Recipe, load_recipe
 from mlxspec.train.trainer import Progress
 from mlxspec.train.walk import fast_walk
-from mlxspec_cli.saying import say
+from mlxspec_cli.output import say
 
 _TABLE_BYTES_PER_TOKEN = 500
 

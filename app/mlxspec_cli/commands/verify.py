@@ -20,9 +20,9 @@ from mlxspec.checking import report
 from mlxspec.checking.run import Plan, check
 from mlxspec.checking.verdict import verdict
 from mlxspec.loading import load_model
-from mlxspec.options import Options
-from mlxspec_cli.measuring import words_of
-from mlxspec_cli.saying import say
+from mlxspec.params import Options
+from mlxspec_cli.arguments import words_of
+from mlxspec_cli.output import say
 
 T = TypeVar("T")
 

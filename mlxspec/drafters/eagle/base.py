@@ -20,9 +20,8 @@ from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
-from mlxspec.law import Law
 from mlxspec.models import Model
-from mlxspec.options import FREE
+from mlxspec.params import FREE, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from mlxspec.verify.noise import Noise

@@ -20,8 +20,7 @@ from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.law import Law
-from mlxspec.options import FREE, check_threshold
+from mlxspec.params import FREE, Law, check_threshold
 from mlxspec.target.decoder import Decoder
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.noise import Noise

@@ -18,7 +18,7 @@ from mlx import nn
 from mlxspec.device.ops import Linear, silu
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models.weights import load_weights
-from mlxspec.options import check_threshold
+from mlxspec.params import check_threshold
 
 DEFAULT_THRESHOLD = 0.6
 """With the exit in the middle a draft token costs half a forward and can save a whole one."""

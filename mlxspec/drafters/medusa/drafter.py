@@ -24,8 +24,7 @@ from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.law import Law
-from mlxspec.options import FREE
+from mlxspec.params import FREE, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 

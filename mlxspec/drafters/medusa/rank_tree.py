@@ -18,7 +18,7 @@ import mlx.core as mx
 
 from mlxspec.device.ops import exp
 from mlxspec.drafters.search.beam import NextTokens
-from mlxspec.options import FREE, DraftLimits
+from mlxspec.params import FREE, DraftLimits
 
 _WIDTH = 10  # largest number of guesses per head
 _LEAST_LOGPROB = -60.0  # its exponential is still above 0 in float32

@@ -19,7 +19,7 @@ import mlx.core as mx
 from mlxspec.device.ops import exp
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.options import FREE, DraftLimits
+from mlxspec.params import FREE, DraftLimits
 from mlxspec.verify.distribution import top_tokens
 
 _MAX_WIDTH = 10

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
-from mlxspec.options import FREE, DraftLimits
+from mlxspec.params import FREE, DraftLimits
 
 MAX_DEPTH = 32
 MIN_PATH_PROB = 1e-3

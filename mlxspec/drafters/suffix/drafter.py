@@ -20,8 +20,7 @@ from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.law import Law
-from mlxspec.options import FREE
+from mlxspec.params import FREE, Law
 from mlxspec.trace.difference import common_length
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable

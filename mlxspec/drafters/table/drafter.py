@@ -22,8 +22,7 @@ from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.law import Law
-from mlxspec.options import FREE
+from mlxspec.params import FREE, Law
 from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each

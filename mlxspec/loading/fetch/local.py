@@ -10,7 +10,7 @@ from huggingface_hub.errors import CacheNotFound
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.profile import ModelProfile, read_profile
-from mlxspec.options import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL
 
 
 @dataclass(frozen=True)

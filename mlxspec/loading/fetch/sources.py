@@ -25,7 +25,7 @@ from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.disk import check_room
 from mlxspec.loading.fetch.pip_download import ProgressCallback
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
-from mlxspec.options import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PATTERNS: dict[str, Any] = {

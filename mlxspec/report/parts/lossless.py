@@ -17,7 +17,7 @@ from mlxspec.checking.sampled import LawCheck
 from mlxspec.checking.verdict import verdict
 from mlxspec.drafting.registry import Site, candidates
 from mlxspec.loading import LoadedModel, load_model
-from mlxspec.options import Options
+from mlxspec.params import Options
 from mlxspec.report.allowance import Allowance, Finding
 
 _NUM_NODES = (4, 12)

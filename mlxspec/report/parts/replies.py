@@ -17,7 +17,7 @@ from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.checking.greedy import Asked, check_replies
 from mlxspec.drafting.registry import Site
 from mlxspec.loading import load_model
-from mlxspec.options import Options
+from mlxspec.params import Options
 from mlxspec.report.allowance import Allowance, Finding
 from mlxspec.report.parts.lossless import agreement_dict, drafters_of
 

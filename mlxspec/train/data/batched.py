@@ -22,9 +22,8 @@ from mlxspec.batch import BatchReply, BatchRun, BatchSettings
 from mlxspec.batch.jobs import Job
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
-from mlxspec.law import Law
 from mlxspec.loading import LoadedModel
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import EmittedToken
 

@@ -10,6 +10,8 @@ from unittest.mock import ANY
 import pytest
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.params import GenerationParams, Law
+from mlxspec.params.table import adjustable
 from mlxspec.trace.events import (
     GenerationFailed,
     GenerationFinished,
@@ -35,7 +37,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.engine_session import EngineSession
-from tests.support.app_live import PATIENCE_S, FakeConversation, Live
+from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, Live
 from tests.traces import make_fake
 
 
@@ -73,23 +75,21 @@ def test_a_proof_that_cannot_be_says_why(live):
 
 def test_settings_are_changed_by_name_and_hold_for_the_next_reply():
     conversation = FakeConversation(lambda done, total: None)
-    session = EngineSession(
-        lambda choice, on_progress: conversation,
-        {"temp": 0.0},
-        adjust=lambda params, name, text: {**params, name: float(text)},
-    )
+    session = EngineSession(lambda choice, on_progress: conversation, GenerationParams(seed=7))
     session.adjust("temp", "0.5")
     session.start()
     session.send("hello")
     while session.busy:
         time.sleep(0.01)
     session.close()
-    assert conversation.said == [("hello", {"temp": 0.5})]
+    assert conversation.said == [("hello", GenerationParams(law=Law(temperature=0.5), seed=7))]
+    assert session.adjustable()["temp"] == "0.5"
 
 
-def test_fixed_settings_cannot_be_changed(live):
-    with pytest.raises(ValueError, match="fixed"):
-        live.session.adjust("temp", "0.5")
+def test_a_setting_that_cannot_be_is_refused_and_the_others_stay(live):
+    with pytest.raises(ValueError, match="temperature must be"):
+        live.session.adjust("temp", "-1")
+    assert live.session.adjustable() == adjustable(PARAMS)
 
 
 def test_what_a_session_is_told_is_shown(live):
@@ -102,7 +102,7 @@ def test_a_message_is_answered_with_the_events_of_the_conversation(live):
     live.session.send("hi")
     live.until_a(GenerationFinished)
     assert live.news == list(make_fake.FakeEngine().reply("hi", make_fake.PROSE))
-    assert live.conversation.said == [("hi", "params")]
+    assert live.conversation.said == [("hi", PARAMS)]
 
 
 def test_the_thread_that_loads_also_generates(live):
@@ -305,7 +305,7 @@ def test_an_edited_turn_is_answered_in_the_place_of_the_old_one(live):
     live.session.edit(0, "other")
     live.until_a(GenerationFinished)
     assert live.news[:2] == [ChatCut(0), TurnStarted("user", "other")]
-    assert live.conversation.said == [("one", "params"), ("other", "params")]
+    assert live.conversation.said == [("one", PARAMS), ("other", PARAMS)]
 
 
 def test_closing_waits_for_the_thread():

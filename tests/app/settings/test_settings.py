@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import settings as configure
 from hypothesis import strategies as st
 
-from mlxspec.law import Law
+from mlxspec.params import GenerationParams, Law
 from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.settings.file import Sampling, Settings, read_settings
+from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.values import value_of
 from tests.support.settings_files import EVERYTHING, FULL, write
 
 
@@ -38,11 +39,10 @@ def test_a_full_file_says_everything(path):
 
 def test_every_setting_has_a_rule_and_its_default_keeps_it():
     known = rules()
-    plain = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
-    nested = {f"sampling.{f.name}": getattr(Sampling(), f.name) for f in fields(Sampling)}
-    defaults = {**plain, **nested}
-    del defaults["sampling"], defaults["keys"]
-    assert set(known) == set(defaults)
+    plain = {f.name for f in fields(Settings)} - {"sampling", "keys"}
+    sampling = {f"sampling.{name}" for name in EVERYTHING.sampling}
+    assert set(known) == plain | sampling
+    defaults = {name: value_of(Settings(), name) for name in known}
     assert {name: known[name].read(value) for name, value in defaults.items()} == defaults
 
 
@@ -50,8 +50,9 @@ def test_the_defaults_of_sampling_are_those_of_the_law():
     for_scripts = {"logit_bias", "min_tokens_to_keep", "filter_order"}
     for_scripts |= {"xtc_probability", "xtc_threshold", "xtc_special_tokens"}
     law = {f.name: getattr(Law(), f.name) for f in fields(Law) if f.name not in for_scripts}
-    ours = {f.name: getattr(Sampling(), f.name) for f in fields(Sampling)}
-    assert law == {name: value for name, value in ours.items() if name != "max_tokens"}
+    ours = {name: value_of(Settings(), f"sampling.{name}") for name in EVERYTHING.sampling}
+    assert ours.pop("max_tokens") == GenerationParams().max_tokens
+    assert law == ours
 
 
 @pytest.mark.parametrize("ink", [ink.name for ink in INKS])
@@ -77,10 +78,10 @@ def test_every_ink_can_be_chosen(path, ink):
         ("sampling.temperature = inf", "sampling.temperature is inf"),
         (f"sampling.temperature = {10**400}", "sampling.temperature is 1000"),
         ("sampling.top_p = 0", "allowed is more than 0 and at most 1"),
-        ("sampling.top_k = -1", "allowed is a whole number, 0 for all"),
+        ("sampling.top_k = -1", "allowed is a whole number, 0 (for all) or more"),
         ("sampling.min_p = 1.5", "allowed is at least 0 and at most 1"),
-        ("sampling.repetition_penalty = 0", "allowed is more than 0, 1 for none"),
-        ("sampling.presence_penalty = inf", "allowed is a finite number, 0 for none"),
+        ("sampling.repetition_penalty = 0", "allowed is finite and more than 0, 1 for none"),
+        ("sampling.presence_penalty = inf", "allowed is finite, 0 for none"),
         ("sampling.max_tokens = 0", "allowed is a whole number above 0"),
         ('keys."chat.stop" = ""', "keys.chat.stop is ''; allowed is a key such as"),
         ('keys."chat.stop" = "a, b"', "or several with commas between and no spaces"),

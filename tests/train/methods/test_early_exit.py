@@ -7,7 +7,7 @@ from mlx import nn, optimizers
 
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.methods.early_exit import ExitObjective

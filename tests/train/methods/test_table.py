@@ -9,7 +9,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.rows import extend
 from mlxspec.errors import MlxspecError
-from mlxspec.law import Law
+from mlxspec.params import Law
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import write_shards
 from mlxspec.train.methods.occurrences import Occurrences, observe

@@ -26,7 +26,7 @@ from mlxspec_app.conversation.token_cursor import (
     last_token,
 )
 from mlxspec_app.conversation.token_facts import TokenFacts, facts_of
-from mlxspec_app.settings.keys import TRANSCRIPT
+from mlxspec_app.settings.keys.chat import TRANSCRIPT
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.rendered_reply import RenderedReply

@@ -7,10 +7,9 @@ from textual.content import Content
 from textual.widgets.option_list import Option
 
 from mlxspec_app.settings.file import KEYS, Settings
-from mlxspec_app.settings.keys import shown_keys
-from mlxspec_app.settings.rules import Rule, Value
+from mlxspec_app.settings.keys.names import shown_keys
+from mlxspec_app.settings.rules import Rule, Value, sections
 from mlxspec_app.settings.values import value_of
-from mlxspec_app.settings.words import SECTIONS
 from mlxspec_app.text.safe_text import safe_line
 
 _NAME_CELLS = 24
@@ -21,7 +20,7 @@ _UNSET = {"theme": "the app's own", "model": "the default model"}
 def setting_options(settings: Settings, bindings: Mapping[str, Binding]) -> list[Option]:
     """Return a row for every setting and every key, with a heading above each section."""
     options: list[Option] = []
-    for heading, names in SECTIONS.items():
+    for heading, names in sections().items():
         options.append(_heading(heading, is_first=not options))
         options += [Option(setting_row(settings, name, bindings), name) for name in names]
     options.append(_heading("Keys", is_first=False))

@@ -4,19 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from mlxspec.checks import (
-    choice,
-    flag,
-    function,
-    functions,
-    instance,
-    refusal,
-    settle,
-    texts,
-    token_ids,
-    whole,
+from mlxspec.params.checks import function, functions, instance, refusal, texts, token_ids
+from mlxspec.params.sampling import Law
+from mlxspec.params.setting import (
+    SWITCH,
+    Door,
+    Range,
+    check_fields,
+    one_of,
+    setting,
+    whole_number,
 )
-from mlxspec.law import Law
 
 ChainRule = Literal["block", "token"]
 """How a chain sampled from a draft model is verified: as a block, or token by token."""
@@ -38,6 +36,12 @@ of a draft, so it must not count its calls."""
 DEFAULT_NUM_DRAFT_TOKENS = 31
 """With the root 32 rows, the widest that kernels handle as one block; of these the budget takes
 what pays, all of them only where long passages are copied."""
+
+_FUNCTIONS: dict[Door, str] = dict.fromkeys(get_args(Door), "only Python can give a function")
+_FOR_PROGRAMS: dict[Door, str] = dict.fromkeys(get_args(Door), "it is for measurements")
+_OF_A_TASK: dict[Door, str] = dict.fromkeys(
+    ("word", "file"), "where a reply ends belongs to the task of a script, not to a chat"
+)
 
 
 @dataclass(frozen=True)
@@ -75,44 +79,99 @@ class GenerationParams:
         ValueError: A value is of the wrong type or out of range.
     """
 
-    max_tokens: int = 512
+    max_tokens: int = setting(
+        512,
+        whole_number(),
+        "tokens of a reply at most",
+        flag="--max-tokens",
+        word="max",
+        file="sampling.max_tokens",
+        noun="COUNT",
+    )
     law: Law = field(default_factory=Law)
-    seed: int = 0
-    stop: str | Sequence[str] = ()
-    stop_tokens: Sequence[int] = ()
-    num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
-    chain_rule: ChainRule | None = None
-    exact_seed: bool = False
-    ignore_eos: bool = False
-    logits_processors: Sequence[LogitsProcessor] = ()
-    sampler: Sampler | None = None
-    prefill_step_size: int | None = None
-    on_logits: Callable[[Sequence[int], Any], None] | None = None
+    seed: int = setting(
+        0,
+        whole_number("between 0 and 2**64 - 1", most=2**64 - 1),
+        "seed of sampling",
+        flag="--seed",
+        word="seed",
+        noun="NUMBER",
+        unset="left out, drawn at random",
+        absent={"file": "with one seed for good, no reply could be written anew"},
+    )
+    stop: str | Sequence[str] = setting(
+        (),
+        Range(str, "a text, or several", texts),
+        "a text that ends the reply and is left out of it; may repeat",
+        flag="--stop",
+        noun="TEXT",
+        repeats=True,
+        absent=_OF_A_TASK,
+    )
+    stop_tokens: Sequence[int] = setting(
+        (),
+        Range(int, "token ids", lambda name, value: tuple(token_ids(name, value))),
+        "a token that ends the reply, by its id; may repeat",
+        flag="--stop-token",
+        noun="ID",
+        repeats=True,
+        absent=_OF_A_TASK,
+    )
+    num_draft_tokens: int = setting(
+        DEFAULT_NUM_DRAFT_TOKENS,
+        whole_number("0 (plain decoding) or more"),
+        "drafted tokens per round at most; 0 decodes plainly",
+        flag="--num-draft-tokens",
+        word="k",
+        noun="COUNT",
+        absent={"file": "what pays depends on the model, and the budget measures it"},
+    )
+    chain_rule: ChainRule | None = setting(
+        None,
+        one_of(CHAIN_RULES),
+        "how chains drawn at random are verified in this reply",
+        absent=dict.fromkeys(get_args(Door), "the one that `load` takes is for every reply"),
+    )
+    exact_seed: bool = setting(
+        False,
+        SWITCH,
+        "the text of plain sampling with this seed, whatever drafts; accepts a little less",
+        flag="--exact-seed",
+        word="exact_seed",
+        noun="SWITCH",
+        absent={"file": "it is for one text to be had again"},
+    )
+    ignore_eos: bool = setting(
+        False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS
+    )
+    logits_processors: Sequence[LogitsProcessor] = setting(
+        (),
+        Range(None, "functions in a list or tuple", functions),
+        "functions that change the logits",
+        absent=_FUNCTIONS,
+    )
+    sampler: Sampler | None = setting(
+        None,
+        Range(None, "a function", function),
+        "a function that draws in place of temperature and filters",
+        absent=_FUNCTIONS,
+    )
+    prefill_step_size: int | None = setting(
+        None,
+        whole_number("1 or more", least=1),
+        "prompt tokens per forward at most, and never more than 512",
+        absent=_FOR_PROGRAMS,
+    )
+    on_logits: Callable[[Sequence[int], Any], None] | None = setting(
+        None,
+        Range(None, "a function", function),
+        "a function that is told the logits of every token",
+        absent=_FUNCTIONS,
+    )
 
     def __post_init__(self) -> None:
         instance("law", self.law, Law)
-        if self.chain_rule is not None:
-            choice("chain_rule", self.chain_rule, CHAIN_RULES)
-        most = 2**64 - 1
-        settle(
-            self,
-            max_tokens=whole("max_tokens", self.max_tokens),
-            seed=whole("seed", self.seed, "between 0 and 2**64 - 1", most=most),
-            stop=texts("stop", self.stop),
-            stop_tokens=tuple(token_ids("stop_tokens", self.stop_tokens)),
-            num_draft_tokens=whole(
-                "num_draft_tokens", self.num_draft_tokens, "0 (plain decoding) or more"
-            ),
-            exact_seed=flag("exact_seed", self.exact_seed),
-            ignore_eos=flag("ignore_eos", self.ignore_eos),
-            logits_processors=functions("logits_processors", self.logits_processors),
-        )
-        for name in ("sampler", "on_logits"):
-            if getattr(self, name) is not None:
-                function(name, getattr(self, name))
-        if self.prefill_step_size is not None:
-            size = whole("prefill_step_size", self.prefill_step_size, "1 or more", least=1)
-            settle(self, prefill_step_size=size)
+        check_fields(self)
 
     @property
     def is_greedy(self) -> bool:

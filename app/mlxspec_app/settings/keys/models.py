@@ -1,4 +1,4 @@
-"""The keys of the model picker, in the same form as those of the chat (see `keys.py`)."""
+"""The keys of the model picker, in the same form as those of the chat."""
 
 from textual.binding import Binding
 

@@ -2,7 +2,7 @@
 
 from textual.binding import Binding
 
-from mlxspec_app.settings.keys import COMMON, LETTERS, TREE_VIEWS
+from mlxspec_app.settings.keys.chat import COMMON, LETTERS, TREE_VIEWS
 
 _SPEED = (
     Binding(

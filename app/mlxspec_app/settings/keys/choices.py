@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-from mlxspec_app.settings.keys import CHAT, TRANSCRIPT
-from mlxspec_app.settings.keys_chats import HISTORY
-from mlxspec_app.settings.keys_models import MODELS
-from mlxspec_app.settings.keys_recordings import RACE, REPLAY
+from mlxspec_app.settings.keys.chat import CHAT, TRANSCRIPT
+from mlxspec_app.settings.keys.chats import HISTORY
+from mlxspec_app.settings.keys.models import MODELS
+from mlxspec_app.settings.keys.recordings import RACE, REPLAY
 
 _SCREENS: dict[str, tuple[Binding, ...]] = {
     "chat": (*CHAT, *TRANSCRIPT),

@@ -1,14 +1,11 @@
-"""Every key of the chat in one table; the footer, the help screen and the bindings read it.
+"""The keys of the chat, and those that every screen has; footer, help and bindings read them.
 
 The ids let a user's key map rebind an action without naming its default key. Some terminals keep
 paging keys to themselves, and some keyboards have function keys in a second layer only. So each of
 these keys has a second way: a letter where nothing is typed, and a command in the prompt.
 """
 
-from collections.abc import Mapping
-
 from textual.binding import Binding
-from textual.keys import key_to_character
 
 COMMON = (
     Binding(
@@ -275,35 +272,3 @@ PROMPT_KEYS = (
         "prompt",
     ),
 )
-
-
-def key_list(
-    bindings: tuple[Binding, ...], keys: Mapping[str, str] | None = None
-) -> list[tuple[str, str]]:
-    """Return the keys with what they do, for the help page; those that do the same share a row.
-
-    Args:
-        bindings: The bindings.
-        keys: Other keys than the usual ones, by the id of a binding.
-    """
-    chosen = keys or {}
-    rows: dict[str, list[str]] = {}
-    for binding in bindings:
-        key = shown_keys(binding, chosen.get(binding.id or "", ""))
-        rows.setdefault(binding.tooltip, []).append(key)
-    return [(", ".join(shown), does) for does, shown in rows.items()]
-
-
-def shown_keys(binding: Binding, chosen: str = "") -> str:
-    """Return the keys of a binding as people write them; `chosen` are keys in their place."""
-    usual = "" if chosen else binding.key_display
-    return usual or ", ".join(key_name(key) for key in (chosen or binding.key).split(","))
-
-
-def key_name(key: str) -> str:
-    """Return a key as people write it, such as Ctrl+R; a letter alone as it is, for M is not m."""
-    character = key_to_character(key)
-    if character is not None and character.isprintable() and character != " ":
-        return character
-    short = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
-    return "+".join(short.get(part, part.capitalize()) for part in key.split("+"))

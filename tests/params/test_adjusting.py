@@ -2,9 +2,8 @@
 
 import pytest
 
-from mlxspec.law import Law
-from mlxspec.params import GenerationParams
-from mlxspec_cli.adjusting import NAMES, adjustable, adjusted
+from mlxspec.params import GenerationParams, Law
+from mlxspec.params.table import ADJUSTABLE, adjustable, adjusted
 
 
 @pytest.mark.parametrize(
@@ -41,7 +40,7 @@ def test_settings_add_up():
         ("exact_seed", "1", "exact_seed must be on or off; got '1'"),
         ("top_p", "2", "top_p must be"),
         ("max", "-1", "max_tokens must be 0 or more"),
-        ("speed", "1", f"choose from {', '.join(NAMES)}"),
+        ("speed", "1", f"choose from {', '.join(ADJUSTABLE)}"),
     ],
 )
 def test_what_cannot_be_says_why(name, text, message):
@@ -52,7 +51,7 @@ def test_what_cannot_be_says_why(name, text, message):
 def test_what_can_be_changed_is_told_as_it_is_typed():
     params = GenerationParams(law=Law(temperature=0.7), seed=2**32 - 1, num_draft_tokens=0)
     told = adjustable(params)
-    assert tuple(told) == NAMES
+    assert list(told) == list(ADJUSTABLE)
     assert (told["temp"], told["seed"], told["k"], told["top_p"]) == ("0.7", "4294967295", "0", "1")
     assert told["exact_seed"] == "off"
     assert adjustable(GenerationParams(exact_seed=True))["exact_seed"] == "on"

@@ -1,0 +1,1 @@
+"""Every key in one table a screen; which keys the user may choose instead; how keys are written."""

@@ -1,0 +1,84 @@
+"""Arguments and what they mean: flags made of the table of settings, and settings made of those.
+
+All of it needs no MLX, so that a screen can open before it is there.
+"""
+
+import argparse
+import random
+from argparse import Namespace
+from collections.abc import Iterable
+from typing import Any
+
+from mlxspec.params import GenerationParams, Law, Options
+from mlxspec.params.setting import Setting
+from mlxspec.params.table import GENERATION, LOAD, SAMPLING
+from mlxspec_app.user.paths import find_places
+
+REPLY_FLAGS = {row.name: row for row in (*SAMPLING, *GENERATION) if row.flag}
+LOAD_FLAGS = {row.name: row for row in LOAD if row.flag}
+_FLAGS = {**REPLY_FLAGS, **LOAD_FLAGS}
+
+
+def add_flags(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
+    """Add the flags of some settings to a parser or a group, each under the setting's own name."""
+    for name in names:
+        add_flag(group, name)
+
+
+def add_flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
+    """Add the flag of a setting.
+
+    A setting that the settings file may say, or that a reply has, is None where it is not given.
+
+    Args:
+        group: The parser, or a group of it.
+        name: Of the setting.
+        changes: Another `default` or `help` than the table has.
+    """
+    row = _FLAGS[name]
+    default = changes.get("default", row.default)
+    how: dict[str, Any] = {"dest": name, "help": _help(row, default)}
+    how["default"] = None if row.file or name in REPLY_FLAGS else row.default
+    kind, choices = row.range.kind, row.range.choices
+    if kind is bool:
+        how |= {"action": argparse.BooleanOptionalAction if row.file else "store_true"}
+    else:
+        how |= {"type": kind, "choices": choices or None, "metavar": row.noun or None}
+        how |= {"action": "append", "default": []} if row.repeats else {}
+    group.add_argument(row.flag, **{**how, **changes})
+
+
+def _help(row: Setting, default: object) -> str:
+    if row.unset:
+        return f"{row.help}; {row.unset}"
+    if row.repeats or row.range.kind is bool or default is None:
+        return row.help
+    return f"{row.help} ({f'{default:g}' if isinstance(default, float) else default})"
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a list with commas between; empty ones are passed over."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def options(args: Namespace) -> Options:
+    """Return what is to be loaded, as far as the command has flags for it."""
+    given = _stated(args, (name for name in LOAD_FLAGS if name not in ("model", "learn")))
+    if not given.get("drafter"):
+        given.pop("drafter", None)
+    if getattr(args, "learn", None):
+        given["learn"] = find_places(vars(args).get("data_dir")).learned
+    return Options(**given)
+
+
+def generation_params(args: Namespace) -> GenerationParams:
+    """Return the settings of a reply, the usual ones where none are given; a seed is drawn."""
+    law = Law(**_stated(args, (row.name for row in SAMPLING)))
+    given = _stated(args, (row.name for row in GENERATION if row.flag))
+    return GenerationParams(law=law, **{"seed": random.SystemRandom().getrandbits(32), **given})
+
+
+def _stated(args: Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments that were given, of those that the command has."""
+    given = {name: getattr(args, name, None) for name in names}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,168 @@
+"""The manual: keys, commands, settings and flags, from the tables that the program itself reads.
+
+`python -m mlxspec_cli.manual docs/manual.md` writes the page; a test fails when it is out of date.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mlxspec.params.setting import Setting
+from mlxspec.params.table import GENERATION, LOAD, SAMPLING
+from mlxspec_app.commands import COMMANDS, Command
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chats import HISTORY, LIST
+from mlxspec_app.settings.keys.models import MODELS
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.recordings import RACE, REPLAY
+from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.values import value_of
+from mlxspec_cli.parser import build_parser
+
+_DOORS = {"flag": "flag", "word": "slash word", "file": "place in the settings file"}
+_HEAD = """\
+# Manual
+
+The program writes this page: `python -m mlxspec_cli.manual docs/manual.md`. What it does in longer
+words stands in the [guide](guide.md)."""
+_SETTINGS = """\
+## Settings
+
+One setting has one row. Python has them all: those of a reply in `GenerationParams`, with how
+tokens are drawn in its `law`, and those of `load` as its arguments. A flag of `mlxspec chat` or
+`mlxspec generate` comes before the settings file, which a chat alone reads. A slash word changes a
+chat from the next reply on."""
+_FILE = """\
+### The settings file
+
+F5 shows all of it, keys included, and changes it; so does an editor, for it is TOML. What is left
+out has its default."""
+_FLAGS = """\
+## Commands of the shell
+
+Every command takes `--help`, and `--debug` to show the traceback of an error."""
+
+
+def manual() -> str:
+    """Return the page as Markdown."""
+    settings = (*SAMPLING, *GENERATION, *LOAD)
+    head = ("in Python", "flag", "in the chat", "in the file", "default", "what it may be")
+    parts = [
+        _HEAD,
+        "## Keys",
+        *_keys(),
+        "## Commands of the chat",
+        _table(("command", "what it does"), map(_command_row, COMMANDS)),
+        _SETTINGS,
+        _table((*head, "what it does"), map(_setting_row, settings)),
+        "A setting without one of these ways has a reason.",
+        _table(("setting", "has no", "because"), _reasons(settings)),
+        _FILE,
+        _table(("name", "default", "allowed", "what it does"), _file_rows()),
+        _FLAGS,
+        *_programs(build_parser(), "mlxspec"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _keys() -> Iterator[str]:
+    chat = [*PROMPT_KEYS, *key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST))]
+    known = set(chat)
+    screens = {
+        "in the list of models, besides": tuple(b for b in MODELS if b.tooltip),
+        "in a replay, besides": REPLAY,
+        "in a race, besides": RACE,
+    }
+    yield _table(("key", "in the chat"), ((_code(key), does) for key, does in chat))
+    for title, bindings in screens.items():
+        rows = [row for row in key_list(bindings) if row not in known]
+        known |= set(rows)
+        yield _table(("key", title), ((_code(key), does) for key, does in rows))
+
+
+def _command_row(command: Command) -> tuple[str, str]:
+    names = ", ".join(f"`/{alias}`" for alias in command.aliases)
+    meaning = f"{command.meaning} (also {names})" if names else command.meaning
+    return _code(command.usage), meaning
+
+
+def _setting_row(row: Setting) -> tuple[str, ...]:
+    default = "" if row.default is None else _code(f"{row.default!r}")
+    word = f"/{row.word}" if row.word else ""
+    ways = (_code(way) if way else "" for way in (row.name, row.flag, word, row.file))
+    return (*ways, default, row.range.allowed, row.help)
+
+
+def _reasons(settings: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:
+    """Yield which settings lack what and why, those with one reason in one row."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in settings:
+        for reason in dict.fromkeys(row.absent.values()):
+            doors = ", ".join(_DOORS[door] for door, why in row.absent.items() if why == reason)
+            reasons.setdefault((doors, reason), []).append(_code(row.name))
+    return ((", ".join(names), doors, reason) for (doors, reason), names in reasons.items())
+
+
+def _file_rows() -> Iterator[tuple[str, ...]]:
+    for name, rule in rules().items():
+        default = value_of(Settings(), name)
+        shown = str(default).lower() if isinstance(default, bool) else repr(default)
+        yield _code(name), _code(shown.replace("'", '"')), rule.allowed, rule.meaning
+    yield (
+        _code("keys.ID"),
+        "the usual key",
+        "a key, or several with commas between",
+        "another key for an action, by the id that F5 shows",
+    )
+
+
+def _programs(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+    """Yield the commands below a program, each with its arguments."""
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            continue
+        for word, command in action.choices.items():
+            yield f"### {name} {word}\n\n{command.description}"
+            rows = [(_code(_typed(one)), one.help or "") for one in _arguments(command)]
+            if rows:
+                yield _table(("argument", "what it does"), rows)
+            yield from _programs(command, f"{name} {word}")
+
+
+def _arguments(command: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in command._actions:
+        is_other = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+        if not is_other and action.dest != "debug":
+            yield action
+
+
+def _typed(action: argparse.Action) -> str:
+    choices = "|".join(map(str, action.choices)) if action.choices else ""
+    value = "" if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
+    return " ".join(filter(None, [", ".join(action.option_strings), value]))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    escaped = (" | ".join(cell if "`" in cell else _escaped(cell) for cell in row) for row in rows)
+    return "\n".join([*lines, *(f"| {row} |" for row in escaped)])
+
+
+def _code(text: str) -> str:
+    return f"`{_escaped(text)}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page into the named file."""
+    (name,) = arguments
+    Path(name).write_text(manual(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,159 @@
+"""The parser of the command line: every command and its arguments; what they do stands elsewhere.
+
+Flags of settings come from the table; the rest belongs to one command each. No command is imported
+here, so `--help` needs no MLX.
+"""
+
+import argparse
+
+from mlxspec import __version__
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags
+from mlxspec_cli.train_options import add_train_commands
+
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of `mlxspec` with all its commands."""
+    parser = argparse.ArgumentParser(
+        prog="mlxspec",
+        description="Lossless speculative decoding on MLX, and a chat that shows it.",
+    )
+    parser.add_argument("--version", action="version", version=f"mlxspec {__version__}")
+    debug = argparse.ArgumentParser(add_help=False)
+    debug.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[debug])
+
+    chat = add("chat", "Chat with a model in the terminal.")
+    _add_settings(chat)
+    chat.add_argument("--data-dir", metavar="FOLDER", help="where chats and settings are kept")
+    chat.add_argument(
+        "--inline", action="store_true", help="below the prompt, not on the whole terminal"
+    )
+    text = "go on with the last chat"
+    chat.add_argument("-c", "--continue", dest="goes_on", action="store_true", help=text)
+    chat.add_argument("--plain", action="store_true", help="bare lines, for pipes and readers")
+    generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
+    _add_prompt_options(generate)
+    _add_settings(generate)
+    generate.add_argument("--json", action="store_true", help="print one JSON document instead")
+    replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
+    replay.add_argument("file", help="a file written by --trace")
+    replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")
+    race = add("race", "Play two recorded traces side by side and say whether they agree.")
+    race.add_argument("a", metavar="A", help="a file written by --trace")
+    race.add_argument("b", metavar="B", help="another one, of the same prompt")
+    race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
+    _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
+    reports = add(
+        "doctor", "Say what this machine runs on and what to improve."
+    ).add_mutually_exclusive_group()
+    text = "measure what only a Mac can tell, in ten minutes, into a file to be sent"
+    reports.add_argument("--mac-report", metavar="FILE", help=text)
+    text = "compare such a file with what the tests assume"
+    reports.add_argument("--read-report", metavar="FILE", help=text)
+    _add_bench_options(
+        add("bench", "Measure drafters, and other projects, against plain decoding.")
+    )
+    _add_verify_options(add("verify", "Check that drafts do not change what a model says."))
+    models = add("models", "List the models that are here, or the drafters of one.")
+    models.add_argument("model", nargs="?", help="folder, GGUF file, hub id or default")
+    models.add_argument("--json", action="store_true", help="print one JSON document instead")
+    models.add_argument("--fetch", action="store_true", help="fetch the default model")
+    text = "Make a drafter for a model from its own text."
+    add_train_commands(commands.add_parser("train", help=text, description=text), debug)
+    completion = add("completion", "Print a script that completes mlxspec in a shell.")
+    completion.add_argument("shell", choices=_SHELLS, help="the shell that will read it")
+    for described in (completion, add("man", "Print the manual page.")):
+        described.set_defaults(parser=parser)  # it is all that they tell of
+    return parser
+
+
+def _add_export_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="TRACE", help="a file written by --trace")
+    group = parser.add_argument_group("formats", "each takes a file to write, or - for stdout")
+    group.add_argument("--html", metavar="OUT", help="one page that plays it, works offline")
+    group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
+    group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
+    group.add_argument("--md", metavar="OUT", help="the conversation as Markdown")
+    group.add_argument("--csv", metavar="OUT", help="a row for every round")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
+
+
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="folder, GGUF file, hub id; left out, the default")
+    text = "who writes: plain, or words of --drafter; a+b is a pool of both (plain,auto)"
+    parser.add_argument("--arms", default="plain,auto", metavar="LIST", help=text)
+    text = "other projects: mlx-lm, mlx-lm-draft, mlx-dspark, mlx-dspark-plain"
+    parser.add_argument("--against", default="", metavar="LIST", help=text)
+    parser.add_argument("--baseline", metavar="ARM", help="compare with this one, not the first")
+    group = parser.add_argument_group("questions")
+    text = "lines of question_id, category and turns, as Spec-Bench has them; left out, the own set"
+    group.add_argument("--prompts", metavar="FILE", help=text)
+    group.add_argument("--categories", default="", metavar="LIST", help="left out, all")
+    group.add_argument("--limit", type=int, metavar="N", help="questions per category at most")
+    group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
+    add_flag(group, "max_tokens", default=256)
+    group.add_argument("--repeat", type=int, default=1, help="ask everything so often (1)")
+    add_flag(group, "seed", default=0, help="of the first time; then the next (0)")
+    group = parser.add_argument_group("drafting")
+    text = (
+        f"ask for N draft nodes in every round (as many as pay, {DEFAULT_NUM_DRAFT_TOKENS} at most)"
+    )
+    group.add_argument("--k", type=int, metavar="N", help=text)
+    add_flag(group, "draft_model", help="checkpoint of the arm 'model'")
+    add_flags(group, ("lookahead", "branching", "depth", "exit_threshold", "chain_rule"))
+    add_flag(parser, "dtype")
+    group = parser.add_argument_group("other measurements")
+    text = "where the time of a round goes, for the first arm that drafts"
+    group.add_argument("--profile", action="store_true", help=text)
+    text = "time and memory of a token after so much text, such as 1k,8k,32k"
+    group.add_argument("--context", metavar="LIST", help=text)
+    group = parser.add_argument_group("a long run")
+    group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
+    group.add_argument("--resume", action="store_true", help="leave out what the file has")
+
+
+def _add_verify_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="folder, GGUF file, hub id; left out, the default")
+    text = "words of --drafter; a+b is a pool of both (all that need no download)"
+    parser.add_argument("--drafters", default="", metavar="LIST", help=text)
+    text = "full, rotating, quantised; the first one is drawn with too (all of them)"
+    parser.add_argument("--caches", default="full,rotating,quantised", metavar="LIST", help=text)
+    group = parser.add_argument_group("how much")
+    text = "lines of question_id, category and turns; left out, the set of bench"
+    group.add_argument("--prompts", metavar="FILE", help=text)
+    text = "questions per category at most (1)"
+    group.add_argument("--limit", type=int, default=1, metavar="N", help=text)
+    add_flag(group, "max_tokens", default=48)
+    text = "sampled beginnings for each drafter; more tell smaller differences (500)"
+    group.add_argument("--draws", type=int, default=500, metavar="N", help=text)
+    group = parser.add_argument_group("drafting and caches")
+    text = "draft nodes of every round, taken in turn: chains and trees (4,12)"
+    group.add_argument("--k", default="4,12", metavar="LIST", help=text)
+    add_flag(group, "draft_model", help="checkpoint of the drafter 'model'")
+    add_flag(group, "lookahead")
+    add_flag(group, "max_kv_size", default=64, help="rows of 'rotating' (64)")
+    add_flag(group, "kv_bits", default=8, help="4 or 8, of 'quantised' (8)")
+    add_flag(group, "dtype")
+
+
+def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("prompt")
+    group.add_argument("--prompt", metavar="TEXT")
+    group.add_argument("--prompt-file", metavar="FILE", help="- reads standard input")
+    group.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from there")
+    group.add_argument("--raw", action="store_true", help="continue the text, no chat template")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add every setting that has a flag."""
+    group = parser.add_argument_group("model")
+    add_flags(group, LOAD_FLAGS)
+    group.add_argument("--system", metavar="TEXT", help="system prompt")
+    group.add_argument("--trace", metavar="FILE", help="append what happens to this file")
+    add_flags(parser.add_argument_group("reply"), REPLY_FLAGS)

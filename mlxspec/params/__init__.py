@@ -1,0 +1,48 @@
+"""What can be set: how tokens are drawn, how a reply is made, what is loaded; needs no MLX."""
+
+from mlxspec.params.generation import (
+    CHAIN_RULES,
+    DEFAULT_NUM_DRAFT_TOKENS,
+    ChainRule,
+    GenerationParams,
+    LogitsProcessor,
+    Rule,
+    Sampler,
+    check_params,
+)
+from mlxspec.params.load import (
+    DEFAULT_KEEP,
+    DEFAULT_LOOKAHEAD,
+    DEFAULT_MODEL,
+    DTYPES,
+    FREE,
+    KV_BITS,
+    DraftLimits,
+    Options,
+    check_dtype,
+    check_threshold,
+)
+from mlxspec.params.sampling import FilterOrder, Law
+
+__all__ = [
+    "CHAIN_RULES",
+    "DEFAULT_KEEP",
+    "DEFAULT_LOOKAHEAD",
+    "DEFAULT_MODEL",
+    "DEFAULT_NUM_DRAFT_TOKENS",
+    "DTYPES",
+    "FREE",
+    "KV_BITS",
+    "ChainRule",
+    "DraftLimits",
+    "FilterOrder",
+    "GenerationParams",
+    "Law",
+    "LogitsProcessor",
+    "Options",
+    "Rule",
+    "Sampler",
+    "check_dtype",
+    "check_params",
+    "check_threshold",
+]

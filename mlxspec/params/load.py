@@ -1,0 +1,232 @@
+"""What to load: plain values that can be read without MLX."""
+
+from dataclasses import dataclass, replace
+from os import PathLike
+
+from mlxspec.params.checks import place, real, refusal, text, whole
+from mlxspec.params.generation import CHAIN_RULES, ChainRule
+from mlxspec.params.setting import (
+    Door,
+    Range,
+    Setting,
+    check_fields,
+    number,
+    one_of,
+    setting,
+    whole_number,
+)
+
+DEFAULT_MODEL = "SmolLM2-135M-Instruct"
+DEFAULT_LOOKAHEAD = 4
+"""Tokens in the longest chain of a draft model."""
+DEFAULT_KEEP = 4
+"""First tokens that a rotating cache never evicts."""
+
+DTYPES = ("auto", "float16", "bfloat16", "float32")
+"""In which floating-point type a target computes; auto is float32 on a CPU."""
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise ValueError unless a floating-point type is known by this name."""
+    _check_dtype("dtype", dtype)
+
+
+def _check_dtype(name: str, value: object) -> str:
+    if text(name, value) not in DTYPES:
+        raise ValueError(f"{name} {value!r} is not known; choose from {', '.join(DTYPES)}")
+    return str(value)
+
+
+KV_BITS = (4, 8)
+"""Bits in which keys and values can be kept quantised."""
+
+
+_THRESHOLD = "more than 0 and at most 1"
+
+
+def _is_threshold(share: float) -> bool:
+    return 0 < share <= 1
+
+
+def check_threshold(threshold: float, name: str = "threshold") -> float:
+    """Return the threshold of an early exit; raises ValueError unless it lies in (0, 1]."""
+    return real(name, threshold, _THRESHOLD, _is_threshold)
+
+
+def _check_kv_bits(name: str, value: object) -> int:
+    bits = whole(name, value, "4 or 8")
+    if bits not in KV_BITS:
+        raise refusal(name, "4 or 8", bits)
+    return bits
+
+
+_PLACE = Range(str, "a name or a path", place)
+_ONE_OR_MORE = whole_number("1 or more", least=1)
+_OF_ONE_MODEL: dict[Door, str] = {
+    "word": "it takes effect when a model is loaded",
+    "file": "what suits one model does not suit the next that a chat loads",
+}
+
+MODEL = Setting(
+    "model",
+    None,
+    _PLACE,
+    "folder, GGUF file or hub id",
+    flag="--model",
+    word="model",
+    file="model",
+    unset="left out, the default model",
+)
+"""What `load` calls its source."""
+
+
+@dataclass(frozen=True)
+class DraftLimits:
+    """How wide and how deep drafts may be; None leaves that to each drafter.
+
+    Attributes:
+        branching: Children of a node at most.
+        depth: Nodes on a path below the root at most; the longest chain of those that draft one.
+
+    Raises:
+        ValueError: One is no whole number of 1 or more.
+    """
+
+    branching: int | None = setting(None, _ONE_OR_MORE, "children of a node at most")
+    depth: int | None = setting(None, _ONE_OR_MORE, "longest path at most")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def describe(self) -> str:
+        """Return what is limited in words, "" where nothing is."""
+        named = {"branching": self.branching, "depth": self.depth}
+        return ", ".join(f"{name} {most}" for name, most in named.items() if most is not None)
+
+
+FREE = DraftLimits()
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `mlxspec.api.load` that shape the engine; see there.
+
+    Raises:
+        ValueError: A value is of the wrong type or out of range.
+    """
+
+    drafter: str | PathLike[str] = setting(
+        "auto",
+        _PLACE,
+        "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; "
+        "or several with commas between, as one pool",
+        flag="--drafter",
+        word="draft",
+        file="drafter",
+        noun="WORD|FILE|FOLDER|ID|LIST",
+        unset="left out, auto: whatever is fastest here",
+    )
+    draft_model: str | PathLike[str] | None = setting(
+        None,
+        _PLACE,
+        "checkpoint that drafts (drafter 'model')",
+        flag="--draft-model",
+        absent=_OF_ONE_MODEL,
+    )
+    lookahead: int = setting(
+        DEFAULT_LOOKAHEAD,
+        _ONE_OR_MORE,
+        "longest chain of a draft model",
+        flag="--lookahead",
+        noun="COUNT",
+        absent=_OF_ONE_MODEL,
+    )
+    max_kv_size: int | None = setting(
+        None,
+        _ONE_OR_MORE,
+        "rows of a rotating cache",
+        flag="--max-kv-size",
+        noun="COUNT",
+        unset="left out, full",
+        absent=_OF_ONE_MODEL,
+    )
+    keep: int = setting(
+        DEFAULT_KEEP,
+        whole_number(),
+        "first tokens that a rotating cache never evicts",
+        flag="--keep",
+        noun="COUNT",
+        absent=_OF_ONE_MODEL,
+    )
+    kv_bits: int | None = setting(
+        None,
+        Range(int, "4 or 8", _check_kv_bits),
+        "4 or 8: quantised keys and values",
+        flag="--kv-bits",
+        noun="BITS",
+        absent=_OF_ONE_MODEL,
+    )
+    learn: str | PathLike[str] | None = setting(
+        None,
+        replace(_PLACE, kind=bool),  # outside Python the folder is known, and whether is asked
+        "keep what the table learns from run to run, on this disk and for you alone; parts of what "
+        "was said can be told from it (chat keeps it, generate does not)",
+        flag="--learn",
+        file="learn",
+        absent={"word": "the table is chosen when a model is loaded"},
+    )
+    exit_threshold: float | None = setting(
+        None,
+        number(_THRESHOLD, _is_threshold),
+        "the drafter 'exit' goes on while it is so sure, more than 0 and at most 1",
+        flag="--exit-threshold",
+        noun="X",
+        absent=_OF_ONE_MODEL,
+    )
+    dtype: str = setting(
+        "auto",
+        Range(str, f"one of {', '.join(DTYPES)}", _check_dtype, DTYPES),
+        "in which floating-point type the model computes; auto is float32 on a CPU, and on a GPU "
+        "what the weights are stored in, where that is wide enough",
+        flag="--dtype",
+        absent=_OF_ONE_MODEL,
+    )
+    branching: int | None = setting(
+        None,
+        _ONE_OR_MORE,
+        "children of a draft node at most",
+        flag="--branching",
+        noun="N",
+        unset="left out, the drafter decides",
+        absent=_OF_ONE_MODEL,
+    )
+    depth: int | None = setting(
+        None,
+        _ONE_OR_MORE,
+        "longest path of a draft",
+        flag="--depth",
+        noun="N",
+        unset="left out, the drafter decides",
+        absent=_OF_ONE_MODEL,
+    )
+    chain_rule: ChainRule = setting(
+        "block",
+        one_of(CHAIN_RULES),
+        "how chains drawn at random are verified; both keep the law",
+        flag="--chain-rule",
+        absent=_OF_ONE_MODEL,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def limits(self) -> DraftLimits:
+        """How wide and how deep drafts may be."""
+        return DraftLimits(self.branching, self.depth)
+
+    @property
+    def asked(self) -> str:
+        """The drafter in words; a draft model that is given is meant to draft."""
+        given = "model" if self.draft_model is not None else "auto"
+        return given if self.drafter == "auto" else str(self.drafter)

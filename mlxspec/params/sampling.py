@@ -1,0 +1,193 @@
+"""The settings of the target's law: what is done to its logits before a token is drawn.
+
+Plain numbers, checked; `sampling` computes with them. They can be read and changed before MLX is
+loaded, which takes longer than opening a screen.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from mlxspec.params.checks import biases, token_ids, whole
+from mlxspec.params.setting import (
+    Door,
+    Range,
+    check_fields,
+    number,
+    one_of,
+    setting,
+    whole_number,
+)
+
+FilterOrder = Literal["hugging-face", "mlx-lm"]
+"""`hugging-face`: temperature, top-k, top-p, min-p, XTC, each filter on what the temperature made;
+`mlx-lm`: top-p, min-p, XTC, top-k, all on the law at temperature 1, and the temperature last."""
+
+_MIN_TEMPERATURE = 1e-5
+"""Below it, logits divided by the temperature may leave float32."""
+
+_FOR_SCRIPTS: dict[Door, str] = dict.fromkeys(
+    get_args(Door), "it names tokens by their ids, which only a program knows"
+)
+_AS_IN_MLX_LM: dict[Door, str] = dict.fromkeys(
+    get_args(Door), "it is there for scripts written for mlx-lm"
+)
+
+
+def _ids(name: str, value: object) -> tuple[int, ...]:
+    return tuple(whole(name, token) for token in token_ids(name, value))
+
+
+@dataclass(frozen=True)
+class Law:
+    """What is done to the logits before a token is drawn.
+
+    Attributes:
+        temperature: 0 takes the most probable token, the lowest id where several are.
+        top_k: Keep the k most probable tokens, of tied ones those with the lowest ids; 0 keeps all.
+        top_p: Keep the most probable tokens that together reach this mass, and those tied with the
+            last; 1 keeps all.
+        min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
+        min_tokens_to_keep: Most probable tokens that min-p never cuts off.
+        xtc_probability: How often, at each token anew, the most probable choices are excluded: all
+            tokens above `xtc_threshold` but the least probable of them. The law is the mixture
+            of the two cases.
+        xtc_threshold: Tokens above this probability count as such choices.
+        xtc_special_tokens: Tokens that are never excluded so.
+        filter_order: In which order filters and temperature are applied.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
+            in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
+        presence_penalty: Subtracted from the logits of tokens that stand in the reply.
+        frequency_penalty: Subtracted once per occurrence in the reply.
+        logit_bias: Added to the logits of these token ids.
+    """
+
+    temperature: float = setting(
+        0.0,
+        number(f"0, or {_MIN_TEMPERATURE} and more", lambda t: t == 0 or t >= _MIN_TEMPERATURE),
+        "temperature; 0 takes the likeliest token, 1 draws as the model would",
+        flag="--temp",
+        word="temp",
+        file="sampling.temperature",
+        noun="NUMBER",
+    )
+    top_k: int = setting(
+        0,
+        whole_number("0 (for all) or more"),
+        "keep this many of the likeliest tokens; 0 keeps all",
+        flag="--top-k",
+        word="top_k",
+        file="sampling.top_k",
+        noun="COUNT",
+    )
+    top_p: float = setting(
+        1.0,
+        number("more than 0 and at most 1", lambda p: 0 < p <= 1),
+        "keep the likeliest tokens that have this share together; 1 keeps all",
+        flag="--top-p",
+        word="top_p",
+        file="sampling.top_p",
+        noun="SHARE",
+    )
+    min_p: float = setting(
+        0.0,
+        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        "keep tokens with this share of the best one's probability; 0 keeps all",
+        flag="--min-p",
+        word="min_p",
+        file="sampling.min_p",
+        noun="SHARE",
+    )
+    repetition_penalty: float = setting(
+        1.0,
+        number("finite and more than 0, 1 for none", lambda penalty: penalty > 0),
+        "makes tokens of prompt and reply less likely; 1 for none",
+        flag="--repetition-penalty",
+        word="repetition_penalty",
+        file="sampling.repetition_penalty",
+        noun="NUMBER",
+    )
+    presence_penalty: float = setting(
+        0.0,
+        number("finite, 0 for none", math.isfinite),
+        "makes tokens of the reply less likely; 0 for none",
+        flag="--presence-penalty",
+        word="presence_penalty",
+        file="sampling.presence_penalty",
+        noun="NUMBER",
+    )
+    frequency_penalty: float = setting(
+        0.0,
+        number("finite, 0 for none", math.isfinite),
+        "makes tokens of the reply less likely, once per occurrence; 0 for none",
+        flag="--frequency-penalty",
+        word="frequency_penalty",
+        file="sampling.frequency_penalty",
+        noun="NUMBER",
+    )
+    logit_bias: Mapping[int, float] = setting(
+        {},
+        Range(None, "a mapping of token ids to numbers", biases),
+        "added to the logits of these tokens",
+        absent=_FOR_SCRIPTS,
+    )
+    min_tokens_to_keep: int = setting(
+        1,
+        whole_number("1 or more", least=1),
+        "most probable tokens that min_p never cuts off",
+        absent=_AS_IN_MLX_LM,
+    )
+    xtc_probability: float = setting(
+        0.0,
+        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        "how often the likeliest tokens are excluded; 0 for never",
+        absent=_AS_IN_MLX_LM,
+    )
+    xtc_threshold: float = setting(
+        0.1,
+        number("at least 0 and at most 0.5", lambda p: 0 <= p <= 0.5),
+        "tokens above this probability can be excluded so",
+        absent=_AS_IN_MLX_LM,
+    )
+    xtc_special_tokens: tuple[int, ...] = setting(
+        (),
+        Range(None, "token ids", _ids),
+        "tokens that are never excluded so",
+        absent=_AS_IN_MLX_LM,
+    )
+    filter_order: FilterOrder = setting(
+        "hugging-face",
+        one_of(get_args(FilterOrder)),
+        "in which order filters and temperature are applied",
+        absent=_AS_IN_MLX_LM,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the law puts all mass on one token."""
+        return self.temperature == 0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the law depends on which tokens stand before."""
+        neutral = (1.0, 0.0, 0.0)
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != neutral
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether some tokens are cut off."""
+        return bool(self.top_k or self.top_p < 1 or self.min_p or self.xtc_probability)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that are not neutral, by name."""
+        neutral = Law()
+        names = (item.name for item in fields(self))
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name == "temperature" or getattr(self, name) != getattr(neutral, name)
+        }

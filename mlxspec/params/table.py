@@ -1,0 +1,66 @@
+"""The one table of settings, and the settings of a chat changed by their slash words.
+
+The rows stand where the fields are declared. What they lack they say why; a test holds every front
+door to them: flags, the settings file and its screen, slash words and the manual.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from mlxspec.params.generation import GenerationParams
+from mlxspec.params.load import MODEL, Options
+from mlxspec.params.sampling import Law
+from mlxspec.params.setting import Setting, rows_of
+
+SAMPLING = rows_of(Law)
+GENERATION = rows_of(GenerationParams)
+LOAD = (MODEL, *rows_of(Options))
+
+ADJUSTABLE = {row.word: row for row in (*SAMPLING, *GENERATION) if row.word}
+"""The settings of a reply that can be changed while a chat runs, by slash word."""
+
+KEPT = {row.file: row for row in (*SAMPLING, *GENERATION, *LOAD) if row.file}
+"""The settings that the settings file can hold, by dotted name."""
+
+_SWITCH = {"on": True, "off": False}
+_NOUNS: dict[object, str] = {int: "a whole number", float: "a number", bool: "on or off"}
+
+
+def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams:
+    """Return the settings with one of them changed: `/temp 0.7`.
+
+    Args:
+        params: The settings so far.
+        word: One of `ADJUSTABLE`.
+        text: The new value, as typed.
+
+    Raises:
+        ValueError: There is no such setting, or it cannot have this value.
+    """
+    if word not in ADJUSTABLE:
+        raise ValueError(f"{word!r} is not a setting; choose from {', '.join(ADJUSTABLE)}")
+    row = ADJUSTABLE[word]
+    change: dict[str, Any] = {row.name: _typed(row, text)}
+    if row in SAMPLING:
+        return replace(params, law=replace(params.law, **change))
+    return replace(params, **change)
+
+
+def adjustable(params: GenerationParams) -> dict[str, str]:
+    """Return the settings that `adjusted` can change, as they are typed, by slash word."""
+    return {word: _written(params, row) for word, row in ADJUSTABLE.items()}
+
+
+def _typed(row: Setting, text: str) -> bool | int | float:
+    kind = row.range.kind
+    try:
+        return _SWITCH[text] if kind is bool else int(text) if kind is int else float(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"{row.word} must be {_NOUNS[kind]}; got {text!r}") from None
+
+
+def _written(params: GenerationParams, row: Setting) -> str:
+    value = getattr(params.law if row in SAMPLING else params, row.name)
+    if row.range.kind is bool:
+        return next(word for word, meaning in _SWITCH.items() if meaning == value)
+    return f"{value:g}" if row.range.kind is float else str(value)

@@ -1,0 +1,139 @@
+"""The manual lists what the program has, and every setting has all its front doors or says why."""
+
+import argparse
+from dataclasses import fields
+
+import pytest
+
+from mlxspec.params import GenerationParams, Law, Options
+from mlxspec.params.setting import Door
+from mlxspec.params.table import ADJUSTABLE, GENERATION, KEPT, LOAD, SAMPLING
+from mlxspec_app.commands import COMMANDS
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.keys.chat import CHAT
+from mlxspec_app.settings.rules import rules
+from mlxspec_app.widgets.lists.setting_rows import setting_options
+from mlxspec_cli.manual import main, manual
+from mlxspec_cli.parser import build_parser
+from tests.support.paths import ROOT
+
+PAGE = ROOT / "docs" / "manual.md"
+SETTINGS = (*SAMPLING, *GENERATION, *LOAD)
+each_setting = pytest.mark.parametrize(
+    "row", SETTINGS, ids=[f"{row.name}{row.flag}" for row in SETTINGS]
+)
+
+
+def flags_of(command):
+    """{flag: argument} of a command."""
+    subparsers = next(
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    arguments = subparsers.choices[command]._actions
+    return {flag: argument for argument in arguments for flag in argument.option_strings}
+
+
+# ---- the front doors -------------------------------------------------------------------------
+
+
+def test_every_field_but_the_law_itself_has_a_row():
+    for kind, rows in ((Law, SAMPLING), (GenerationParams, GENERATION), (Options, LOAD[1:])):
+        assert [row.name for row in rows] == [f.name for f in fields(kind) if f.name != "law"]
+
+
+@each_setting
+def test_a_setting_has_every_door_or_says_why_not(row):
+    for door in Door.__args__:
+        assert bool(getattr(row, door)) != bool(row.absent.get(door)), door
+
+
+@each_setting
+@pytest.mark.parametrize("command", ["chat", "generate"])
+def test_the_flag_of_a_setting_is_one_of_the_command_and_says_what_it_does(row, command):
+    flags = flags_of(command)
+    named = [flag for flag, argument in flags.items() if argument.dest == row.name]
+    if row.flag:
+        assert flags[row.flag].dest == row.name
+        assert row.help in flags[row.flag].help
+    elif row.name not in {other.name for other in SETTINGS if other.flag}:
+        assert named == []
+
+
+@each_setting
+def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(row):
+    shown = {option.id for option in setting_options(Settings(), {})}
+    if row.file:
+        assert row.file in rules()
+        assert row.file in shown
+        assert f"\n| `{row.file}` |" in manual().split("### The settings file")[1]
+    else:
+        assert f"sampling.{row.name}" not in rules()
+
+
+@each_setting
+def test_the_slash_word_of_a_setting_is_a_command(row):
+    commands = {command.name: command for command in COMMANDS}
+    if row.word:
+        assert row.word in commands
+        assert (commands[row.word].action == "adjust") == (row in (*SAMPLING, *GENERATION))
+
+
+@each_setting
+def test_the_manual_names_a_setting_and_its_doors(row):
+    (line, *_) = [
+        line
+        for line in manual().split("## Settings")[1].splitlines()
+        if line.startswith(f"| `{row.name}` | " + (f"`{row.flag}`" if row.flag else " "))
+    ]
+    assert all(f"`{door}`" in line for door in (row.flag, row.file) if door)
+    assert f"`/{row.word}`" in line or not row.word
+    assert row.help in line
+
+
+def test_every_slash_word_and_every_line_of_the_file_is_of_one_row():
+    assert [command.name for command in COMMANDS if command.action == "adjust"] == list(ADJUSTABLE)
+    assert [name for name in rules() if name.startswith("sampling.")] == [
+        name for name in KEPT if name.startswith("sampling.")
+    ]
+    for door in Door.__args__:
+        ways = [getattr(row, door) for row in SETTINGS if getattr(row, door)]
+        assert len(set(ways)) == len(ways)
+
+
+# ---- the page --------------------------------------------------------------------------------
+
+
+def test_the_page_is_up_to_date():
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == manual(), "run `python -m mlxspec_cli.manual docs/manual.md`"
+
+
+def test_every_command_and_every_key_of_the_chat_is_listed():
+    made = manual()
+    assert all(f"| `{command.usage}` | {command.meaning}" in made for command in COMMANDS)
+    assert all(f" | {binding.tooltip} |" in made for binding in CHAT)
+
+
+def test_every_flag_of_every_command_is_listed():
+    made = manual().split("## Commands of the shell")[1]
+    for command in ("chat", "generate", "bench", "verify", "export"):
+        section = made.split(f"### mlxspec {command}\n")[1].split("\n###")[0]
+        flags = set(flags_of(command)) - {"-h", "--help", "--debug"}
+        assert {flag for flag in flags if f"{flag}" not in section} == set()
+
+
+def test_nothing_is_listed_twice_in_one_table():
+    for table in manual().split("\n\n"):
+        rows = [line for line in table.splitlines() if line.startswith("| `")]
+        assert len(set(rows)) == len(rows)
+
+
+def test_the_readme_leads_to_the_page():
+    assert "(docs/manual.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_written_into_the_named_file(tmp_path):
+    main([str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == manual()
