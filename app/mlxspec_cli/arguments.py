@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import Any
 
-from mlxspec.params import GenerationParams, Law, Options
+from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
 from mlxspec_app.user.paths import find_places
@@ -73,9 +73,11 @@ def options(args: Namespace) -> Options:
 
 def generation_params(args: Namespace) -> GenerationParams:
     """Return the settings of a reply, the usual ones where none are given; a seed is drawn."""
-    law = Law(**_stated(args, (row.name for row in SAMPLING)))
+    law = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
     given = _stated(args, (row.name for row in GENERATION if row.flag))
-    return GenerationParams(law=law, **{"seed": random.SystemRandom().getrandbits(32), **given})
+    return GenerationParams(
+        sampling=law, **{"seed": random.SystemRandom().getrandbits(32), **given}
+    )
 
 
 def _stated(args: Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -31,9 +31,9 @@ _SETTINGS = """\
 ## Settings
 
 One setting has one row. Python has them all: those of a reply in `GenerationParams`, with how
-tokens are drawn in its `law`, and those of `load` as its arguments. A flag of `mlxspec chat` or
-`mlxspec generate` comes before the settings file, which a chat alone reads. A slash word changes a
-chat from the next reply on."""
+tokens are drawn in its `sampling`, and those of `load` as its arguments. A flag of `mlxspec chat`
+or `mlxspec generate` comes before the settings file, which a chat alone reads. A slash word changes
+a chat from the next reply on."""
 _FILE = """\
 ### The settings file
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Law
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Task:
         """Return the same for an engine."""
         return GenerationParams(
             max_tokens=self.max_tokens,
-            law=Law(temperature=self.temperature),
+            sampling=SamplingParams(temperature=self.temperature),
             seed=self.seed,
             num_draft_tokens=self.num_draft_tokens,
             ignore_eos=self.ignores_stop,

@@ -18,13 +18,13 @@ import numpy as np
 
 from mlxspec.checking.chi_square import Fit, fit, pooled
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 LENGTH = 3
-LAW = Law(temperature=1.0)
+LAW = SamplingParams(temperature=1.0)
 OTHER = -1
 """Stands in a cell for all tokens that are not told apart."""
 
@@ -187,7 +187,7 @@ class Sampler:
         params = GenerationParams(
             # More than are drawn: a draft is never larger than what is left of the reply.
             max_tokens=LENGTH + case.num_nodes,
-            law=LAW,
+            sampling=LAW,
             seed=seed,
             num_draft_tokens=case.num_nodes,
             ignore_eos=True,

@@ -24,11 +24,11 @@ position and meaning here, or raises an `UnsupportedOperationError`:
 | `tokenizer`: tool calls | they are not parsed here |
 | `BatchGenerator` and other names | the import error gives the reason |
 
-Three things differ, and none changes the output distribution. First, `sampler` may be a `Law`;
-`make_sampler` returns one with mlx-lm's order of filters. Second, functions in `sampler` or
-`logits_processors` are called for every node of a draft, with the text up to that node, so they
-must not count their calls. Third, a prompt cache holds tokens, and the engine holds the rows: with
-several prompt caches in turn, the engine computes rows again.
+Three things differ, and none changes the output distribution. First, `sampler` may be a
+`SamplingParams`; `make_sampler` returns one with mlx-lm's order of filters. Second, functions in
+`sampler` or `logits_processors` are called for every node of a draft, with the text up to that
+node, so they must not count their calls. Third, a prompt cache holds tokens, and the engine holds
+the rows: with several prompt caches in turn, the engine computes rows again.
 """
 
 from typing import Any

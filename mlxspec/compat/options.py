@@ -11,7 +11,13 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Law, LogitsProcessor, Sampler
+from mlxspec.params import (
+    DEFAULT_NUM_DRAFT_TOKENS,
+    GenerationParams,
+    LogitsProcessor,
+    Sampler,
+    SamplingParams,
+)
 from mlxspec.target.decoder import Decoder
 
 DEFAULT_LOOKAHEAD = 2
@@ -25,7 +31,7 @@ class StepOptions:
     """Keyword arguments of `generate_step` and of mlx-lm's speculative decoding.
 
     Attributes:
-        sampler: A `Law`, or a function of log-probabilities; None is greedy.
+        sampler: A `SamplingParams`, or a function of log-probabilities; None is greedy.
         logits_processors: Functions of the text and the logits.
         max_kv_size: That of the engine, or None.
         prompt_cache: The text before the prompt; the reply is appended to it.
@@ -39,7 +45,7 @@ class StepOptions:
         seed: Seed of sampling; None draws one from MLX's random state.
     """
 
-    sampler: Law | Sampler | None = None
+    sampler: SamplingParams | Sampler | None = None
     logits_processors: Sequence[LogitsProcessor] | None = None
     max_kv_size: int | None = None
     prompt_cache: list[PromptCache] | None = None
@@ -92,10 +98,10 @@ class StepOptions:
             ignores_eos: Whether stop tokens of the model do not end the reply.
         """
         count = self.num_draft_tokens
-        is_law = isinstance(self.sampler, Law)
+        is_law = isinstance(self.sampler, SamplingParams)
         return GenerationParams(
             max_tokens=max_tokens,
-            law=self.sampler if isinstance(self.sampler, Law) else Law(),
+            sampling=self.sampler if isinstance(self.sampler, SamplingParams) else SamplingParams(),
             sampler=None if is_law else self.sampler,  # type: ignore[arg-type]
             logits_processors=_behind(num_cached, self.logits_processors or ()),
             seed=random_seed() if self.seed is None else self.seed,
@@ -112,9 +118,9 @@ class StepOptions:
 
 def check_processors(processors: Any) -> None:
     """Raise TypeError unless `processors` is a list of functions, or None."""
-    if isinstance(processors, Law):
+    if isinstance(processors, SamplingParams):
         raise TypeError(
-            "logits_processors is a Law: pass it as the sampler, which applies all of it"
+            "logits_processors is a SamplingParams: pass it as the sampler, which applies all of it"
         )
     if processors is None:
         return
@@ -126,11 +132,11 @@ def check_processors(processors: Any) -> None:
 
 
 def check_sampler(sampler: Any) -> None:
-    """Raise TypeError unless `sampler` is a `Law`, a function, or None."""
-    if sampler is not None and not isinstance(sampler, Law) and not callable(sampler):
+    """Raise TypeError unless `sampler` is a `SamplingParams`, a function, or None."""
+    if sampler is not None and not isinstance(sampler, SamplingParams) and not callable(sampler):
         raise TypeError(
-            f"the sampler is a {type(sampler).__name__}; give a Law, what make_sampler returns, or "
-            "a function of log-probabilities"
+            f"the sampler is a {type(sampler).__name__}; give SamplingParams, what make_sampler "
+            "returns, or a function of log-probabilities"
         )
 
 

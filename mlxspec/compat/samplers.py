@@ -1,7 +1,7 @@
-"""mlx-lm's sampler as a `Law`, so that drafts can be verified: its filters, in its order.
+"""mlx-lm's sampler as `SamplingParams`, so that drafts can be verified: its filters and order.
 
 mlx-lm filters the distribution at temperature 1 and applies the temperature last; see
-`Law.filter_order`.
+`SamplingParams.filter_order`.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.device.backend import values
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import gumbel
 
 
 @dataclass(frozen=True)
-class SamplerLaw(Law):
-    """A `Law` that is also a function, as mlx-lm's samplers are."""
+class SamplerLaw(SamplingParams):
+    """A `SamplingParams` that is also a function, as mlx-lm's samplers are."""
 
     def __call__(self, logprobs: mx.array) -> mx.array:
         """Return (n,) int32 tokens, one sample from each row of (n, V) log-probabilities."""
@@ -36,14 +36,14 @@ def make_sampler(
     xtc_threshold: float = 0.1,
     xtc_special_tokens: Sequence[int] | None = None,
 ) -> SamplerLaw:
-    """Return the `Law` for mlx-lm's distribution with these arguments.
+    """Return the `SamplingParams` for mlx-lm's distribution with these arguments.
 
     Args:
         temp: Temperature; 0 for the most probable token.
-        top_p: See `Law`; a value that is not between 0 and 1 switches the filter off.
-        min_p: See `Law`; 0 switches it off.
+        top_p: See `SamplingParams`; a value that is not between 0 and 1 switches the filter off.
+        min_p: See `SamplingParams`; 0 switches it off.
         min_tokens_to_keep: Number of tokens that min-p always keeps.
-        top_k: See `Law`; 0 and less switch it off.
+        top_k: See `SamplingParams`; 0 and less switch it off.
         xtc_probability: Probability with which XTC cuts off the most probable tokens.
         xtc_threshold: Probability from which a token counts as one of these.
         xtc_special_tokens: Tokens that XTC never cuts off.

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.params import DraftLimits, Law
+from mlxspec.params import DraftLimits, SamplingParams
 from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
 
@@ -45,7 +45,7 @@ class Drafter(Protocol):
     name: str
     num_top_tokens: int
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Begin a reply to `prompt`, all tokens of the conversation so far.
 
         The drafter may use what it learned in earlier replies of the session. The last token of

@@ -18,7 +18,7 @@ from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, Law
+from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.verify.noise import Noise
@@ -72,7 +72,7 @@ class DraftModelDrafter:
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         law = law if self.samples else replace(law, temperature=0.0)
         self._law = DraftLaw(law, key, prompt, self._width, self._shared)
         self._drafted, self._num_staged = [], 0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mlxspec.drafters.base import Draft, RoundOutcome
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 
 
 class NoDrafter:
@@ -14,7 +14,7 @@ class NoDrafter:
     name = "none"
     num_top_tokens = 0
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Ignore the prompt."""
 
     def fresh(self) -> "NoDrafter":

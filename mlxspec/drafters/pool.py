@@ -18,7 +18,7 @@ from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.search.calibration import Mixer, log_odds
 from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.params import FREE, Law
+from mlxspec.params import FREE, SamplingParams
 
 _GREEDY_PRIORS = (
     ((1.0, 0.0),),
@@ -75,7 +75,7 @@ class PoolDrafter:
     def fresh(self) -> "PoolDrafter":
         return PoolDrafter([fresh_drafter(drafter) for drafter in self.drafters])
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Begin a reply with every drafter, each with its own random key."""
         self._cursor = None
         self._is_greedy = law.is_greedy

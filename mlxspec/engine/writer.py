@@ -216,7 +216,7 @@ class Writer:
         is_worth_it = not self._guard.is_plain and params.max_tokens >= _SHORT_REPLY
         self._budget.begin(
             self._guard.active.name,
-            params.law.temperature,
+            params.sampling.temperature,
             len(target),
             measure if is_worth_it and params.num_draft_tokens else None,
         )

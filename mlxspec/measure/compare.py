@@ -14,13 +14,13 @@ import numpy as np
 from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.drift import near_tie_after
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import Difference, common_length
 from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.trace.proof import Proof
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
 
-_GREEDY = Law()
+_GREEDY = SamplingParams()
 
 
 def first_difference(
@@ -63,7 +63,7 @@ def difference_at(
     prompt: Sequence[int],
     same: Sequence[int],
     pair: tuple[int, int],
-    law: Law = _GREEDY,
+    law: SamplingParams = _GREEDY,
     *,
     near_tie: float | None = None,
     is_foreign: bool = False,

@@ -54,7 +54,7 @@ def prove(
     for token in _plain_tokens(engine, prompt, plainly, should_stop):
         if token != reply[num_same]:
             same, pair = reply[:num_same], (reply[num_same], token)
-            found = difference_at(engine, prompt, same, pair, params.law)
+            found = difference_at(engine, prompt, same, pair, params.sampling)
             return proof_of(engine, len(reply), found)
         num_same += 1
         on_progress(num_same, len(reply))

@@ -22,7 +22,7 @@ from mlxspec.params.load import (
     check_dtype,
     check_threshold,
 )
-from mlxspec.params.sampling import FilterOrder, Law
+from mlxspec.params.sampling import FilterOrder, SamplingParams
 
 __all__ = [
     "CHAIN_RULES",
@@ -37,11 +37,11 @@ __all__ = [
     "DraftLimits",
     "FilterOrder",
     "GenerationParams",
-    "Law",
     "LogitsProcessor",
     "Options",
     "Rule",
     "Sampler",
+    "SamplingParams",
     "check_dtype",
     "check_params",
     "check_threshold",

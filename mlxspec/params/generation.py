@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from mlxspec.params.checks import function, functions, instance, refusal, texts, token_ids
-from mlxspec.params.sampling import Law
+from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import (
     SWITCH,
     Door,
@@ -48,11 +48,12 @@ _OF_A_TASK: dict[Door, str] = dict.fromkeys(
 class GenerationParams:
     """Settings of one reply.
 
-    None changes the law of what is said but `law`, `logits_processors`, `sampler` and the ends.
+    None changes the law of what is said but `sampling`, `logits_processors`, `sampler` and the
+    ends.
 
     Attributes:
         max_tokens: Tokens to emit at most; exact. With 0 the reply is empty, and nothing is read.
-        law: The target's law.
+        sampling: How the target's tokens are drawn.
         seed: Seed of all chance. Drafts that are a function of the past, those of "suffix",
             "table", "pool" and "medusa", leave the text of plain sampling with this seed; drafters
             that draw at random give another text of the same law, not the same in every run if
@@ -88,7 +89,7 @@ class GenerationParams:
         file="sampling.max_tokens",
         noun="COUNT",
     )
-    law: Law = field(default_factory=Law)
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int = setting(
         0,
         whole_number("between 0 and 2**64 - 1", most=2**64 - 1),
@@ -170,13 +171,13 @@ class GenerationParams:
     )
 
     def __post_init__(self) -> None:
-        instance("law", self.law, Law)
+        instance("sampling", self.sampling, SamplingParams)
         check_fields(self)
 
     @property
     def is_greedy(self) -> bool:
         """Whether the most probable token is taken everywhere."""
-        return self.law.is_greedy and self.sampler is None
+        return self.sampling.is_greedy and self.sampler is None
 
     @property
     def rule(self) -> Rule:
@@ -204,8 +205,8 @@ def check_params(
     params = instance(name, GenerationParams() if params is None else params, GenerationParams)
     for field_name, tokens in (
         ("stop_tokens", params.stop_tokens),
-        ("logit_bias", params.law.logit_bias),
-        ("xtc_special_tokens", params.law.xtc_special_tokens),
+        ("logit_bias", params.sampling.logit_bias),
+        ("xtc_special_tokens", params.sampling.xtc_special_tokens),
     ):
         for token in tokens:
             if not 0 <= token < vocab_size:

@@ -40,7 +40,7 @@ def _ids(name: str, value: object) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Law:
+class SamplingParams:
     """What is done to the logits before a token is drawn.
 
     Attributes:
@@ -184,7 +184,7 @@ class Law:
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that are not neutral, by name."""
-        neutral = Law()
+        neutral = SamplingParams()
         names = (item.name for item in fields(self))
         return {
             name: getattr(self, name)

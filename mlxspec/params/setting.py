@@ -1,8 +1,8 @@
 """A row of the table of settings: a field, what it may be, and what every front door calls it.
 
-A field of `Law`, `GenerationParams` or `Options` is declared with `setting(...)`, which says all of
-it in one place. The checks, the flags of the command line, the settings file and its screen, the
-slash words of a chat and the manual are made of these rows.
+A field of `SamplingParams`, `GenerationParams` or `Options` is declared with `setting(...)`, which
+says all of it in one place. The checks, the flags of the command line, the settings file and its
+screen, the slash words of a chat and the manual are made of these rows.
 """
 
 from collections.abc import Callable, Collection, Mapping

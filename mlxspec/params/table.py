@@ -9,10 +9,10 @@ from typing import Any
 
 from mlxspec.params.generation import GenerationParams
 from mlxspec.params.load import MODEL, Options
-from mlxspec.params.sampling import Law
+from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import Setting, rows_of
 
-SAMPLING = rows_of(Law)
+SAMPLING = rows_of(SamplingParams)
 GENERATION = rows_of(GenerationParams)
 LOAD = (MODEL, *rows_of(Options))
 
@@ -42,7 +42,7 @@ def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams
     row = ADJUSTABLE[word]
     change: dict[str, Any] = {row.name: _typed(row, text)}
     if row in SAMPLING:
-        return replace(params, law=replace(params.law, **change))
+        return replace(params, sampling=replace(params.sampling, **change))
     return replace(params, **change)
 
 
@@ -60,7 +60,7 @@ def _typed(row: Setting, text: str) -> bool | int | float:
 
 
 def _written(params: GenerationParams, row: Setting) -> str:
-    value = getattr(params.law if row in SAMPLING else params, row.name)
+    value = getattr(params.sampling if row in SAMPLING else params, row.name)
     if row.range.kind is bool:
         return next(word for word, meaning in _SWITCH.items() if meaning == value)
     return f"{value:g}" if row.range.kind is float else str(value)

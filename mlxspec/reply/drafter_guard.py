@@ -53,7 +53,8 @@ class Guard:
         def begin() -> None:
             if isinstance(self.active, CoupledDrafter):
                 self.active.couple(noise if params.exact_seed else None)
-            law = replace(params.law, logit_bias=dict(params.law.logit_bias))  # a copy to keep
+            biases = dict(params.sampling.logit_bias)  # a copy to keep
+            law = replace(params.sampling, logit_bias=biases)
             self.active.start(prompt, law, noise.key_for("draft"))
 
         self._attempt(begin)

@@ -74,7 +74,7 @@ class Reply:
         self._said = list(prompt)  # what stands in the text, the root last
         self._vocab_size = target.vocab_size
         self._counts = None
-        if params.law.has_penalties:
+        if params.sampling.has_penalties:
             self._counts = TokenCounts.of(list(prompt), target.vocab_size)
         self._start = time.perf_counter()
 
@@ -102,7 +102,9 @@ class Reply:
     def may_look_ahead(self) -> bool:
         """Whether a round can be begun before the tokens of the one before it are read."""
         return not (
-            self.params.law.has_penalties or self.params.logits_processors or self.params.sampler
+            self.params.sampling.has_penalties
+            or self.params.logits_processors
+            or self.params.sampler
         )
 
     def verify(
@@ -125,7 +127,7 @@ class Reply:
         counts = self._counts.along(draft.tree) if self._counts else None
         processors, sampler = self.params.logits_processors, self.params.sampler
         processed = process(processors, logits, draft.tree, self._said) if processors else None
-        laws = NodeLaws(self.params.law, logits, counts, processed)
+        laws = NodeLaws(self.params.sampling, logits, counts, processed)
         noise = self.noise.at(self.noise.position + num_pending)
         if sampler is None:
             verdict = verify(draft, laws, noise, self.params.rule)

@@ -18,7 +18,7 @@ from mlxspec.checking.chi_square import Fit, fit
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded
@@ -32,8 +32,8 @@ _WIDTHS = (1, 2, 6)  # draft nodes, so that each of the first three tokens can b
 _LEAST_P = 1e-4  # a correct drafter fails once in ten thousand choices of seeds
 _PROMPT = (1, 2, 3, 1, 2, 3, 1)
 _LAWS = (
-    Law(temperature=2.0),  # flat enough that every token counts
-    Law(temperature=2.5, top_p=0.95, presence_penalty=0.6, repetition_penalty=1.2),
+    SamplingParams(temperature=2.0),  # flat enough that every token counts
+    SamplingParams(temperature=2.5, top_p=0.95, presence_penalty=0.6, repetition_penalty=1.2),
 )
 
 
@@ -124,8 +124,8 @@ class _Trial:
     def compare_seeds(self) -> None:
         """Compare the replies of two new drafters with the same seed."""
         for seed in range(4):
-            law = Law(temperature=1.0)
-            params = GenerationParams(max_tokens=12, num_draft_tokens=4, law=law, seed=seed)
+            law = SamplingParams(temperature=1.0)
+            params = GenerationParams(max_tokens=12, num_draft_tokens=4, sampling=law, seed=seed)
             first, second = (self._reply(self._engine(), _PROMPT, params) for _ in range(2))
             if first != second:
                 raise AssertionError(
@@ -133,7 +133,7 @@ class _Trial:
                     "with the key that `start` receives, and with no other randomness"
                 )
 
-    def fits(self, law: Law, num_draws: int) -> list[Fit]:
+    def fits(self, law: SamplingParams, num_draws: int) -> list[Fit]:
         """Return the fits of the first token, the first two and the first three.
 
         Args:
@@ -158,11 +158,13 @@ class _Trial:
             for length in range(1, _LENGTH + 1)
         ]
 
-    def _draw(self, engine: Engine, law: Law, num_nodes: int, seed: int) -> tuple[int, ...]:
+    def _draw(
+        self, engine: Engine, law: SamplingParams, num_nodes: int, seed: int
+    ) -> tuple[int, ...]:
         params = GenerationParams(
             max_tokens=_LENGTH + num_nodes,  # so that the end of the reply cuts no draft short
             num_draft_tokens=num_nodes,
-            law=law,
+            sampling=law,
             seed=seed,
         )
         return self._reply(engine, _PROMPT, params, until=_LENGTH)[:_LENGTH]
@@ -204,7 +206,7 @@ def _tokens(engine: Engine, prompt: Sequence[int], params: GenerationParams) -> 
     return tuple(token.token for emit in emitted for token in emit)
 
 
-def _joint_law(target: Decoder, law: Law) -> dict[tuple[int, ...], float]:
+def _joint_law(target: Decoder, law: SamplingParams) -> dict[tuple[int, ...], float]:
     """Return the exact probability of every text of the first tokens, without drafts."""
     vocabulary = range(target.vocab_size)
     probs: dict[tuple[int, ...], float] = {(): 1.0}

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 
 
 class ScriptedDrafter:
@@ -29,7 +29,7 @@ class ScriptedDrafter:
         self._chains = [list(chain) for chain in chains]
         self.outcomes: list[RoundOutcome] = []
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         self.outcomes = []
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -52,7 +52,7 @@ class KnowingDrafter:
         self._text = list(text)
         self._num_read = 0
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         self._num_read = len(prompt)  # the root included
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -73,7 +73,7 @@ class UniformDrafter:
         self._vocab_size, self._length = vocab_size, length
         self._key = mx.random.key(0)
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         self._key = key
 
     def propose(self, root: int, budget: int) -> Draft:

@@ -16,7 +16,7 @@ from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.stats import GenerationStats
 from mlxspec.train.data.corpus import GREEDY, Conversation
 
@@ -179,7 +179,7 @@ class LikeliestPath:
         self.num_top_tokens = drafter.num_top_tokens
         self.drafters = (drafter,)
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Begin a reply."""
         self.drafters[0].start(prompt, law, key)
 
@@ -209,7 +209,7 @@ def _answer(
     stats = GenerationStats()
     params = GenerationParams(
         max_tokens=settings.max_tokens + number + 1,  # room for a whole draft in every round
-        law=Law(temperature=temperature),
+        sampling=SamplingParams(temperature=temperature),
         seed=settings.seed,
         num_draft_tokens=number,
     )

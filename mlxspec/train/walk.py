@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.target.hidden import Audience, HiddenStates
 from mlxspec.train.data.corpus import GREEDY, Conversation
 from mlxspec.train.evaluate import Acceptance
@@ -77,7 +77,7 @@ def _rounds(
     audience = Audience(readers_of(drafter))
     audience.forget(0)
     audience.read(text[: start - 1], _states(features, 0, start - 1))
-    drafter.start(text[:start], Law(temperature=0.0), mx.random.key(0))
+    drafter.start(text[:start], SamplingParams(temperature=0.0), mx.random.key(0))
     place = start - 1
     while place < end - 1:
         begun = time.perf_counter()

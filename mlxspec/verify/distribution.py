@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from mlxspec.device.ops import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import FilterOrder, Law
+from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.gumbel import draw, draw_several
 
 
@@ -33,7 +33,7 @@ class NodeLaws:
 
     def __init__(
         self,
-        law: Law,
+        law: SamplingParams,
         logits: mx.array,
         counts: "TokenCounts | None" = None,
         processed: mx.array | None = None,
@@ -193,7 +193,7 @@ class TokenCounts:
         return TokenCounts(self.in_context[-count:], self.in_reply[-count:])
 
 
-def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
+def _adjusted(law: SamplingParams, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
     """Return (n, V) float32 logits with bias and penalties applied.
 
     Args:
@@ -219,7 +219,7 @@ def _adjusted(law: Law, logits: mx.array, counts: "TokenCounts | None") -> mx.ar
     return logits - law.presence_penalty * (reply > 0) - law.frequency_penalty * reply
 
 
-def _probs(law: Law, adjusted: mx.array) -> mx.array:
+def _probs(law: SamplingParams, adjusted: mx.array) -> mx.array:
     """Return (n, V) float32 probabilities of the next token from adjusted logits."""
     if law.is_greedy:
         best = mx.argmax(adjusted, axis=-1, keepdims=True)
@@ -233,7 +233,7 @@ def _probs(law: Law, adjusted: mx.array) -> mx.array:
     return (1 - law.xtc_probability) * probs + law.xtc_probability * excluding
 
 
-Filter = Callable[[Law, mx.array], mx.array | None]
+Filter = Callable[[SamplingParams, mx.array], mx.array | None]
 """Returns for (n, V) logits which tokens to keep, (n, V) bool; None for all.
 
 Tokens that an earlier filter removed have logit -inf.
@@ -245,7 +245,7 @@ _ORDERS: dict[FilterOrder, tuple[str, ...]] = {
 }
 
 
-def _filtered(law: Law, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
+def _filtered(law: SamplingParams, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
     """Return (n, V) float32 probabilities after temperature and filters in the given order."""
     for step in _ORDERS[law.filter_order]:
         if step == "temperature":
@@ -255,11 +255,11 @@ def _filtered(law: Law, logits: mx.array, filters: dict[str, Filter]) -> mx.arra
     return softmax(logits)
 
 
-def _top_k(law: Law, logits: mx.array) -> mx.array | None:
+def _top_k(law: SamplingParams, logits: mx.array) -> mx.array | None:
     return _is_among_best(logits, law.top_k) if 0 < law.top_k < logits.shape[-1] else None
 
 
-def _top_p(law: Law, logits: mx.array) -> mx.array | None:
+def _top_p(law: SamplingParams, logits: mx.array) -> mx.array | None:
     if law.top_p >= 1:
         return None
     probs = softmax(logits)
@@ -270,7 +270,7 @@ def _top_p(law: Law, logits: mx.array) -> mx.array | None:
     return probs >= floor
 
 
-def _min_p(law: Law, logits: mx.array) -> mx.array | None:
+def _min_p(law: SamplingParams, logits: mx.array) -> mx.array | None:
     if not law.min_p:
         return None
     # p >= min_p * max(p), in logits: no softmax is needed.
@@ -279,7 +279,7 @@ def _min_p(law: Law, logits: mx.array) -> mx.array | None:
     return kept | _is_among_best(logits, least) if least > 1 else kept
 
 
-def _xtc(law: Law, logits: mx.array) -> mx.array:
+def _xtc(law: SamplingParams, logits: mx.array) -> mx.array:
     """Exclude all tokens above the threshold but the least probable of them."""
     probs = softmax(logits)
     choices = mx.where(probs > law.xtc_threshold, probs, mx.inf)

@@ -13,6 +13,7 @@ from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.legend_film import LegendFilm
+from mlxspec_cli import chat_facts
 from mlxspec_cli.chat_facts import introduce
 from tests.support.app_driver import ScriptedSession, running
 from tests.support.model_folders import save_folder, save_json

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.batches import (
     DRAFTERS,
     MODEL,
@@ -27,7 +27,7 @@ def test_every_reply_ends_in_its_own_way(drafter):
         GenerationParams(max_tokens=1),
         GenerationParams(max_tokens=24, stop=(letters(replies[1][4:7]),)),
         GenerationParams(max_tokens=17),
-        GenerationParams(max_tokens=24, law=Law(temperature=0.7), seed=4),
+        GenerationParams(max_tokens=24, sampling=SamplingParams(temperature=0.7), seed=4),
         GenerationParams(max_tokens=24, num_draft_tokens=0),
         GenerationParams(max_tokens=24),  # the context is full before
         GenerationParams(max_tokens=5, stop=("?",)),

@@ -16,7 +16,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.measure.drift import near_tie_after
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import is_near_tie
 from mlxspec.verify.noise import Noise
@@ -35,7 +35,7 @@ PROMPTS = [
     "Once upon a time, in a village by the sea, there lived a fisherman who",
 ]
 TOKENS = 24
-LAWS = {"greedy": Law(), "sampled": Law(temperature=0.8)}
+LAWS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.8)}
 
 
 @cache
@@ -51,7 +51,7 @@ def engine(drafter):
 def settings(law):
     return [
         GenerationParams(
-            max_tokens=TOKENS, law=LAWS[law], seed=seed, exact_seed=True, ignore_eos=True
+            max_tokens=TOKENS, sampling=LAWS[law], seed=seed, exact_seed=True, ignore_eos=True
         )
         for seed in range(len(PROMPTS))
     ]
@@ -74,11 +74,11 @@ def gap(prefix, params):
     decoder.observe(prefix)
     near_tie = near_tie_after(decoder, prefix)
     logits = np.array(decoder.next_logits().astype(mx.float32), np.float64)
-    if params.law.is_greedy:
+    if params.sampling.is_greedy:
         second, first = np.sort(logits)[-2:]
         return float(first - second), near_tie
     noise = Noise.of_seed(params.seed).at(len(prefix)).gumbel(1, len(logits))[0]
-    warm = params.law.temperature
+    warm = params.sampling.temperature
     return draw_by_hand(np.exp((logits - logits.max()) / warm), noise)[1], near_tie / warm
 
 

@@ -54,7 +54,7 @@ def test_any_number_of_prompts_streams_through_any_number_of_places(count, batch
 
 def sampled(law):
     return [
-        GenerationParams(max_tokens=6 + 3 * seed, law=LAWS[law], seed=seed, num_draft_tokens=5)
+        GenerationParams(max_tokens=6 + 3 * seed, sampling=LAWS[law], seed=seed, num_draft_tokens=5)
         for seed in range(len(PROMPTS))
     ]
 
@@ -87,7 +87,7 @@ def test_with_an_exact_seed_chains_that_are_drawn_leave_the_text_of_plain_sampli
 
 def test_sampled_replies_are_draws_by_hand():
     law, target = LAWS["filters"], TARGETS["llama"]
-    params = [GenerationParams(max_tokens=8, law=law, seed=seed) for seed in range(7)]
+    params = [GenerationParams(max_tokens=8, sampling=law, seed=seed) for seed in range(7)]
     for seed, reply in enumerate(batch("random trees", params=params)):
         text = list(PROMPTS[seed])
         for token in reply.tokens:
@@ -98,7 +98,9 @@ def test_sampled_replies_are_draws_by_hand():
 
 
 def test_repeated_prompts_with_seeds_of_their_own_get_replies_of_their_own():
-    params = [GenerationParams(max_tokens=20, law=LAWS["temperature"], seed=s) for s in (1, 2, 1)]
+    params = [
+        GenerationParams(max_tokens=20, sampling=LAWS["temperature"], seed=s) for s in (1, 2, 1)
+    ]
     first, second, again = batch("pool", [PROMPTS[0]] * 3, params)
     assert first.tokens == again.tokens != second.tokens
 

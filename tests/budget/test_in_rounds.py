@@ -13,7 +13,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
@@ -177,7 +177,7 @@ def test_a_round_waits_for_the_device_once(drafter, monkeypatch):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_plain_rounds_are_one_ahead_and_no_forward_is_lost_at_the_end(temperature):
     engine = engine_with(Never(), "always right")
-    params = GenerationParams(max_tokens=12, law=Law(temperature=temperature))
+    params = GenerationParams(max_tokens=12, sampling=SamplingParams(temperature=temperature))
     before = []
     for event in engine.generate(PROMPT, params):
         if isinstance(event, PlainDecoded):
@@ -202,7 +202,7 @@ def test_rows_are_padded_and_no_event_knows_it():
 
 def test_a_sampled_text_does_not_depend_on_when_the_drafter_is_asked():
     """A plain round draws as it always does; so does one of which the draft was cut to nothing."""
-    params = GenerationParams(max_tokens=30, law=Law(temperature=1.0), seed=4)
+    params = GenerationParams(max_tokens=30, sampling=SamplingParams(temperature=1.0), seed=4)
     plain = emitted(engine_with(FixedBudget()).generate(PROMPT, params))
     assert emitted(engine_with(Never(), "always right").generate(PROMPT, params)) == plain
 
@@ -210,26 +210,26 @@ def test_a_sampled_text_does_not_depend_on_when_the_drafter_is_asked():
 @pytest.mark.parametrize("budget", [Never, AnyBudget])
 def test_penalties_count_the_token_of_the_round_before(budget):
     """It is not known yet where a round is begun ahead, so such a round is not."""
-    law = Law(repetition_penalty=1.6, presence_penalty=1.0, frequency_penalty=0.8)
+    law = SamplingParams(repetition_penalty=1.6, presence_penalty=1.0, frequency_penalty=0.8)
     truth, tokens = Target(MODEL), list(PROMPT)
     for _ in range(20):
         tokens.append(int(truth.law(tuple(tokens), law, len(PROMPT)).argmax()))
     assert tokens[len(PROMPT) :] != REPLY[:20]
     engine = engine_with(budget(), "random trees")
-    params = GenerationParams(max_tokens=20, num_draft_tokens=5, law=law)
+    params = GenerationParams(max_tokens=20, num_draft_tokens=5, sampling=law)
     assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
 
 
 def test_the_joint_law_holds_where_the_number_of_nodes_changes():
     """Two sampled tokens of an honest chain, drawn in rounds of any size."""
     model = tiny_model(vocab_size=4, seed=2)
-    law = Law(temperature=5.0)  # no outcome is rare
+    law = SamplingParams(temperature=5.0)  # no outcome is rare
     truth, prompt, draws = Target(model), [1, 2], 300
     engine = make_engine(model, UniformChain(4, length=2))
     engine.budget = AnyBudget()
     counts = dict.fromkeys(itertools.product(range(4), repeat=2), 0)
     for seed in range(draws):
-        params = GenerationParams(max_tokens=3, law=law, seed=seed, num_draft_tokens=5)
+        params = GenerationParams(max_tokens=3, sampling=law, seed=seed, num_draft_tokens=5)
         counts[tuple(emitted(engine.generate(prompt, params))[:2])] += 1
     chi_square = 0.0
     for first, second in counts:

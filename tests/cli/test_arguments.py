@@ -8,7 +8,7 @@ import mlxspec
 from mlxspec.api import prepare
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
 
@@ -86,7 +86,7 @@ def test_a_batch_takes_the_rows_of_an_array():
 # ---- calls -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("params", [0, "", {}, [], Law(), GenerationParams])
+@pytest.mark.parametrize("params", [0, "", {}, [], SamplingParams(), GenerationParams])
 def test_what_are_no_settings_is_refused_even_where_it_is_empty(params):
     engine = make_engine(MODEL, NoDrafter())
     with pytest.raises(ValueError, match="params must be of type GenerationParams; got "):
@@ -125,7 +125,10 @@ def test_what_are_no_prompts_is_refused(prompts):
     [
         ({"stop_tokens": (24,)}, "stop_tokens must be token ids from 0 to 23; got 24"),
         ({"stop_tokens": (-1,)}, "stop_tokens must be token ids from 0 to 23; got -1"),
-        ({"law": Law(logit_bias={24: 1.0})}, "logit_bias must be token ids from 0 to 23; got 24"),
+        (
+            {"sampling": SamplingParams(logit_bias={24: 1.0})},
+            "logit_bias must be token ids from 0 to 23; got 24",
+        ),
     ],
 )
 def test_tokens_outside_the_vocabulary_are_refused_before_anything_is_read(settings, message):

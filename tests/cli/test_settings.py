@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mlxspec.reply.reply import GenerationParams
-from mlxspec.verify.distribution import Law
+from mlxspec.verify.distribution import SamplingParams
 from mlxspec_app.settings.file import Settings
 from mlxspec_cli import main, plain_chat
 from mlxspec_cli.arguments import generation_params
@@ -25,7 +25,7 @@ def test_the_file_says_what_the_command_line_leaves_open():
     assert not args.model.startswith("~")
     assert args.drafter == "pool"
     params = generation_params(args)
-    assert params.law == Law(temperature=0.7, top_k=40, presence_penalty=0.5)
+    assert params.sampling == SamplingParams(temperature=0.7, top_k=40, presence_penalty=0.5)
     assert params.max_tokens == 64
 
 
@@ -34,7 +34,7 @@ def test_the_command_line_comes_before_the_file():
     line = ("chat", "--model", "ours", "--drafter", "none", "--temp", "0", "--top-k", "0")
     args = filled_in(arguments(*line), settings)
     assert (args.model, args.drafter) == ("ours", "none")
-    assert generation_params(args).law == Law()
+    assert generation_params(args).sampling == SamplingParams()
 
 
 def test_a_draft_model_on_the_command_line_is_what_drafts():
@@ -73,7 +73,7 @@ def begun(tmp_path, monkeypatch):
 def test_a_plain_chat_takes_the_settings_and_tells_what_is_wrong_in_the_file(begun, capsys):
     args, params = begun("--top-p", "0.5")
     assert args.drafter == "suffix"
-    assert params.law.top_p == 0.5
-    assert params.law.min_p == 0.05
-    assert params.law.top_k == 0
+    assert params.sampling.top_p == 0.5
+    assert params.sampling.min_p == 0.05
+    assert params.sampling.top_k == 0
     assert "settings.toml: sampling.top_k is -1" in capsys.readouterr().err

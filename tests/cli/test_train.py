@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec import api
 from mlxspec.loading.shipped import read_drafter_file
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.train.data.corpus import Conversation, save_corpus, shard_path
 from mlxspec.train.data.making import DataProgress
 from mlxspec.train.data.settings import DataSettings
@@ -91,7 +91,9 @@ def test_a_drafter_trained_here_is_found_by_its_word(workshop, home, kind, capsy
 def test_a_head_in_a_list_drafts_above_temperature_0_too(workshop, home):
     assert train_head(workshop, "eagle3") == 0
     engine = api.load(workshop / "tiny", drafter="suffix,eagle3")
-    params = GenerationParams(max_tokens=12, law=Law(temperature=1.0), ignore_eos=True)
+    params = GenerationParams(
+        max_tokens=12, sampling=SamplingParams(temperature=1.0), ignore_eos=True
+    )
     assert len(emitted(engine.generate([3, 1, 2], params))) == 12
 
 

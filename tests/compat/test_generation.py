@@ -11,7 +11,7 @@ import pytest
 from mlxspec import compat
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError, VocabularyMismatchError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.adversaries import RandomTrees, UniformChain
@@ -203,12 +203,14 @@ def test_a_processor_sees_the_prompt_and_all_emitted_tokens(pair):
 
 
 def test_a_law_is_a_sampler_with_all_its_fields(pair):
-    law = Law(temperature=0.8, presence_penalty=3.0, frequency_penalty=2.0, logit_bias={7: 9.0})
+    law = SamplingParams(
+        temperature=0.8, presence_penalty=3.0, frequency_penalty=2.0, logit_bias={7: 9.0}
+    )
     found = tokens(ours(pair, max_tokens=20, sampler=law, seed=3))
-    plain = Law(temperature=0.8)
+    plain = SamplingParams(temperature=0.8)
     assert found != tokens(ours(pair, max_tokens=20, sampler=plain, seed=3))
     params = compat.options.StepOptions(sampler=law, seed=3).params(20, 0, ignores_eos=True)
-    assert params.law == law
+    assert params.sampling == law
 
 
 def test_mlx_s_random_state_determines_the_samples(pair):
@@ -384,9 +386,9 @@ def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):
     ("options", "told"),
     [
         ({"sampler": 0.7}, "the sampler is a float"),
-        ({"logits_processors": Law()}, "pass it as the sampler"),
+        ({"logits_processors": SamplingParams()}, "pass it as the sampler"),
         ({"logits_processors": lambda tokens, logits: logits}, "give a list of functions"),
-        ({"logits_processors": [Law()]}, "give a list of functions"),
+        ({"logits_processors": [SamplingParams()]}, "give a list of functions"),
         ({"prompt": [1.5]}, "a prompt is a text, or token ids"),
         ({"prompt": [True]}, "a prompt is a text, or token ids"),
         ({"prompt": mx.zeros((1, 3), mx.int32)}, "a prompt is a text, or token ids"),

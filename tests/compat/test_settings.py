@@ -14,7 +14,7 @@ from tokenizers import decoders, processors
 from mlxspec import compat
 from mlxspec.compat.options import StepOptions
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
 from tests.support.model_folders import save_folder
@@ -78,7 +78,7 @@ def test_options_of_speculative_decoding_and_their_defaults_are_mlx_lm_s():
 
 def test_a_sampler_is_the_law_of_its_arguments_in_mlx_lm_s_order():
     law = compat.make_sampler(0.7, 0.9, 0.05, 2, 40, 0.3, 0.2, [5, 6])
-    assert isinstance(law, Law)
+    assert isinstance(law, SamplingParams)
     assert law.describe() == {
         "temperature": 0.7,
         "top_p": 0.9,

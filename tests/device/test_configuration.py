@@ -11,7 +11,7 @@ from mlxspec.drafters.early_exit.network import ExitConfig
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafting.registry import build_drafter
 from mlxspec.loading import load_model
-from mlxspec.params import GenerationParams, Law, Options
+from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.target.decoder import Decoder
 from tests.support.drafter_files import save_drafter
 from tests.support.model_folders import save_folder
@@ -28,8 +28,14 @@ SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
         (lambda: BeamShape(2, 0), "a beam needs a width and a depth of 1 or more; got 2 and 0"),
         (lambda: GenerationParams(num_draft_tokens=-1), "num_draft_tokens must be 0 .*; got -1"),
         (lambda: GenerationParams(max_tokens=-1), "max_tokens must be 0 or more; got -1"),
-        (lambda: Law(temperature=-0.5), "temperature must be 0, or 1e-05 and more; got -0.5"),
-        (lambda: Law(temperature=1e-9), "temperature must be 0, or 1e-05 and more; got 1e-09"),
+        (
+            lambda: SamplingParams(temperature=-0.5),
+            "temperature must be 0, or 1e-05 and more; got -0.5",
+        ),
+        (
+            lambda: SamplingParams(temperature=1e-9),
+            "temperature must be 0, or 1e-05 and more; got 1e-09",
+        ),
         (lambda: Options(exit_threshold=0.0), "threshold must be more than 0 and at most 1; got 0"),
         (lambda: Options(exit_threshold=1.5), "threshold must be .* at most 1; got 1.5"),
         (

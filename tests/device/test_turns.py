@@ -12,14 +12,16 @@ import pytest
 
 from mlxspec.device import core_split, fused, turns
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 from tests.support.batches import MODEL, PROMPTS, REPLIES
 from tests.support.paths import ROOT
 from tests.support.tiny import emitted, make_engine
 
 PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4)
-SAMPLED = replace(PARAMS, law=Law(temperature=1.0, presence_penalty=0.5), seed=3, exact_seed=True)
+SAMPLED = replace(
+    PARAMS, sampling=SamplingParams(temperature=1.0, presence_penalty=0.5), seed=3, exact_seed=True
+)
 
 each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
 each_kind = pytest.mark.parametrize("kind", SHADOWS)

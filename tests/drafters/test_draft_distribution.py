@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from mlxspec.drafters.search.draft_distribution import DraftLaw
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify import gumbel as draws
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import gumbel
 from mlxspec.verify.noise import Noise
 
-LAW = Law(temperature=1.0)
+LAW = SamplingParams(temperature=1.0)
 P = np.array([0.4, 0.05, 0.25, 0.2, 0.1])
 N_DRAWS = 40_000
 

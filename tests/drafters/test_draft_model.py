@@ -9,7 +9,7 @@ import pytest
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target
@@ -18,9 +18,9 @@ VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 MODEL = tiny_model(vocab_size=VOCAB)
 LAWS = {
-    "filters": Law(temperature=0.9, top_k=9, top_p=0.9),
-    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
-    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
+    "filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9),
+    "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+    "bias": SamplingParams(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
 }
 
 
@@ -45,7 +45,9 @@ def test_told_not_to_draw_it_proposes_the_greedy_chain_of_the_law(law):
 
 def test_drafts_in_a_pool_at_any_temperature():
     pool = PoolDrafter([SuffixDrafter(), drafter_of()])
-    params = GenerationParams(max_tokens=20, num_draft_tokens=6, law=Law(temperature=1.0))
+    params = GenerationParams(
+        max_tokens=20, num_draft_tokens=6, sampling=SamplingParams(temperature=1.0)
+    )
     events = list(make_engine(MODEL, pool).generate(PROMPT, params))
     assert len(emitted(events)) == 20
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
@@ -70,8 +72,8 @@ def test_a_round_without_a_draft_may_follow_a_tree():
     """The last token of a reply is the target's own: nothing is drafted for it."""
     engine = make_engine(MODEL, drafter_of(lookahead=1))
     for seed in range(6):
-        law = Law(temperature=1.0)
-        params = GenerationParams(max_tokens=3, num_draft_tokens=3, law=law, seed=seed)
+        law = SamplingParams(temperature=1.0)
+        params = GenerationParams(max_tokens=3, num_draft_tokens=3, sampling=law, seed=seed)
         assert len(emitted(engine.generate(PROMPT, params))) == 3
 
 
@@ -79,7 +81,7 @@ def test_a_round_without_a_draft_may_follow_a_tree():
 def test_what_was_drawn_cannot_be_cut_by_how_probable_it_is(budget):
     """A cut that looks at what was drawn would bend the law."""
     drafter = drafter_of()
-    drafter.start(PROMPT, Law(temperature=1.0), mx.random.key(0))
+    drafter.start(PROMPT, SamplingParams(temperature=1.0), mx.random.key(0))
     draft = drafter.propose(PROMPT[-1], budget)
     assert draft.tree.n_nodes == budget + 1
     assert draft.sampled_from is not None
@@ -108,8 +110,8 @@ def test_a_draft_model_that_is_the_target_is_always_right_as_it_reads_every_toke
 @pytest.mark.parametrize("budget", [3, 6])  # a chain; a tree
 def test_a_draft_model_has_read_every_token_when_it_drafts_again(budget):
     drafter = Kept(Decoder(MODEL), VOCAB, 3)
-    truth, tokens, law, depths = Target(MODEL), list(PROMPT), Law(temperature=1.0), set()
-    params = GenerationParams(max_tokens=24, num_draft_tokens=budget, law=law, seed=1)
+    truth, tokens, law, depths = Target(MODEL), list(PROMPT), SamplingParams(temperature=1.0), set()
+    params = GenerationParams(max_tokens=24, num_draft_tokens=budget, sampling=law, seed=1)
     for event in make_engine(MODEL, drafter).generate(PROMPT, params):
         if event.t == "draft":
             exact = truth.law(tuple(tokens), law, len(PROMPT))

@@ -8,7 +8,7 @@ from mlx.utils import tree_flatten
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.search.beam import BeamShape
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.target.decoder import Decoder
 from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
 from tests.support.tiny import make_cache, tiny_model
@@ -23,7 +23,7 @@ from tests.support.tiny_heads_eagle import (
 RING = (12, 2)
 MODELS = {family: tiny_model(family) for family in ("llama", "qwen2")}
 TEXT = [int(token) for token in np.random.default_rng(8).integers(0, 24, 40)]
-GREEDY, KEY = Law(), mx.random.key(1)
+GREEDY, KEY = SamplingParams(), mx.random.key(1)
 SHAPE = BeamShape(width=3, depth=4)
 
 

@@ -8,7 +8,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from tests.support.eagle_reference import paths_of
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
@@ -63,7 +63,7 @@ def test_a_text_known_from_an_earlier_turn_is_drafted_as_if_read_from_nothing(na
     for each in (engine, fresh):
         list(each.generate(turn, GenerationParams(max_tokens=1)))
         each.target.rollback_to(len(turn) - 1)
-        each.drafter.start(turn, Law(), mx.random.key(0))
+        each.drafter.start(turn, SamplingParams(), mx.random.key(0))
         drafts.append(paths_of(each.drafter.propose(turn[-1], 8)))
     assert set(drafts[0]) == set(drafts[1])
     np.testing.assert_allclose(
@@ -76,9 +76,9 @@ def test_a_drafter_that_fails_while_drafting_can_go_on(monkeypatch):
     engine.target.attach([engine.drafter])
     engine.target.observe(PROMPT[:-1])
     drafter = engine.drafter
-    drafter.start(PROMPT, Law(), mx.random.key(0))
+    drafter.start(PROMPT, SamplingParams(), mx.random.key(0))
     expected = paths_of(drafter.propose(PROMPT[-1], 8))
-    drafter.start(PROMPT, Law(), mx.random.key(0))
+    drafter.start(PROMPT, SamplingParams(), mx.random.key(0))
 
     def fail(*_):
         raise KeyboardInterrupt
@@ -98,7 +98,7 @@ def test_beginning_anew_forgets_what_an_interrupted_read_left():
     engine.target.observe(PROMPT[:-1])
     engine.drafter.history.num_read = 0
     engine.drafter.forget(0)
-    engine.drafter.start(PROMPT, Law(), mx.random.key(0))
+    engine.drafter.start(PROMPT, SamplingParams(), mx.random.key(0))
     assert engine.drafter.propose(PROMPT[-1], 8).tree.n_nodes == 1
 
 

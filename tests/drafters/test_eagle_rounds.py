@@ -14,7 +14,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import RoundOutcome
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
@@ -35,10 +35,10 @@ MODELS = {family: tiny_model(family) for family in ("llama", "qwen2")}
 CACHES = ("full", "rotating", "int8", "int4")
 TARGETS = {(family, kind): Target(MODELS[family], kind) for family in MODELS for kind in CACHES}
 LAWS = {
-    "temperature": Law(temperature=0.8),
-    "all filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
-    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
-    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0, 6: 2.0}),
+    "temperature": SamplingParams(temperature=0.8),
+    "all filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+    "bias": SamplingParams(temperature=1.0, logit_bias={2: 1.5, 5: -3.0, 6: 2.0}),
 }
 EACH = pytest.mark.parametrize("name", EAGLE_DRAFTERS)
 
@@ -83,7 +83,7 @@ def test_a_sampled_draft_is_honest_about_its_law(name, law, budget, monkeypatch)
     make_network = {"eagle": eagle_network, "eagle3": eagle3_network}[name]
     ids = TARGET_IDS if name == "eagle3" else range(24)
     drafting = ReferenceDrafter(MODELS["llama"], make_network(MODELS["llama"]), ids)
-    params = GenerationParams(max_tokens=10, num_draft_tokens=budget, law=LAWS[law], seed=3)
+    params = GenerationParams(max_tokens=10, num_draft_tokens=budget, sampling=LAWS[law], seed=3)
     tokens, drafted, most = list(PROMPT), 0, 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
@@ -114,7 +114,7 @@ def whole_paths(tree):
 def test_chains_are_drawn_from_the_law_they_state():
     engine = make("eagle3", lookahead=1)
     list(engine.generate(PROMPT, GenerationParams(max_tokens=1)))
-    law, counts = Law(temperature=1.0), np.zeros(24)
+    law, counts = SamplingParams(temperature=1.0), np.zeros(24)
     for seed in range(150):
         engine.drafter.start(PROMPT, law, mx.random.key(seed))
         draft = engine.drafter.propose(PROMPT[-1], 1)
@@ -128,7 +128,7 @@ def test_chains_are_drawn_from_the_law_they_state():
 @EACH
 def test_a_drafter_told_not_to_sample_proposes_the_greedy_tree_at_any_temperature(name):
     trees = []
-    for law, samples in ((Law(), True), (Law(temperature=1.0), False)):
+    for law, samples in ((SamplingParams(), True), (SamplingParams(temperature=1.0), False)):
         engine = make(name, samples=samples)
         engine.target.attach([engine.drafter])
         engine.target.observe(PROMPT[:-1])
@@ -146,7 +146,9 @@ def test_its_tree_is_merged_with_those_of_other_drafters_at_any_temperature(name
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)
     tokens = emitted(engine.generate(PROMPT, params))
     assert tokens == TARGETS["llama", "full"].greedy(PROMPT, LENGTH)
-    params = GenerationParams(max_tokens=6, num_draft_tokens=7, law=Law(temperature=1.0))
+    params = GenerationParams(
+        max_tokens=6, num_draft_tokens=7, sampling=SamplingParams(temperature=1.0)
+    )
     events = engine.generate(PROMPT, params)
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert sources == {"table", name}
@@ -164,7 +166,7 @@ def test_nothing_is_evaluated_while_drafting(name, temperature, kind):
     def draft(states):
         read = HiddenStates(states, dict.fromkeys(drafter.capture, states))
         drafter.read(PROMPT[:-1], read)
-        drafter.start(PROMPT, Law(temperature=temperature), mx.random.key(0))
+        drafter.start(PROMPT, SamplingParams(temperature=temperature), mx.random.key(0))
         proposed = drafter.propose(PROMPT[-1], 4)
         return proposed.tree.tokens, proposed.tree.parents, proposed.node_probs
 
@@ -195,7 +197,7 @@ def test_every_row_drafted_is_forgotten_and_every_pair_is_kept_once(name):
 
 def test_the_verdict_is_counted_where_a_law_has_penalties():
     engine = make("eagle3")
-    law = Law(temperature=1.0, presence_penalty=2.0)
+    law = SamplingParams(temperature=1.0, presence_penalty=2.0)
     engine.target.attach([engine.drafter])
     engine.target.observe(PROMPT[:-1])
     rows = []

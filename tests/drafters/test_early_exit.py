@@ -12,7 +12,7 @@ from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from tests.support.row_count import RowCount
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
@@ -22,17 +22,17 @@ from tests.support.truth import Target, exact_law
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 20
-GREEDY = Law()
+GREEDY = SamplingParams()
 REDUCED = [1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 20, 23]
 MODELS = {family: tiny_model(family, num_hidden_layers=3) for family in ("llama", "qwen2")}
 MODEL = MODELS["llama"]
 SAMPLED = {
-    "temperature": Law(temperature=0.8),
-    "all filters": Law(temperature=1.1, top_k=9, top_p=0.9, min_p=0.02),
-    "penalties": Law(
+    "temperature": SamplingParams(temperature=0.8),
+    "all filters": SamplingParams(temperature=1.1, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": SamplingParams(
         temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3
     ),
-    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
+    "bias": SamplingParams(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
 }
 
 
@@ -78,7 +78,7 @@ def test_the_greedy_chain_is_what_the_exit_says_of_each_prefix(family, kind, lay
 
 
 def test_the_greedy_chain_minds_bias_and_penalties():
-    law = Law(repetition_penalty=1.4, presence_penalty=0.5, logit_bias={2: 2.0})
+    law = SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, logit_bias={2: 2.0})
     drafter = drafter_after(PROMPT, law, threshold=1e-6)
     truth, tokens, probs = ExitTruth(MODEL, drafter.head), list(PROMPT), []
     for _ in range(4):
@@ -126,7 +126,7 @@ def test_without_confidence_nothing_is_drafted_and_the_round_is_plain_decoding()
 
 
 def test_whether_a_token_is_drafted_does_not_depend_on_which_it_is():
-    law = Law(temperature=2.0)
+    law = SamplingParams(temperature=2.0)
     truth = ExitTruth(MODEL, exit_head(MODEL))
     threshold = truth.confidence(tuple(PROMPT)) - 0.01
     drafter = drafter_after(PROMPT, law, threshold=threshold, lookahead=1)
@@ -163,7 +163,7 @@ def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
     spy = LawSpy(monkeypatch)
     engine = exit_engine(MODEL, kind, target_ids=target_ids, threshold=0.1)
     truth = ExitTruth(MODEL, engine.drafter.head, (12, 2) if kind == "rotating" else None)
-    params = GenerationParams(max_tokens=14, num_draft_tokens=5, law=SAMPLED[law], seed=3)
+    params = GenerationParams(max_tokens=14, num_draft_tokens=5, sampling=SAMPLED[law], seed=3)
     tokens, num_drafted = list(PROMPT), 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
@@ -180,7 +180,11 @@ def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
 
 
 def test_tokens_are_drawn_from_the_law_handed_over():
-    model, law, draws = tiny_model(vocab_size=5, seed=2), Law(temperature=1.5, top_k=4), 150
+    model, law, draws = (
+        tiny_model(vocab_size=5, seed=2),
+        SamplingParams(temperature=1.5, top_k=4),
+        150,
+    )
     drafter = drafter_after([1, 2], law, model=model, threshold=1e-6, lookahead=2)
     counts, chances = np.zeros((5, 5)), np.zeros((5, 5))
     for seed in range(draws):
@@ -227,8 +231,8 @@ def test_greedy_replies_are_those_of_the_target(family, kind):
 def test_an_exit_drafts_in_a_pool_at_any_temperature():
     engine = exit_engine(MODEL, layer=2, threshold=0.1)
     engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
-    law = Law(temperature=1.0)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
+    law = SamplingParams(temperature=1.0)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
     events = list(engine.generate(PROMPT, params))
     assert len(emitted(events)) == LENGTH
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}

@@ -12,7 +12,7 @@ from mlxspec.drafters.medusa.rank_tree import RankTree
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from tests.support.drafting import assert_valid, path_probs, shape_of
@@ -320,8 +320,8 @@ def test_greedy_tokens_are_those_of_the_target(family, kind):
 def test_a_sampled_reply_runs_to_its_end(kind):
     engine = make_engine(MODEL, None, kind)
     engine.drafter = medusa_drafter(engine.target)
-    law = Law(temperature=1.0, top_p=0.9, repetition_penalty=1.2)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law, seed=2)
+    law = SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.2)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law, seed=2)
     assert len(emitted(engine.generate(PROMPT, params))) == LENGTH
 
 

@@ -11,7 +11,7 @@ from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from tests.support.adversaries import UniformChain
 from tests.support.drafting import (
     KEY,
@@ -109,7 +109,7 @@ def test_learns_below_the_root_too():
 def test_learns_for_greedy_and_for_sampled_text_apart():
     pool = PoolDrafter([Fixed("a", {(): {1: 0.5}})])
     untouched = {}
-    for law in (Law(temperature=0.0), Law(temperature=1.0)):
+    for law in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0)):
         pool.start([9], law, KEY)
         untouched[law.temperature] = pool.propose(9, 1).node_probs.item()
     assert untouched[1.0] < untouched[0.0]  # a draw agrees less often than the likeliest token

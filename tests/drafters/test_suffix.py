@@ -10,7 +10,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from tests.support.drafting import KEY, LAW, path_probs, reply, shape_of
 
 TEXTS = st.lists(st.integers(0, 2), max_size=24)
@@ -156,7 +156,7 @@ def test_loses_trust_for_greedy_and_for_sampled_text_apart():
         drafter.start([token, token + 1, token], law, KEY)
         return drafter.cursor(token).next_probs()[token + 1]
 
-    drafter, sampled = SuffixDrafter(), Law(temperature=1.0)
+    drafter, sampled = SuffixDrafter(), SamplingParams(temperature=1.0)
     before, greedy = trust(sampled, 10), trust(LAW, 20)
     for token in range(100, 400, 10):
         trust(sampled, token)

@@ -12,7 +12,7 @@ from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafts.shape import Branching
-from mlxspec.params import DraftLimits, GenerationParams, Law, Options
+from mlxspec.params import DraftLimits, GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import DraftProposed
 from mlxspec.trace.file import read_trace
 from mlxspec_cli.arguments import options
@@ -38,7 +38,11 @@ DRAFTERS = (
 GROWING = {"model": 8, "eagle": 8, "eagle3": 8, "exit": 8}  # longest paths that they can be given
 PARAMS = GenerationParams(max_tokens=20, num_draft_tokens=12)
 SAMPLED = GenerationParams(
-    max_tokens=12, num_draft_tokens=12, law=Law(temperature=0.8), seed=5, exact_seed=True
+    max_tokens=12,
+    num_draft_tokens=12,
+    sampling=SamplingParams(temperature=0.8),
+    seed=5,
+    exact_seed=True,
 )
 REPLY = TARGETS["llama", "full"].greedy(PROMPT, 20)
 LIMITS = [
@@ -109,7 +113,9 @@ def test_a_drawn_tree_branches_as_widely_as_it_may():
     assert Branching.for_budget(12, 2).widths == (3, 1)
     assert Branching.for_budget(12, 2, 5).widths == (5, 1)
     assert Branching.for_budget(12, 4, 1).widths == (1, 1, 1, 1)
-    params = GenerationParams(max_tokens=20, num_draft_tokens=12, law=Law(temperature=0.8))
+    params = GenerationParams(
+        max_tokens=20, num_draft_tokens=12, sampling=SamplingParams(temperature=0.8)
+    )
     for drafter in ("model", "eagle3"):
         engine = limited(drafter, DraftLimits(branching=5, depth=2))
         assert shapes_of(engine.generate(PROMPT, params)) == (5, 2)

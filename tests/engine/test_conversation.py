@@ -9,7 +9,7 @@ import pytest
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.decoders import rows_of
@@ -19,8 +19,10 @@ from tests.support.truth import Target
 MODEL = tiny_model()
 TARGET = Target(MODEL)
 USER, END, REPLY, SYSTEM = "u", "v", "w", "x"  # the last four letters stand for special tokens
-LAW = Law(logit_bias={20: -100.0, 22: -100.0, 23: -100.0})  # only END may be emitted of these
-PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4, law=LAW)
+LAW = SamplingParams(
+    logit_bias={20: -100.0, 22: -100.0, 23: -100.0}
+)  # only END may be emitted of these
+PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4, sampling=LAW)
 
 
 class ChatTokenizer(ToyTokenizer):
@@ -326,7 +328,7 @@ def test_a_measurement_that_is_stopped_changes_nothing():
 def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
     """The second half of a chat of equal turns takes as much as the first."""
     conversation = chat(kind="rotating")
-    params = GenerationParams(max_tokens=1, law=LAW)
+    params = GenerationParams(max_tokens=1, sampling=LAW)
     held = []
     for _ in range(17):
         list(conversation.reply("abcdefghij" * 50, params))

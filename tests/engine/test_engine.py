@@ -8,7 +8,7 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.errors import ContextLengthError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
@@ -246,10 +246,10 @@ def test_another_prompt_shares_only_its_beginning(kind):
 
 
 def test_the_same_seed_gives_the_same_tokens():
-    law = Law(temperature=1.0)
-    runs = [run("random trees", law=law, seed=5)[1] for _ in range(2)]
+    law = SamplingParams(temperature=1.0)
+    runs = [run("random trees", sampling=law, seed=5)[1] for _ in range(2)]
     assert emitted(runs[0]) == emitted(runs[1])
-    assert emitted(runs[0]) != emitted(run("random trees", law=law, seed=6)[1])
+    assert emitted(runs[0]) != emitted(run("random trees", sampling=law, seed=6)[1])
 
 
 # ---- events ----------------------------------------------------------------------------------

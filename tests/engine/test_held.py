@@ -10,7 +10,7 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
 from tests.engine.test_interrupts import DRAFTERS, MODEL, PROMPT, SHADOWS, LooksAhead, engine_with
 from tests.support.adversaries import AlwaysRight
@@ -18,7 +18,12 @@ from tests.support.shadow import assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
 
 PARAMS = GenerationParams(max_tokens=14, num_draft_tokens=4)
-SAMPLED = replace(PARAMS, law=Law(temperature=1.0, repetition_penalty=1.2), seed=5, exact_seed=True)
+SAMPLED = replace(
+    PARAMS,
+    sampling=SamplingParams(temperature=1.0, repetition_penalty=1.2),
+    seed=5,
+    exact_seed=True,
+)
 OTHER = [*PROMPT[::-1], 2]
 
 each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)

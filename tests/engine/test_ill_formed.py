@@ -12,7 +12,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.noise import Noise
@@ -28,7 +28,7 @@ KINDS = ("full", "rotating")
 SHADOWS = {kind: Shadow(MODEL, kind) for kind in KINDS}
 REPLIES = {kind: shadow.greedy(PROMPT, 24) for kind, shadow in SHADOWS.items()}
 PARAMS = GenerationParams(max_tokens=16, num_draft_tokens=4)
-SAMPLED = replace(PARAMS, law=Law(temperature=1.0))
+SAMPLED = replace(PARAMS, sampling=SamplingParams(temperature=1.0))
 
 
 @dataclass
@@ -223,7 +223,7 @@ def test_noise_is_never_read_beyond_the_levels_that_a_tree_says_it_has():
 
     tree = replace(DraftTree.chain(mx.array([3, 1, 2, 4], mx.int32)), max_depth=1)
     noise = Noise.of_seed(3).at(9)
-    verify(Draft(tree, ("bad",) * 3), Spy(SAMPLED.law, mx.zeros((4, VOCAB))), noise)
+    verify(Draft(tree, ("bad",) * 3), Spy(SAMPLED.sampling, mx.zeros((4, VOCAB))), noise)
     root, below = noise.gumbel(2, VOCAB).tolist()
     assert given[0].tolist() == [root, below, below, below]
 
@@ -273,9 +273,9 @@ def test_a_drafter_cannot_write_into_the_law():
         def propose(self, root, budget):
             return Draft.empty(root)
 
-    params = replace(PARAMS, law=Law(logit_bias={7: 0.0}))
+    params = replace(PARAMS, sampling=SamplingParams(logit_bias={7: 0.0}))
     assert emitted(make_engine(MODEL, Writer()).generate(PROMPT, params)) == REPLIES["full"][:16]
-    assert params.law.logit_bias == {7: 0.0}
+    assert params.sampling.logit_bias == {7: 0.0}
 
 
 def test_a_sound_draft_is_bounded_to_itself():
@@ -309,7 +309,10 @@ def break_logits(engine, value, *, call):
     return broken
 
 
-@pytest.mark.parametrize("law", [Law(), Law(temperature=0.7), Law(temperature=0.7, top_p=0.9)])
+@pytest.mark.parametrize(
+    "law",
+    [SamplingParams(), SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)],
+)
 @pytest.mark.parametrize("value", [nan, inf])
 @pytest.mark.parametrize("call", [1, 3])
 def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, law, monkeypatch):
@@ -317,7 +320,7 @@ def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, law
     with monkeypatch.context() as patch:
         patch.setattr(engine.target.model, "logits", break_logits(engine, value, call=call))
         with pytest.raises(NumericsError, match="computed no numbers"):
-            list(engine.generate(PROMPT, replace(PARAMS, law=law)))
+            list(engine.generate(PROMPT, replace(PARAMS, sampling=law)))
     assert engine.target.history == ()
     assert engine.target.cache.nbytes == 0
     events = list(engine.generate(PROMPT, PARAMS))

@@ -15,15 +15,15 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.engine.test_conversation import ChatTokenizer
 from tests.support.tiny import make_engine, tiny_model
 
 MODEL = tiny_model()
 SHORT, LONG = 500, 16_000
-LAW = Law(repetition_penalty=1.1, presence_penalty=0.1)
-PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4, law=LAW, ignore_eos=True)
+LAW = SamplingParams(repetition_penalty=1.1, presence_penalty=0.1)
+PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4, sampling=LAW, ignore_eos=True)
 DRAFTERS = {
     "none": NoDrafter,
     "pool": lambda: PoolDrafter([SuffixDrafter(), TableDrafter()]),

@@ -22,7 +22,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import (
     REFUSED,
@@ -49,18 +49,18 @@ VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 30  # with the prompt well past the ring of 12
 LAWS = {
-    "temperature": Law(temperature=0.8),
-    "top_k": Law(temperature=1.0, top_k=5),
-    "top_p": Law(temperature=1.2, top_p=0.7),
-    "min_p": Law(temperature=1.0, min_p=0.1),
-    "all filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
-    "mlx-lm's order": Law(
+    "temperature": SamplingParams(temperature=0.8),
+    "top_k": SamplingParams(temperature=1.0, top_k=5),
+    "top_p": SamplingParams(temperature=1.2, top_p=0.7),
+    "min_p": SamplingParams(temperature=1.0, min_p=0.1),
+    "all filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "mlx-lm's order": SamplingParams(
         temperature=1.6, top_p=0.9, min_p=0.03, top_k=9, xtc_probability=0.5, filter_order="mlx-lm"
     ),
-    "penalties": Law(
+    "penalties": SamplingParams(
         temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3
     ),
-    "bias": Law(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
+    "bias": SamplingParams(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
 }
 MODELS = {family: tiny_model(family, vocab_size=VOCAB) for family in FAMILIES}
 TARGETS = {(f, c): Target(MODELS[f], c) for f in FAMILIES for c in CACHES}
@@ -153,9 +153,9 @@ def test_a_ring_of_packed_rows_that_are_multiplied_says_what_the_target_does(
 
 @pytest.mark.parametrize("drafter", ["random trees", "model", *TRAINED])
 def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
-    law = Law(repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.4)
+    law = SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.4)
     engine = engine_for(drafter, "llama")
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
     tokens = list(PROMPT)
     for _ in range(LENGTH):
         here = TARGETS["llama", "full"].law(tuple(tokens), law, len(PROMPT))
@@ -170,8 +170,8 @@ def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
 def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter, family, kind, law):
     make_drafter, message = REFUSED[drafter]
     engine = make_engine(MODELS[family], make_drafter(VOCAB), kind)
-    law = Law() if law == "greedy" else LAWS[law]
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
+    law = SamplingParams() if law == "greedy" else LAWS[law]
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
     told = []
     with pytest.raises(ValueError, match=message):
         told.extend(engine.generate(PROMPT, params))
@@ -219,7 +219,7 @@ def prefixes(history, tree):
 def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind, law, monkeypatch):
     spy = LawSpy(monkeypatch)
     engine = engine_for(drafter, family, kind)
-    params = GenerationParams(max_tokens=12, num_draft_tokens=5, law=LAWS[law], seed=7)
+    params = GenerationParams(max_tokens=12, num_draft_tokens=5, sampling=LAWS[law], seed=7)
     tokens = list(PROMPT)
     atol = 1e-3 if "int" in kind else 2e-4  # packing makes a step of a rounding
     for event in engine.generate(PROMPT, params):
@@ -245,7 +245,7 @@ def test_a_sampled_draft_is_honest_about_its_law(kind, law, budget, monkeypatch)
     drafter = DraftModelDrafter(draft_model("llama", kind), VOCAB)
     drafting = Target(drafter.decoder.model, kind)
     engine = make_engine(MODELS["llama"], drafter, kind)
-    params = GenerationParams(max_tokens=17, num_draft_tokens=budget, law=LAWS[law], seed=3)
+    params = GenerationParams(max_tokens=17, num_draft_tokens=budget, sampling=LAWS[law], seed=3)
     tokens = list(PROMPT)
     drafted = most = 0
     for event in engine.generate(PROMPT, params):
@@ -271,7 +271,7 @@ def test_a_draft_model_of_another_width_is_honest_about_its_law(width, monkeypat
     drafting = Target(small)
     engine = make_engine(MODELS["llama"], DraftModelDrafter(Decoder(small), VOCAB))
     law = LAWS["all filters"]
-    params = GenerationParams(max_tokens=16, num_draft_tokens=4, law=law, seed=1)
+    params = GenerationParams(max_tokens=16, num_draft_tokens=4, sampling=law, seed=1)
     tokens, drafted = list(PROMPT), 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):

@@ -11,7 +11,7 @@ import pytest
 import mlxspec
 from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, GenerationFinished, GenerationStarted
 from mlxspec_cli.main import main
 from tests.engine.test_lossless import DRAFTERS, MODELS, PROMPT, TARGETS, engine_for
@@ -26,7 +26,9 @@ REPLY = TARGET.greedy(PROMPT, 30)
 STOP = REPLY[16]
 END = REPLY.index(STOP) + 1  # tokens up to the first of them, itself included
 PARAMS = GenerationParams(max_tokens=30, num_draft_tokens=6)
-SAMPLED = GenerationParams(max_tokens=30, num_draft_tokens=6, law=Law(temperature=0.8), seed=3)
+SAMPLED = GenerationParams(
+    max_tokens=30, num_draft_tokens=6, sampling=SamplingParams(temperature=0.8), seed=3
+)
 
 
 class Stops:
@@ -163,8 +165,8 @@ def test_a_chat_goes_on_from_where_it_was_stopped(drafter):
     engine = engine_for(drafter, "llama")
     engine.tokenizer = ToyChat()
     conversation = Conversation(engine)
-    law = Law(logit_bias=dict.fromkeys((20, 22, 23), -100.0))  # marks of turns
-    params = GenerationParams(max_tokens=12, num_draft_tokens=6, law=law)
+    law = SamplingParams(logit_bias=dict.fromkeys((20, 22, 23), -100.0))  # marks of turns
+    params = GenerationParams(max_tokens=12, num_draft_tokens=6, sampling=law)
     stops = Stops(3)
     first = emitted(conversation.reply("abc", params, stop_when=stops))
     assert first == stops.asked

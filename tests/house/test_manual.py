@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from mlxspec.params import GenerationParams, Law, Options
+from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.params.setting import Door
 from mlxspec.params.table import ADJUSTABLE, GENERATION, KEPT, LOAD, SAMPLING
 from mlxspec_app.commands import COMMANDS
@@ -38,9 +38,13 @@ def flags_of(command):
 # ---- the front doors -------------------------------------------------------------------------
 
 
-def test_every_field_but_the_law_itself_has_a_row():
-    for kind, rows in ((Law, SAMPLING), (GenerationParams, GENERATION), (Options, LOAD[1:])):
-        assert [row.name for row in rows] == [f.name for f in fields(kind) if f.name != "law"]
+def test_every_field_but_the_sampling_itself_has_a_row():
+    for kind, rows in (
+        (SamplingParams, SAMPLING),
+        (GenerationParams, GENERATION),
+        (Options, LOAD[1:]),
+    ):
+        assert [row.name for row in rows] == [f.name for f in fields(kind) if f.name != "sampling"]
 
 
 @each_setting

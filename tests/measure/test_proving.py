@@ -10,7 +10,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.measure import compare
 from mlxspec.measure.prove import prove
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.proof import Proof
 from tests.support.adversaries import RandomTrees
@@ -69,7 +69,7 @@ def test_a_forged_token_is_found_with_both_logits(place):
 
 
 def test_penalties_are_part_of_what_is_compared(engine):
-    params = replace(PARAMS, law=Law(repetition_penalty=1.5))
+    params = replace(PARAMS, sampling=SamplingParams(repetition_penalty=1.5))
     tokens = reply(engine, params)
     assert prove(engine, PROMPT, tokens, params).is_identical
     assert not prove(engine, PROMPT, tokens, PARAMS).is_identical
@@ -104,7 +104,7 @@ def test_the_drafter_does_not_learn_a_reply_twice():
 
 def test_what_cannot_be_compared_is_refused(engine):
     with pytest.raises(ValueError, match="one draw of many"):
-        prove(engine, PROMPT, [1], replace(PARAMS, law=Law(temperature=1.0)))
+        prove(engine, PROMPT, [1], replace(PARAMS, sampling=SamplingParams(temperature=1.0)))
     with pytest.raises(ValueError, match="empty"):
         prove(engine, PROMPT, [], PARAMS)
 
@@ -119,9 +119,9 @@ def test_a_chat_proves_its_last_reply_with_the_settings_of_then_and_goes_on():
     conversation, other = chat(), chat()
     with pytest.raises(ValueError, match="no reply to verify"):
         conversation.prove()
-    law = Law(repetition_penalty=1.5)
+    law = SamplingParams(repetition_penalty=1.5)
     for each in (conversation, other):
-        list(each.reply("abc", replace(PARAMS, law=law)))
+        list(each.reply("abc", replace(PARAMS, sampling=law)))
     assert conversation.prove().is_identical
     assert list(map(str, conversation.messages)) == list(map(str, other.messages))
     assert emitted(conversation.reply("de", PARAMS)) == emitted(other.reply("de", PARAMS))
@@ -167,7 +167,7 @@ def test_the_gap_is_between_what_bias_and_penalties_made_of_the_logits():
     logits = Target(MODEL).logits((*PROMPT,))
     best, second = np.argsort(-logits)[:2].tolist()
     bias = float(logits[best] - logits[second]) + 0.5
-    params = replace(PARAMS, law=Law(logit_bias={second: bias}), max_tokens=1)
+    params = replace(PARAMS, sampling=SamplingParams(logit_bias={second: bias}), max_tokens=1)
     found = prove(engine, PROMPT, [best], params).difference
     assert found.gap == pytest.approx(0.5, abs=1e-4)
     assert found.expected_logit == pytest.approx(logits[second] + bias, abs=1e-4)

@@ -2,17 +2,17 @@
 
 import pytest
 
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import ADJUSTABLE, adjustable, adjusted
 
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("temp", "0.7", GenerationParams(law=Law(temperature=0.7))),
-        ("top_p", "0.9", GenerationParams(law=Law(top_p=0.9))),
-        ("top_k", "40", GenerationParams(law=Law(top_k=40))),
-        ("min_p", "0.05", GenerationParams(law=Law(min_p=0.05))),
+        ("temp", "0.7", GenerationParams(sampling=SamplingParams(temperature=0.7))),
+        ("top_p", "0.9", GenerationParams(sampling=SamplingParams(top_p=0.9))),
+        ("top_k", "40", GenerationParams(sampling=SamplingParams(top_k=40))),
+        ("min_p", "0.05", GenerationParams(sampling=SamplingParams(min_p=0.05))),
         ("seed", "7", GenerationParams(seed=7)),
         ("exact_seed", "on", GenerationParams(exact_seed=True)),
         ("exact_seed", "off", GenerationParams()),
@@ -28,7 +28,7 @@ def test_settings_add_up():
     params = GenerationParams()
     for name, text in (("temp", "0.7"), ("seed", "7"), ("top_p", "0.9")):
         params = adjusted(params, name, text)
-    assert params == GenerationParams(law=Law(temperature=0.7, top_p=0.9), seed=7)
+    assert params == GenerationParams(sampling=SamplingParams(temperature=0.7, top_p=0.9), seed=7)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,9 @@ def test_what_cannot_be_says_why(name, text, message):
 
 
 def test_what_can_be_changed_is_told_as_it_is_typed():
-    params = GenerationParams(law=Law(temperature=0.7), seed=2**32 - 1, num_draft_tokens=0)
+    params = GenerationParams(
+        sampling=SamplingParams(temperature=0.7), seed=2**32 - 1, num_draft_tokens=0
+    )
     told = adjustable(params)
     assert list(told) == list(ADJUSTABLE)
     assert (told["temp"], told["seed"], told["k"], told["top_p"]) == ("0.7", "4294967295", "0", "1")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.batch import BatchSettings
-from mlxspec.params import DraftLimits, GenerationParams, Law, Options
+from mlxspec.params import DraftLimits, GenerationParams, Options, SamplingParams
 
 
 def is_whole(value):
@@ -76,7 +76,7 @@ def biases(value):
 share = number(lambda value: 0 <= value <= 1)
 chain_rule = ("block", "token").__contains__
 FIELDS = {
-    Law: {
+    SamplingParams: {
         "temperature": number(lambda value: value == 0 or value >= 1e-5),
         "top_k": whole(),
         "top_p": number(lambda value: 0 < value <= 1),
@@ -95,7 +95,7 @@ FIELDS = {
     },
     GenerationParams: {
         "max_tokens": whole(),
-        "law": lambda value: isinstance(value, Law),
+        "sampling": lambda value: isinstance(value, SamplingParams),
         "seed": whole(0, 2**64 - 1),
         "stop": strings,
         "stop_tokens": ids,
@@ -142,7 +142,9 @@ plain = st.one_of(
     st.complex_numbers(max_magnitude=2),
     st.sampled_from([Decimal("0.5"), Decimal(3), Fraction(1, 2), Path("x"), object(), len, int]),
     st.sampled_from([np.int64(3), np.uint8(4), np.float32(0.5), np.float64(0.5), np.bool_(True)]),
-    st.sampled_from([np.float16("nan"), np.str_("ab"), mx.array(3), mx.array(0.5), Law()]),
+    st.sampled_from(
+        [np.float16("nan"), np.str_("ab"), mx.array(3), mx.array(0.5), SamplingParams()]
+    ),
 )
 arrays = st.sampled_from(
     [
@@ -214,19 +216,34 @@ def test_a_field_takes_what_it_allows_and_refuses_the_rest_by_its_name(kind, nam
         (lambda: GenerationParams(max_tokens=True), "got True of type bool"),
         (lambda: GenerationParams(max_tokens="8"), "got '8' of type str"),
         (lambda: GenerationParams(chain_rule="foo"), "one of block, token; got 'foo'"),
-        (lambda: GenerationParams(law=0.7), "law must be of type Law; got 0.7 of type float"),
+        (
+            lambda: GenerationParams(sampling=0.7),
+            "sampling must be of type SamplingParams; got 0.7 of type float",
+        ),
         (lambda: GenerationParams(exact_seed=1), "exact_seed must be True or False; got 1"),
         (lambda: GenerationParams(seed=0.0), "seed must be a whole number, between 0 and"),
         (lambda: GenerationParams(stop=("a", "")), "stop holds an empty text.*: leave it out"),
         (lambda: GenerationParams(stop=""), "stop holds an empty text.*: leave it out"),
         (lambda: GenerationParams(stop_tokens=2), "stop_tokens must be token ids in a list or"),
-        (lambda: Law(temperature="0.7"), "temperature must be a number, .*; got '0.7' of type str"),
-        (lambda: Law(temperature=math.nan), "temperature must be 0, .*; got nan"),
-        (lambda: Law(top_k=True), "top_k must be a whole number, .*; got True of type bool"),
-        (lambda: Law(logit_bias={2.5: 1}), "logit_bias: a token id must be a whole number"),
-        (lambda: Law(logit_bias={2: "1"}), "logit_bias of token 2 must be a number"),
-        (lambda: Law(logit_bias=[1, 2]), "logit_bias must be a mapping of token ids to numbers"),
-        (lambda: Law(presence_penalty=10**400), "presence_penalty must be finite"),
+        (
+            lambda: SamplingParams(temperature="0.7"),
+            "temperature must be a number, .*; got '0.7' of type str",
+        ),
+        (lambda: SamplingParams(temperature=math.nan), "temperature must be 0, .*; got nan"),
+        (
+            lambda: SamplingParams(top_k=True),
+            "top_k must be a whole number, .*; got True of type bool",
+        ),
+        (
+            lambda: SamplingParams(logit_bias={2.5: 1}),
+            "logit_bias: a token id must be a whole number",
+        ),
+        (lambda: SamplingParams(logit_bias={2: "1"}), "logit_bias of token 2 must be a number"),
+        (
+            lambda: SamplingParams(logit_bias=[1, 2]),
+            "logit_bias must be a mapping of token ids to numbers",
+        ),
+        (lambda: SamplingParams(presence_penalty=10**400), "presence_penalty must be finite"),
         (lambda: Options(lookahead=2.5), "lookahead must be a whole number, 1 or more; got 2.5"),
         (lambda: Options(kv_bits=6), "kv_bits must be 4 or 8; got 6"),
         (lambda: Options(drafter=None), "drafter must be a name or a path; got None"),
@@ -246,6 +263,6 @@ def test_one_text_is_one_stop_string():
 
 def test_a_law_keeps_its_biases_whatever_becomes_of_the_mapping():
     given_biases = {2: 1}
-    law = Law(logit_bias=given_biases)
+    law = SamplingParams(logit_bias=given_biases)
     given_biases[3] = 5.0
     assert law.logit_bias == {2: 1.0}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from mlxspec.api import HOST_DRAFTERS
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.trace.events import GenerationFinished
 from tests.support.adversaries import (
     AlwaysRight,
@@ -69,9 +69,9 @@ DRAFTERS = {
     "drawn chains": lambda: for_each_sequence(UniformChain, VOCAB),
 }
 LAWS = {
-    "temperature": Law(temperature=0.8),
-    "filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
-    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+    "temperature": SamplingParams(temperature=0.8),
+    "filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
 }
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import StoredRows, extend
 from mlxspec.drafts.draft import RoundOutcome
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 
-LAW, KEY = Law(temperature=0.0), mx.random.key(0)
+LAW, KEY = SamplingParams(temperature=0.0), mx.random.key(0)
 
 
 def shape_of(draft):

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from tests.support.reference import ConcatCache, reference_logits
 
 
@@ -23,7 +23,7 @@ class Target:
             self._logits[prefix] = self._compute(prefix)
         return self._logits[prefix]
 
-    def law(self, prefix: tuple[int, ...], law: Law, prompt_length: int) -> np.ndarray:
+    def law(self, prefix: tuple[int, ...], law: SamplingParams, prompt_length: int) -> np.ndarray:
         return exact_law(self.logits(prefix), law, prefix, prefix[prompt_length:])
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
@@ -78,7 +78,7 @@ class QuantisedConcatCache(ConcatCache):
         return mx.dequantize(*packed, group_size=32, bits=self.bits)
 
 
-def exact_law(logits, law: Law, context, reply) -> np.ndarray:
+def exact_law(logits, law: SamplingParams, context, reply) -> np.ndarray:
     """The distribution of `mlxspec.verify.distribution` in NumPy float64, one token at a time."""
     logits = logits.astype(np.float64).copy()
     for token, bias in law.logit_bias.items():

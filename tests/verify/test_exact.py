@@ -18,7 +18,7 @@ import mlxspec.verify.rules as verify_module
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
@@ -31,17 +31,19 @@ from tests.verify.test_traversal import children_of, drafts
 PROMPT = (2, 0, 0)  # its last token is the root
 VOCAB = 3
 LAWS = {
-    "temperature": Law(temperature=0.7),
-    "top-k": Law(temperature=1.3, top_k=2),
-    "top-p": Law(temperature=1.0, top_p=0.7),
-    "min-p": Law(temperature=1.0, min_p=0.35),
-    "all filters": Law(temperature=0.9, top_k=2, top_p=0.9, min_p=0.05),
-    "mlx-lm's order": Law(temperature=2.0, top_p=0.8, top_k=2, min_p=0.1, filter_order="mlx-lm"),
-    "choices excluded": Law(temperature=0.8, xtc_probability=0.4, xtc_threshold=0.2),
-    "penalties": Law(
+    "temperature": SamplingParams(temperature=0.7),
+    "top-k": SamplingParams(temperature=1.3, top_k=2),
+    "top-p": SamplingParams(temperature=1.0, top_p=0.7),
+    "min-p": SamplingParams(temperature=1.0, min_p=0.35),
+    "all filters": SamplingParams(temperature=0.9, top_k=2, top_p=0.9, min_p=0.05),
+    "mlx-lm's order": SamplingParams(
+        temperature=2.0, top_p=0.8, top_k=2, min_p=0.1, filter_order="mlx-lm"
+    ),
+    "choices excluded": SamplingParams(temperature=0.8, xtc_probability=0.4, xtc_threshold=0.2),
+    "penalties": SamplingParams(
         temperature=1.0, repetition_penalty=1.5, presence_penalty=0.6, frequency_penalty=0.4
     ),
-    "penalties, bias and a filter": Law(
+    "penalties, bias and a filter": SamplingParams(
         temperature=0.8, repetition_penalty=1.2, presence_penalty=0.9, top_k=2, logit_bias={1: 0.7}
     ),
 }

@@ -7,7 +7,7 @@ import mlx_lm.sample_utils
 import numpy as np
 import pytest
 
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeLaws
 
 SETTINGS = [
@@ -47,7 +47,9 @@ def our_law(settings):
     settings = dict(settings)
     special = tuple(settings.pop("xtc_special_tokens", ()))
     temperature = settings.pop("temp")
-    return Law(temperature, filter_order="mlx-lm", xtc_special_tokens=special, **settings)
+    return SamplingParams(
+        temperature, filter_order="mlx-lm", xtc_special_tokens=special, **settings
+    )
 
 
 def variation(ours, theirs):
@@ -90,5 +92,5 @@ def test_of_tied_tokens_top_k_keeps_as_many_as_mlx_lm_of_the_same_mass(settings,
 def test_the_order_of_hugging_face_is_another_law(settings, least, monkeypatch):
     logits = 3 * mx.random.normal((40, 50), key=mx.random.key(0))
     temperature, filters = settings["temp"], {k: v for k, v in settings.items() if k != "temp"}
-    ours = NodeLaws(Law(temperature, **filters), logits).probs
+    ours = NodeLaws(SamplingParams(temperature, **filters), logits).probs
     assert variation(ours, their_law(logits, settings, monkeypatch)) > least

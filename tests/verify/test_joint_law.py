@@ -18,7 +18,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed
 from tests.support.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain
@@ -34,7 +34,7 @@ PROMPT = [1, 2, 0, 1, 2]
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 1, "head_dim": 16}
 MODEL = tiny_model(vocab_size=VOCAB, seed=2, **SMALL)
 TRUTH = Target(MODEL)
-LAW = Law(temperature=1.2, top_p=0.97, presence_penalty=0.5, repetition_penalty=1.2)
+LAW = SamplingParams(temperature=1.2, top_p=0.97, presence_penalty=0.5, repetition_penalty=1.2)
 
 
 def draft_model(lookahead):
@@ -110,7 +110,7 @@ def test_the_first_tokens_follow_the_joint_law_of_the_target(drafter):
     for seed in range(DRAWS):
         params = GenerationParams(
             max_tokens=LENGTH + num_nodes,  # a draft is never larger than what is left
-            law=LAW,
+            sampling=LAW,
             seed=seed,
             num_draft_tokens=num_nodes,
             **settings,

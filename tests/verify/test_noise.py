@@ -10,7 +10,7 @@ import pytest
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import BLOCK
 from mlxspec.verify.noise import Noise
@@ -72,7 +72,7 @@ def continued(text, rows):
 @pytest.mark.parametrize("name", TREES)
 def test_matched_drafts_leave_the_tokens_of_plain_decoding(name):
     tree = DraftTree.from_lists(*TREES[name])
-    laws = NodeLaws(Law(temperature=1.0), mx.array(TARGET)[tree.tokens])
+    laws = NodeLaws(SamplingParams(temperature=1.0), mx.array(TARGET)[tree.tokens])
     lengths = set()
     for position in range(40):
         noise = Noise.of_seed(4).at(position)

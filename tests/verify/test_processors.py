@@ -13,7 +13,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.measure.prove import prove
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise
@@ -85,8 +85,12 @@ def test_a_processor_is_given_the_text_of_each_node(drafter):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_a_sampled_reply_follows_the_law_after_the_processors(drafter):
     """The draw by hand, position by position, from the law that NumPy computes."""
-    law, noise, text = Law(temperature=0.9, top_k=9, presence_penalty=0.4), Noise.of_seed(5), PROMPT
-    said = reply(drafter, logits_processors=PROCESSORS, law=law, seed=5, exact_seed=True)
+    law, noise, text = (
+        SamplingParams(temperature=0.9, top_k=9, presence_penalty=0.4),
+        Noise.of_seed(5),
+        PROMPT,
+    )
+    said = reply(drafter, logits_processors=PROCESSORS, sampling=law, seed=5, exact_seed=True)
     for token in said:
         here = exact_law(by_hand(text), law, text, text[len(PROMPT) :])
         if drafter != "uniform chain":  # it knows nothing of the noise
@@ -249,7 +253,9 @@ def test_the_joint_law_of_a_sampler_is_the_product_of_its_own(make_drafter):
         choices = sampler.following()
     truth = Target(model)
     for text in product(range(3), repeat=2):
-        steps = [truth.law((*prompt, *text[:i]), Law(temperature=1.0), 2) for i in range(2)]
+        steps = [
+            truth.law((*prompt, *text[:i]), SamplingParams(temperature=1.0), 2) for i in range(2)
+        ]
         prob = np.prod([step[token] for step, token in zip(steps, text, strict=True)])
         assert found[text] == pytest.approx(prob, abs=1e-5)
 
@@ -279,7 +285,7 @@ def test_a_number_is_a_token_too():
 @pytest.mark.parametrize("drafter", ["none", "random trees", "model"])
 def test_the_logits_of_every_emitted_token_are_told(drafter):
     told = []
-    settings = {"logits_processors": PROCESSORS, "law": Law(logit_bias={2: 1.0})}
+    settings = {"logits_processors": PROCESSORS, "sampling": SamplingParams(logit_bias={2: 1.0})}
     said = reply(drafter, on_logits=lambda *round: told.append(round), **settings)
     assert [token for tokens, _ in told for token in tokens] == said
     rows = np.concatenate([np.array(logits) for _, logits in told])
@@ -292,7 +298,10 @@ def test_the_logits_of_every_emitted_token_are_told(drafter):
 def test_the_first_event_names_them():
     engine = make_engine(MODEL, NoDrafter())
     params = GenerationParams(
-        max_tokens=1, logits_processors=PROCESSORS, sampler=second_best, law=Law(top_k=3)
+        max_tokens=1,
+        logits_processors=PROCESSORS,
+        sampler=second_best,
+        sampling=SamplingParams(top_k=3),
     )
     started = next(iter(engine.generate(PROMPT, params)))
     assert isinstance(started, GenerationStarted)

@@ -15,7 +15,7 @@ import pytest
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
@@ -129,7 +129,7 @@ def test_greedy_verification_is_the_argmax_walk(seed):
             tokens.append(child[1])
     logits = random.integers(0, 4, (24, 5)).astype(np.float32)  # with ties
     draft = Draft(DraftTree.from_lists(tokens, parents))
-    verdict = verify(draft, NodeLaws(Law(), mx.array(logits)), Noise.of_seed(0))
+    verdict = verify(draft, NodeLaws(SamplingParams(), mx.array(logits)), Noise.of_seed(0))
     path, bonus = argmax_walk(tokens, parents, logits)
     assert np.flatnonzero(np.array(verdict.accepted)).tolist() == path
     assert verdict.bonus_token.item() == bonus
@@ -142,7 +142,7 @@ def test_a_sampled_chain_is_matched_at_temperature_0():
     q = mx.array([[0.0, 0.01, 0.99]] * 3)
     for seed in range(20):
         draft = Draft(tree, sampled_from=q)
-        verdict = verify(draft, NodeLaws(Law(), logits), Noise.of_seed(seed))
+        verdict = verify(draft, NodeLaws(SamplingParams(), logits), Noise.of_seed(seed))
         assert verdict.accepted.tolist() == [True, True, True, False]
         assert (verdict.bonus_token.item(), verdict.from_residual.item()) == (0, True)
 
@@ -159,9 +159,9 @@ DRAFTERS = {
     "one token for ever": np.where(np.arange(VOCAB) == 3, 0.0, -np.inf) + 0 * TARGET,
 }
 LAWS = {
-    "temperature": Law(temperature=0.9),
-    "top-p": Law(temperature=1.0, top_p=0.8),
-    "top-k and min-p": Law(temperature=1.3, top_k=4, min_p=0.1),
+    "temperature": SamplingParams(temperature=0.9),
+    "top-p": SamplingParams(temperature=1.0, top_p=0.8),
+    "top-k and min-p": SamplingParams(temperature=1.3, top_k=4, min_p=0.1),
 }
 
 
@@ -231,7 +231,7 @@ def test_sampled_chains_leave_the_joint_law_of_three_tokens(drafter, law, chain_
 def test_rejecting_and_replacing_use_independent_noise(chain_rule):
     """A chain of 2 over 2 tokens: both noises have one shape, so one key would give one noise."""
     target, draft = np.log([[0.6, 0.4], [0.3, 0.7]]), np.log([[0.2, 0.8], [0.5, 0.5]])
-    keys, law = mx.random.split(mx.random.key(13), N_DRAWS), Law(temperature=1.0)
+    keys, law = mx.random.split(mx.random.key(13), N_DRAWS), SamplingParams(temperature=1.0)
     draws = mx.vmap(lambda key: three_tokens(key, law, draft, chain_rule, target))(keys)
     shares = np.bincount(np.array(draws) @ [4, 2, 1], minlength=8) / N_DRAWS
     p = np.exp(target)
@@ -244,7 +244,9 @@ def test_the_rule_for_chains_is_the_one_asked_for():
     means = {}
     for rule in ("block", "token"):
         verdicts = mx.vmap(
-            lambda key, r=rule: one_round(key, Law(temperature=1.0), OTHER, r)[1].accepted
+            lambda key, r=rule: (
+                one_round(key, SamplingParams(temperature=1.0), OTHER, r)[1].accepted
+            )
         )
         means[rule] = verdicts(keys).astype(mx.float32).sum(axis=1).mean().item() - 1
     p, q = softmax(TARGET), softmax(OTHER)

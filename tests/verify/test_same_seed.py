@@ -14,7 +14,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.verify.noise import Noise
 from tests.support.adversaries import RandomTrees, UniformChain
@@ -29,9 +29,9 @@ VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 MODEL = tiny_model(vocab_size=VOCAB)
 LAWS = {
-    "temperature": Law(temperature=0.8),
-    "filters": Law(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
-    "penalties": Law(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
+    "temperature": SamplingParams(temperature=0.8),
+    "filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
+    "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
 }
 CHOOSING = {  # a function of the past
     **{name: lambda target, make=make: make() for name, make in HOST_DRAFTERS.items()},
@@ -58,7 +58,7 @@ def engine_with(make_drafter, kind="full"):
 def texts(engine, law, *, budget, exact_seed=False, seed=5):
     """Two turns of a chat, the second on what the first left in the cache."""
     params = GenerationParams(
-        max_tokens=12, law=law, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
+        max_tokens=12, sampling=law, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
     )
     first = emitted(engine.generate(PROMPT, params))
     second = emitted(engine.generate([*PROMPT, *first, 9, 2], params))
@@ -112,7 +112,7 @@ def rates(make_drafter):
     for seed in range(4):
         params = GenerationParams(
             max_tokens=21,
-            law=Law(temperature=1.0),
+            sampling=SamplingParams(temperature=1.0),
             seed=seed,
             exact_seed=True,
             num_draft_tokens=4,

@@ -5,7 +5,7 @@ The target's probabilities are computed in NumPy for every prefix of the text.
 
 import pytest
 
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, DrawnTree, RandomTrees
 from tests.support.tiny import make_engine, tiny_model
@@ -16,9 +16,9 @@ MODEL = tiny_model(vocab_size=VOCAB)
 TARGET = Target(MODEL)
 PROMPT = [3, 7, 1, 3, 7, 1]
 LAWS = {
-    "greedy": Law(),
-    "sampled": Law(temperature=1.3),
-    "penalties": Law(temperature=1.5, top_k=6, presence_penalty=0.5),
+    "greedy": SamplingParams(),
+    "sampled": SamplingParams(temperature=1.3),
+    "penalties": SamplingParams(temperature=1.5, top_k=6, presence_penalty=0.5),
 }
 DRAFTERS = {
     "always right": lambda: AlwaysRight(PROMPT + TARGET.greedy(PROMPT, 24)),
@@ -28,7 +28,7 @@ DRAFTERS = {
 
 
 def rounds(drafter, law, seed=3):
-    params = GenerationParams(max_tokens=20, num_draft_tokens=5, law=LAWS[law], seed=seed)
+    params = GenerationParams(max_tokens=20, num_draft_tokens=5, sampling=LAWS[law], seed=seed)
     engine = make_engine(MODEL, DRAFTERS[drafter]())
     drafted = ()
     for event in engine.generate(PROMPT, params):
@@ -41,7 +41,7 @@ def rounds(drafter, law, seed=3):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_p_of_a_token_is_that_of_the_target_after_all_before_it(drafter, law):
-    shown = Law(temperature=1.0) if law == "greedy" else LAWS[law]
+    shown = SamplingParams(temperature=1.0) if law == "greedy" else LAWS[law]
     tokens, num_kept = list(PROMPT), 0
     for _, event in rounds(drafter, law):
         for token in event.emit:

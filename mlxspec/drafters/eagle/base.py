@@ -21,7 +21,7 @@ from mlxspec.drafts.shape import Branching
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
-from mlxspec.params import FREE, Law
+from mlxspec.params import FREE, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 from mlxspec.verify.noise import Noise
@@ -104,7 +104,7 @@ class EagleBase:
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         is_drawn = self.samples and not law.is_greedy
         self._law = None
         if is_drawn:

@@ -20,7 +20,7 @@ from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import FREE, Law, check_threshold
+from mlxspec.params import FREE, SamplingParams, check_threshold
 from mlxspec.target.decoder import Decoder
 from mlxspec.verify.distribution import NodeLaws
 from mlxspec.verify.noise import Noise
@@ -104,7 +104,7 @@ class EarlyExitDrafter:
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         law = law if self.samples else replace(law, temperature=0.0)
         self._law = DraftLaw(law, key, prompt, self.decoder.vocab_size, self._shared)
 

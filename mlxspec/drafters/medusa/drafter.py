@@ -24,7 +24,7 @@ from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft, RoundOutcome
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.params import FREE, Law
+from mlxspec.params import FREE, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
 
@@ -96,7 +96,7 @@ class MedusaDrafter:
 
     # ---- rounds ----------------------------------------------------------------------------
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Do nothing: the only input of the heads is the last state."""
 
     def update(self, outcome: RoundOutcome) -> None:

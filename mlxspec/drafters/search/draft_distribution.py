@@ -13,7 +13,7 @@ from mlxspec.drafters.search.reduced_head import spread
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeLaws, TokenCounts
 from mlxspec.verify.gumbel import gumbel
 from mlxspec.verify.noise import Noise
@@ -28,7 +28,7 @@ class DraftLaw:
 
     def __init__(
         self,
-        law: Law,
+        law: SamplingParams,
         key: mx.array,
         prompt: Sequence[int],
         width: int,

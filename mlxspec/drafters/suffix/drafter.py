@@ -20,7 +20,7 @@ from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.params import FREE, Law
+from mlxspec.params import FREE, SamplingParams
 from mlxspec.trace.difference import common_length
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
@@ -67,7 +67,7 @@ class SuffixDrafter:
     def fresh(self) -> "SuffixDrafter":
         return SuffixDrafter(self._max_tokens)
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Append the part of the prompt that is new since the last reply."""
         self._rates = self._rates_of[law.is_greedy]
         if self._is_torn or self._num_read > self._max_tokens + len(prompt):

@@ -22,7 +22,7 @@ from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.drafts.draft import Draft, RoundOutcome
-from mlxspec.params import FREE, Law
+from mlxspec.params import FREE, SamplingParams
 from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
@@ -95,7 +95,7 @@ class TableDrafter:
             self._stored, memory=self._memory, max_rows=self._max_rows, kept=self._kept
         )
 
-    def start(self, prompt: Sequence[int], law: Law, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Set the context to the end of the prompt.
 
         With stored rows or a memory, a new conversation drops the rows of the last one.

@@ -23,7 +23,7 @@ from mlxspec.batch.jobs import Job
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import EmittedToken
 
@@ -117,7 +117,7 @@ class _Asking(Generic[T]):
         self._requests[index], self._said[index] = request, []
         params = GenerationParams(
             max_tokens=request.max_tokens,
-            law=Law(temperature=request.temperature),
+            sampling=SamplingParams(temperature=request.temperature),
             seed=request.seed,
             num_draft_tokens=0,
             ignore_eos=True,  # the request says what ends its reply

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import pytest
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import adjustable
 from mlxspec.trace.events import (
     GenerationFailed,
@@ -82,7 +82,9 @@ def test_settings_are_changed_by_name_and_hold_for_the_next_reply():
     while session.busy:
         time.sleep(0.01)
     session.close()
-    assert conversation.said == [("hello", GenerationParams(law=Law(temperature=0.5), seed=7))]
+    assert conversation.said == [
+        ("hello", GenerationParams(sampling=SamplingParams(temperature=0.5), seed=7))
+    ]
     assert session.adjustable()["temp"] == "0.5"
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as configure
 from hypothesis import strategies as st
 
-from mlxspec.params import GenerationParams, Law
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
@@ -49,7 +49,11 @@ def test_every_setting_has_a_rule_and_its_default_keeps_it():
 def test_the_defaults_of_sampling_are_those_of_the_law():
     for_scripts = {"logit_bias", "min_tokens_to_keep", "filter_order"}
     for_scripts |= {"xtc_probability", "xtc_threshold", "xtc_special_tokens"}
-    law = {f.name: getattr(Law(), f.name) for f in fields(Law) if f.name not in for_scripts}
+    law = {
+        f.name: getattr(SamplingParams(), f.name)
+        for f in fields(SamplingParams)
+        if f.name not in for_scripts
+    }
     ours = {name: value_of(Settings(), f"sampling.{name}") for name in EVERYTHING.sampling}
     assert ours.pop("max_tokens") == GenerationParams().max_tokens
     assert law == ours

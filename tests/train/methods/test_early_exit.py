@@ -7,7 +7,7 @@ from mlx import nn, optimizers
 
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
-from mlxspec.params import Law
+from mlxspec.params import SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.methods.early_exit import ExitObjective
@@ -140,6 +140,6 @@ def test_a_trained_exit_drafts_what_it_was_judged_by():
     decoder.observe(given.tokens[:9].tolist())
     drafter = EarlyExitDrafter(decoder, made.network, threshold=1e-6, lookahead=1)
     prompt = given.tokens[:10].tolist()
-    drafter.start(prompt, Law(), mx.random.key(0))
+    drafter.start(prompt, SamplingParams(), mx.random.key(0))
     drafted, _ = made._guesses(given, np.array([9]))
     assert drafter.propose(prompt[-1], 1).tree.tokens.tolist()[1:] == drafted.tolist()
