@@ -53,8 +53,7 @@ class Guard:
         def begin() -> None:
             if isinstance(self.active, CoupledDrafter):
                 self.active.couple(noise if params.exact_seed else None)
-            biases = dict(params.sampling.logit_bias)  # a copy to keep
-            law = replace(params.sampling, logit_bias=biases)
+            law = replace(params.sampling)  # the drafter's own, with biases of its own
             self.active.start(prompt, law, noise.key_for("draft"))
 
         self._attempt(begin)
