@@ -30,9 +30,9 @@ class LastTime:
         chain = [root, *text[found + 2 :][: min(budget, 6)]]
         return Draft.from_lists(chain, range(-1, len(chain) - 1), [self.name] * (len(chain) - 1))
 
-    def update(self, outcome):
+    def update(self, round):
         """Take the tokens that are now certain, but for the next root."""
-        self.tokens += [outcome.tokens[0], *outcome.accepted]
+        self.tokens += [round.tokens[0], *round.accepted]
 
 
 engine = mlxspec.load(drafter="none")

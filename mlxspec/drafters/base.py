@@ -10,7 +10,8 @@ from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.law import Law
 from mlxspec.options import DraftLimits
 from mlxspec.target.hidden import HiddenStateReader
@@ -21,7 +22,7 @@ __all__ = [
     "Draft",
     "Drafter",
     "LimitedDrafter",
-    "RoundOutcome",
+    "Round",
     "SamplingDrafter",
     "TextDrafter",
     "fresh_drafter",
@@ -66,7 +67,7 @@ class Drafter(Protocol):
         are always allowed. Siblings must hold different tokens.
         """
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Learn what the target decided about the draft proposed last."""
 
 

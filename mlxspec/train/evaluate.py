@@ -14,7 +14,8 @@ import numpy as np
 
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.law import Law
 from mlxspec.params import GenerationParams
@@ -199,9 +200,9 @@ class LikeliestPath:
         sources = [draft.sources[node - 1] for node in path[1:]]
         return Draft.from_lists([tokens[node] for node in path], range(-1, len(path) - 1), sources)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Pass on what the target decided."""
-        self.drafters[0].update(outcome)
+        self.drafters[0].update(round)
 
 
 def _answer(

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mlxspec.reply.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.verify.distribution import Law
 from mlxspec_app.settings.file import Sampling, Settings
 from mlxspec_cli import main, plain_chat

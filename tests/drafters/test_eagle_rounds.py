@@ -4,14 +4,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.device import backend
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.law import Law
@@ -67,8 +67,8 @@ class DraftSpy:
 
     def __init__(self, monkeypatch):
         self.drafts = []
-        self._verify = reply_module.verify
-        monkeypatch.setattr(reply_module, "verify", self)
+        self._verify = continuation.verify
+        monkeypatch.setattr(continuation, "verify", self)
 
     def __call__(self, draft, laws, key, chain_rule):
         self.drafts.append(draft)
@@ -202,7 +202,7 @@ def test_the_verdict_is_counted_where_a_law_has_penalties():
     rows = []
     for bonus in (2, 8):  # the bonus token is told, not read: only its penalty can differ
         engine.drafter.start(PROMPT, law, mx.random.key(0))
-        engine.drafter.update(RoundOutcome([3], [-1], [0], bonus))
+        engine.drafter.update(Round([3], [-1], [0], bonus))
         rows.append(np.array(engine.drafter.propose(3, 1).sampled_from[0]))
     assert rows[0][2] < rows[1][2]
     assert rows[0][8] > rows[1][8]

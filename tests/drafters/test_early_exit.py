@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.device import backend
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -146,8 +146,8 @@ class LawSpy:
     """Stands in for `verify` in the engine and keeps the drafts it was given."""
 
     def __init__(self, monkeypatch):
-        self.drafts, self._verify = [], reply_module.verify
-        monkeypatch.setattr(reply_module, "verify", self)
+        self.drafts, self._verify = [], continuation.verify
+        monkeypatch.setattr(continuation, "verify", self)
 
     def __call__(self, draft, laws, key, chain_rule):
         self.drafts.append(draft)

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.errors import CacheError
-from mlxspec.reply.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight

@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -188,15 +188,15 @@ class LawSpy:
 
     def __init__(self, monkeypatch):
         self.rounds = []
-        monkeypatch.setattr(reply_module, "verify", self)
-        self._verify = reply_module_verify
+        monkeypatch.setattr(continuation, "verify", self)
+        self._verify = right_verify
 
     def __call__(self, draft, laws, key, chain_rule):
         self.rounds.append((draft, laws))
         return self._verify(draft, laws, key, chain_rule)
 
 
-reply_module_verify = reply_module.verify
+right_verify = continuation.verify
 
 
 def prefixes(history, tree):
