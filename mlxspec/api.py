@@ -14,6 +14,7 @@ from functools import partial
 from os import PathLike
 
 from mlxspec import checks
+from mlxspec.budget import Budget
 from mlxspec.device import backend
 from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
@@ -192,14 +193,19 @@ def _prepared(
     choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
     memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
     make_drafter = partial(build_drafter, choice.drafter, site, memory)
-    engine.drafter = make_drafter()
+    engine.drafter = make_drafter()  # only now: a trained one is built on the engine's target
     if memory is not None:
         engine.at_close(memory.save)
     return Prepared(engine, choice, make_drafter)
 
 
 def make_site(
-    loaded: LoadedModel, options: Options, say: Say, *, on_progress: Progress | None = None
+    loaded: LoadedModel,
+    options: Options,
+    say: Say,
+    *,
+    budget: Budget | None = None,
+    on_progress: Progress | None = None,
 ) -> Site:
     """Return what drafters are built for: an engine without one, and where to look for them.
 
@@ -207,6 +213,7 @@ def make_site(
         loaded: The target.
         options: Of its cache and of a draft model; the drafter is chosen by somebody else.
         say: Told what a user should know.
+        budget: Decides how many draft nodes a round verifies; None for as many as pay here.
         on_progress: Told about a download.
     """
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
@@ -217,10 +224,10 @@ def make_site(
         loaded.tokenizer,
         name=loaded.name,
         weights=loaded.weights,
-        budget=budget_for(loaded, cache),
+        budget=budget or budget_for(loaded, cache),
+        chain_rule=options.chain_rule,
     )
     _bound_context(engine, options, say)
-    engine.chain_rule = options.chain_rule
     return Site(
         engine=engine,
         loaded=loaded,

@@ -36,9 +36,9 @@ class LastTime:
 
 
 engine = mlxspec.load(drafter="none")
+params = mlxspec.GenerationParams(max_tokens=32)
 for drafter in (NoDrafter(), LastTime()):
-    engine.drafter = drafter
-    for event in engine.generate("a b c d e f, a b c d", mlxspec.GenerationParams(max_tokens=32)):
+    for event in engine.generate("a b c d e f, a b c d", params, drafter=drafter):
         print(text_of(event), end="")
         if isinstance(event, GenerationFinished):
             print(f"\n-- {drafter.name}: {event.stats['target_forwards']} forwards\n")

@@ -148,7 +148,6 @@ def profile_rounds(
     engine.target.attach(readers_of(drafter))
     engine.target.reset()
     engine.target.observe(prompt[:-1])
-    engine.drafter = drafter
     watch = Stopwatch()
     places: list[Place] = [
         (drafter, "start", _BEGIN),
@@ -164,7 +163,7 @@ def profile_rounds(
         (drafter, "update", "update the drafter"),
     ]
     with watched(watch, places):
-        events = list(engine.generate(list(prompt), params))
+        events = list(engine.generate(list(prompt), params, drafter=drafter))
         watch.stop()
     (stats,) = [event.stats for event in events if isinstance(event, GenerationFinished)]
     begin_ms = 1e3 * watch.seconds.pop(_BEGIN, 0.0)

@@ -127,7 +127,7 @@ def evaluate(
     """Return the acceptance of a drafter for every combination of settings.
 
     Args:
-        engine: The target; its drafter is back in place afterwards.
+        engine: The target.
         make_drafter: Returns the drafter.
         prompts: Token ids of each prompt.
         settings: What to measure.
@@ -140,20 +140,16 @@ def evaluate(
         for temperature in settings.temperatures
         for number in settings.num_draft_tokens
     ]
-    before = engine.drafter
     found: list[Acceptance] = []
     total = len(combinations) * len(prompts)
-    try:
-        for shape, temperature, number in combinations:
-            replies = []
-            for prompt in prompts:
-                drafter = make_drafter()
-                engine.drafter = drafter if shape == "tree" else LikeliestPath(drafter)
-                replies.append(_answer(engine, prompt, temperature, number, settings))
-                on_progress(len(found) * len(prompts) + len(replies), total)
-            found.append(_total(engine.drafter.name, shape, temperature, number, replies))
-    finally:
-        engine.drafter = before
+    for shape, temperature, number in combinations:
+        replies, name = [], ""
+        for prompt in prompts:
+            drafter = make_drafter()
+            name, drafter = drafter.name, drafter if shape == "tree" else LikeliestPath(drafter)
+            replies.append(_answer(engine, drafter, prompt, temperature, number, settings))
+            on_progress(len(found) * len(prompts) + len(replies), total)
+        found.append(_total(name, shape, temperature, number, replies))
     return found
 
 
@@ -206,7 +202,12 @@ class LikeliestPath:
 
 
 def _answer(
-    engine: Engine, prompt: Sequence[int], temperature: float, number: int, settings: Settings
+    engine: Engine,
+    drafter: Drafter,
+    prompt: Sequence[int],
+    temperature: float,
+    number: int,
+    settings: Settings,
 ) -> GenerationStats:
     stats = GenerationStats()
     params = GenerationParams(
@@ -216,7 +217,10 @@ def _answer(
         num_draft_tokens=number,
     )
     events = engine.generate(
-        prompt, params, should_stop=lambda: stats.generated_tokens >= settings.max_tokens
+        prompt,
+        params,
+        drafter=drafter,
+        should_stop=lambda: stats.generated_tokens >= settings.max_tokens,
     )
     for event in events:
         stats.add(event)

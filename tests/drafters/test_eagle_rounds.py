@@ -143,12 +143,12 @@ def test_a_drafter_told_not_to_sample_proposes_the_greedy_tree_at_any_temperatur
 @EACH
 def test_its_tree_is_merged_with_those_of_other_drafters_at_any_temperature(name):
     engine = make(name, samples=False)
-    engine.drafter = PoolDrafter([TableDrafter(), engine.drafter])
+    pool = PoolDrafter([TableDrafter(), engine.drafter])
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)
-    tokens = emitted(engine.generate(PROMPT, params))
+    tokens = emitted(engine.generate(PROMPT, params, drafter=pool))
     assert tokens == TARGETS["llama", "full"].greedy(PROMPT, LENGTH)
     params = GenerationParams(max_tokens=6, num_draft_tokens=7, law=Law(temperature=1.0))
-    events = engine.generate(PROMPT, params)
+    events = engine.generate(PROMPT, params, drafter=pool)
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert sources == {"table", name}
 

@@ -227,10 +227,10 @@ def test_greedy_replies_are_those_of_the_target(family, kind):
 
 def test_an_exit_drafts_in_a_pool_at_any_temperature():
     engine = exit_engine(MODEL, layer=2, threshold=0.1)
-    engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
+    pool = PoolDrafter([SuffixDrafter(), engine.drafter])
     law = Law(temperature=1.0)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, law=law)
-    events = list(engine.generate(PROMPT, params))
+    events = list(engine.generate(PROMPT, params, drafter=pool))
     assert len(emitted(events)) == LENGTH
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert "exit" in sources
@@ -239,9 +239,9 @@ def test_an_exit_drafts_in_a_pool_at_any_temperature():
 @pytest.mark.parametrize("kind", ["full", "rotating"])
 def test_a_pool_with_an_exit_says_what_the_target_says(kind):
     engine = exit_engine(MODEL, kind, layer=2)
-    engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
+    pool = PoolDrafter([SuffixDrafter(), engine.drafter])
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
-    events = list(engine.generate(PROMPT, params))
+    events = list(engine.generate(PROMPT, params, drafter=pool))
     assert emitted(events) == plain_reply("llama", kind)
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert sources == {"exit", "suffix"}

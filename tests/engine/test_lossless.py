@@ -110,13 +110,13 @@ TRAINED = {  # with random weights, on the target's own decoder
 DRAFTERS = (*UNTRAINED, *TRAINED)
 
 
-def engine_for(drafter, family, kind="full"):
+def engine_for(drafter, family, kind="full", tokenizer=None):
     """The engine of a cell of the matrix."""
     if drafter in UNTRAINED:
-        return make_engine(MODELS[family], UNTRAINED[drafter](family, kind), kind)
-    engine = make_engine(MODELS[family], NoDrafter(), kind)
-    engine.drafter = TRAINED[drafter](engine.target)
-    return engine
+        own = UNTRAINED[drafter](family, kind)
+        return make_engine(MODELS[family], own, kind, tokenizer=tokenizer)
+    make = TRAINED[drafter]
+    return make_engine(MODELS[family], None, kind, make_drafter=make, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("kind", CACHES)
@@ -178,8 +178,8 @@ def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter,
         told.extend(engine.generate(PROMPT, params))
     assert not emitted(told)
     assert engine.target.history == tuple(PROMPT[:-1])
-    engine.drafter = NoDrafter()
-    tokens = emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
+    plain = GenerationParams(max_tokens=LENGTH)
+    tokens = emitted(engine.generate(PROMPT, plain, drafter=NoDrafter()))
     assert tokens == TARGETS[family, kind].greedy(PROMPT, LENGTH)
 
 
