@@ -236,7 +236,7 @@ class Engine:
         reply.look_ahead(pending)  # begin the next round, where it needs no token of this one
         round = reply.take(pending)  # wait: which path stays, which token is added
         reply.commit(round)  # keep the accepted rows, forget the rest
-        return reply.learn(round)  # drafter and budget learn what came of it
+        return reply.update(round)  # drafter and budget learn what came of it
 
     def _begin(
         self,

@@ -252,7 +252,7 @@ class Reply:
         if self.ahead is None:
             self.target.commit(round.path)
 
-    def learn(self, round: Round) -> Round:
+    def update(self, round: Round) -> Round:
         """Let drafter and budget learn from a round; return it with what it took."""
         self._guard.update(round)
         ended_at = time.perf_counter()
