@@ -5,6 +5,22 @@ import mlxspec
 engine = mlxspec.load()
 for text in mlxspec.stream_text(engine, "The capital of France is"):
     print(text, end="", flush=True)
+
+What `load` is asked for, where one line does not say all:
+
+- The default model is fetched once.
+- `drafter`: a word is "none", "suffix", "table", "pool", "model", "medusa", "eagle3" or "exit".
+  A list becomes one pool. "auto" measures once what is fastest here.
+- `depth`: a drafter that drafts a chain drafts it this long; a draft model takes it in place of
+  `lookahead`.
+- `kv_bits`: the law is that of the quantised cache, for plain decoding and every drafter alike.
+- `learn`: the table goes on with it for this target, from run to run. Parts of what was said can be
+  told from the folder.
+- `exit_threshold`: "exit" goes on while it gives its best token this probability; None for the one
+  that it was made with.
+- `dtype`: "auto" is float32 on a CPU, where half precision is honoured and slow; on a GPU the type
+  that the weights are stored in, and bfloat16 where float16 is too small for the model.
+- `chain_rule`: the settings of a reply may name another; the law of what is said is the same.
 """
 
 import warnings
@@ -13,6 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
+from mlxspec.budget import Budget
 from mlxspec.device import backend
 from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
@@ -97,39 +114,27 @@ def load(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
-    """Load a target and its drafter.
+    """Load a target and its drafter; the top of this module says more of what is asked for.
 
     Any thread may do so, and any may use the engine, also several at once: they take turns, a
     round at a time. `with mlxspec.load() as engine:` gives the memory back at the end.
 
     Args:
-        source: A folder, a GGUF file or a hub id; None for the default model, which is fetched
-            once.
-        drafter: A word ("none", "suffix", "table", "pool", "model", "medusa", "eagle3", "exit"),
-            a file, folder or hub id of a trained drafter, or several of these with commas
-            between, which become one pool. "auto" measures once what is fastest here.
+        source: A folder, a GGUF file or a hub id; None for the default model.
+        drafter: A word, a file, folder or hub id, or several of these with commas between.
         draft_model: Checkpoint for the drafter "model", which it makes the default.
         lookahead: Longest chain that a draft model drafts.
         max_kv_size: Rows of a rotating cache; None for a cache that grows.
         keep: First tokens that a rotating cache never evicts.
-        kv_bits: 8 or 4 to keep keys and values quantised; this defines the target's law anew,
-            for plain decoding and with every drafter alike.
-        learn: Folder in which the table keeps what it learns, for this target from run to run;
-            parts of what was said can be told from it. None keeps nothing.
-        exit_threshold: The drafter "exit" goes on while it gives its best token this probability,
-            more than 0 and at most 1; None for the one that it was made with.
-        dtype: In which floating-point type the target computes: "float16", "bfloat16", "float32",
-            or "auto". That is float32 on a CPU, where half precision is honoured and slow; on a
-            GPU the type that the weights are stored in, and bfloat16 where float16 is too small
-            for the model.
+        kv_bits: 8 or 4 to keep keys and values quantised, which defines the target's law anew.
+        learn: Folder in which the table keeps what it learns; None keeps nothing.
+        exit_threshold: How sure the drafter "exit" has to be to go on, more than 0 and at most 1.
+        dtype: "float16", "bfloat16" or "float32": the type to compute in; or "auto".
         branching: Children that a draft node may have at most; None leaves it to the drafter.
-        depth: Longest path of a draft, for drafters that draft a chain its length; None leaves it
-            to the drafter. A draft model takes it in place of `lookahead`.
-        chain_rule: How chains drawn at random are verified, "block" or "token", unless the settings
-            of a reply say otherwise; the law of what is said is the same.
+        depth: Longest path of a draft; None leaves it to the drafter.
+        chain_rule: How chains drawn at random are verified, "block" or "token".
         on_progress: Told about a download.
-        say: Told in one line what takes time or is not as it should be; left out, the latter
-            becomes a Python warning.
+        say: Told in one line what takes time or is amiss; left out, the latter is a warning.
 
     Raises:
         MlxspecError: Nothing found under `source` or `drafter`, or it cannot be run.
@@ -197,14 +202,19 @@ def _prepared(
     choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
     memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
     make_drafter = partial(build_drafter, choice.drafter, site, memory)
-    engine.drafter = make_drafter()
+    engine.drafter = make_drafter()  # only now: a trained one is built on the engine's target
     if memory is not None:
         engine.at_close(memory.save)
     return Prepared(engine, choice, make_drafter)
 
 
 def make_site(
-    loaded: LoadedModel, options: Options, say: Say, *, on_progress: Progress | None = None
+    loaded: LoadedModel,
+    options: Options,
+    say: Say,
+    *,
+    budget: Budget | None = None,
+    on_progress: Progress | None = None,
 ) -> Site:
     """Return what drafters are built for: an engine without one, and where to look for them.
 
@@ -212,6 +222,7 @@ def make_site(
         loaded: The target.
         options: Of its cache and of a draft model; the drafter is chosen by somebody else.
         say: Told what a user should know.
+        budget: Decides how many draft nodes a round verifies; None for as many as pay here.
         on_progress: Told about a download.
     """
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
@@ -222,10 +233,10 @@ def make_site(
         loaded.tokenizer,
         name=loaded.name,
         weights=loaded.weights,
-        budget=budget_for(loaded, cache),
+        budget=budget or budget_for(loaded, cache),
+        chain_rule=options.chain_rule,
     )
     _bound_context(engine, options, say)
-    engine.chain_rule = options.chain_rule
     return Site(
         engine=engine,
         loaded=loaded,

@@ -16,7 +16,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams, checks
-from mlxspec.reply.reply import StopWhen, never
+from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
 from mlxspec.trace.proof import Proof
 

@@ -78,6 +78,7 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("formats", "each takes a file to write, or - for stdout")
     group.add_argument("--html", metavar="OUT", help="one page that plays it, works offline")
     group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
+    group.add_argument("--animation", metavar="OUT", help="the picture, playing by itself")
     group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
     group.add_argument("--md", metavar="OUT", help="the conversation as Markdown")
     group.add_argument("--csv", metavar="OUT", help="a row for every round")

@@ -24,7 +24,7 @@ class Again:
             return Draft.empty(root)
         return Draft.from_lists(tokens=[root, root], parents=[-1, 0], sources=[self.name])
 
-    def update(self, outcome):
+    def update(self, round):
         """Learn from the round; this drafter learns nothing."""
 
 

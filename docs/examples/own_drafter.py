@@ -30,15 +30,15 @@ class LastTime:
         chain = [root, *text[found + 2 :][: min(budget, 6)]]
         return Draft.from_lists(chain, range(-1, len(chain) - 1), [self.name] * (len(chain) - 1))
 
-    def update(self, outcome):
+    def update(self, round):
         """Take the tokens that are now certain, but for the next root."""
-        self.tokens += [outcome.tokens[0], *outcome.accepted]
+        self.tokens += [round.tokens[0], *round.accepted]
 
 
 engine = mlxspec.load(drafter="none")
+params = mlxspec.GenerationParams(max_tokens=32)
 for drafter in (NoDrafter(), LastTime()):
-    engine.drafter = drafter
-    for event in engine.generate("a b c d e f, a b c d", mlxspec.GenerationParams(max_tokens=32)):
+    for event in engine.generate("a b c d e f, a b c d", params, drafter=drafter):
         print(text_of(event), end="")
         if isinstance(event, GenerationFinished):
             print(f"\n-- {drafter.name}: {event.stats['target_forwards']} forwards\n")

@@ -9,6 +9,7 @@ a place, so that it has learned from the prompts before.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
@@ -20,12 +21,12 @@ from mlxspec.batch.replies import BatchReply
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
-from mlxspec.budget import CostCurve, Spent
+from mlxspec.budget import CostCurve
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
-from mlxspec.reply.readout import read_all
-from mlxspec.reply.reply import Reply
+from mlxspec.reply.pending_round import wait_all
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
@@ -147,22 +148,22 @@ class BatchRun:
     def _is_over(
         self, place: int, sequence: BatchSequence, should_stop: Callable[[int], bool]
     ) -> bool:
-        reply = sequence.reply
-        if not reply.finish_reason:
+        said = sequence.said
+        if not said.finish_reason:
             if should_stop(sequence.job.index):
-                reply.finish_reason = "cancelled"
+                said.finish_reason = "cancelled"
             elif self._room(place) < 0:
-                reply.finish_reason = "context"
-        return reply.finish_reason is not None
+                said.finish_reason = "context"
+        return said.finish_reason is not None
 
     def _begin(self, place: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
         """Read all of a prompt but the last token, which is the first root."""
         tokenizer, target = self._tokenizer, self._target
         stop_when = partial(self._stop_when, job.index)
-        reply = Reply(job.prompt, job.params, target, tokenizer, stop_when)
+        said = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
         guard = Guard(self._drafters[place], target.vocab_size)
-        sequence = BatchSequence(job, reply, guard, tokenizer.token_bytes)
-        if reply.finish_reason:
+        sequence = BatchSequence(job, said, guard, tokenizer.token_bytes)
+        if said.finish_reason:
             return sequence
         read = job.prompt[:-1]
         reused = common_length(self._reader.history, read)
@@ -170,7 +171,7 @@ class BatchRun:
         step = min(PREFILL_CHUNK, job.params.prefill_step_size or PREFILL_CHUNK)
         for start in range(reused, len(read), step):
             if should_stop(job.index):
-                reply.finish_reason = "cancelled"
+                said.finish_reason = "cancelled"
                 return sequence
             self._reader.observe(read[start : start + step])
         self._decoder.join(place, self._reader.cache)
@@ -190,7 +191,7 @@ class BatchRun:
         start = time.perf_counter()
         most = self._settings.nodes_each(len(sequences))
         asked = [
-            min(most, sequence.reply.draft_budget(self._room(place)))
+            min(most, sequence.said.draft_budget(self._room(place)))
             for place, sequence in enumerate(sequences)
         ]
         drafts = self._width.cut(
@@ -200,23 +201,23 @@ class BatchRun:
         hidden = self._decoder.forward_trees([draft.tree for draft in drafts])
         ends = list(accumulate(draft.tree.n_nodes for draft in drafts))
         logits = mx.split(self._target.logits(hidden), ends[:-1])
-        readouts = read_all(
-            [
-                sequence.verify(draft, rows)
-                for sequence, draft, rows in zip(sequences, drafts, logits, strict=True)
-            ]
-        )
-        reports = [s.take(readout) for s, readout in zip(sequences, readouts, strict=True)]
-        self._decoder.commit([report.outcome.path for report in reports])
+        pending = [
+            sequence.verify(draft, rows)
+            for sequence, draft, rows in zip(sequences, drafts, logits, strict=True)
+        ]
+        read = zip(sequences, wait_all(pending), pending, strict=True)
+        rounds = [sequence.emit(found, waited) for sequence, found, waited in read]
+        self._decoder.commit([round.path for round in rounds])
         draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
-        rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
-        self._width.learn([report.outcome for report in reports], target_ms)
-        spent = Spent(max(asked), rows, draft_ms, target_ms)
+        num_rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
+        self._width.learn(rounds, target_ms)
         for place, sequence in enumerate(sequences):
-            sequence.learn(
-                drafts[place],
-                readouts[place],
-                reports[place],
-                spent=spent,
+            took = replace(
+                rounds[place],
+                asked=max(asked),
+                num_rows=num_rows,
+                draft_ms=draft_ms,
+                target_ms=target_ms,
                 context=self._decoder.cache.offsets[place],
             )
+            sequence.learn(took)

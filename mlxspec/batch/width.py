@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from mlxspec.budget.acceptance import PathRates
 from mlxspec.budget.curve import CostCurve
 from mlxspec.budget.measured import best_count
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 
 
 class WidthChoice:
@@ -39,12 +40,12 @@ class WidthChoice:
         best = best_count(gains, ms)
         return [draft if draft.path_probs is None else draft.first(best) for draft in drafts]
 
-    def learn(self, outcomes: Sequence[RoundOutcome], ms: float) -> None:
+    def learn(self, rounds: Sequence[Round], ms: float) -> None:
         """Take note of the round that verified the drafts cut last, and its milliseconds."""
         grown, self._grown = self._grown, ()
         if not self._curve:
             return
-        self._curve.observe(len(outcomes) * max(len(o.tokens) for o in outcomes), ms)
-        for draft, outcome in zip(grown, outcomes, strict=True):
+        self._curve.observe(len(rounds) * max(len(round.tokens) for round in rounds), ms)
+        for draft, round in zip(grown, rounds, strict=True):
             if draft.path_probs:
-                self._rates.learn(draft, outcome)
+                self._rates.learn(draft, round)

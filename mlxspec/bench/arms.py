@@ -11,6 +11,7 @@ from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
+from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.auto import choose_drafter
 from mlxspec.drafting.registry import Site, build_drafter, check_drafter
@@ -27,11 +28,25 @@ class OwnArm:
         name: What it is called.
     """
 
-    def __init__(self, name: str, engine: Engine, make_drafter: Callable[[], Drafter]) -> None:
-        """Make an arm; `make_drafter` returns a drafter that has learned nothing."""
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        make_drafter: Callable[[], Drafter],
+        budget: Budget | None = None,
+    ) -> None:
+        """Make an arm.
+
+        Args:
+            name: What it is called.
+            engine: Writes the replies.
+            make_drafter: Returns a drafter that has learned nothing.
+            budget: Decides how much of its drafts is verified; None for the engine's own.
+        """
         self.name = name
         self._engine = engine
         self._make_drafter = make_drafter
+        self._budget = budget
         self._drafter = make_drafter()
 
     def begin(self) -> None:
@@ -40,11 +55,13 @@ class OwnArm:
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
         engine = self._engine
         engine.target.reset()
-        engine.drafter = self._drafter
         tokens: list[int] = []
         fault, stats = "", {}
         watch = Watch()
-        for event in engine.generate(list(prompt), task.params()):
+        events = engine.generate(
+            list(prompt), task.params(), drafter=self._drafter, budget=self._budget
+        )
+        for event in events:
             match event:
                 case DraftVerified() | PlainDecoded():
                     watch.saw(len(event.emit))
@@ -69,13 +86,18 @@ def check_arms(names: Sequence[str]) -> None:
         check_drafter(drafter, has_draft_model=False)
 
 
-def own_arms(names: Sequence[str], site: Site) -> list[Arm]:
+def own_arms(names: Sequence[str], site: Site, budget: Budget | None = None) -> list[Arm]:
     """Return the arms that these words name.
+
+    Args:
+        names: The words.
+        site: The target.
+        budget: Decides how much all of them verify; None for the engine's own.
 
     Raises:
         MlxspecError: A drafter is not here, or cannot serve this target.
     """
-    return [_own_arm(name, site) for name in names]
+    return [_own_arm(name, site, budget) for name in names]
 
 
 def make_drafter(name: str, site: Site) -> Drafter:
@@ -84,12 +106,12 @@ def make_drafter(name: str, site: Site) -> Drafter:
     return build_drafter(choose_drafter(site).drafter if drafter == "auto" else drafter, site)
 
 
-def _own_arm(name: str, site: Site) -> Arm:
+def _own_arm(name: str, site: Site, budget: Budget | None) -> Arm:
     drafter = _drafter_of(name)
     if drafter == "auto":
         drafter = choose_drafter(site).drafter
         name = f"auto={drafter.replace(',', '+')}"
-    return OwnArm(name, site.engine, partial(build_drafter, drafter, site))
+    return OwnArm(name, site.engine, partial(build_drafter, drafter, site), budget)
 
 
 def _drafter_of(name: str) -> str:

@@ -26,6 +26,7 @@ from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.device.core_split import left_to_blas
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.registry import Site, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
@@ -80,24 +81,28 @@ def make_arms(
 
 def _one_by_one(site: Site, drafter: str) -> Write:
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        engine = site.engine
-        engine.drafter = build_drafter(drafter, site)
-        return [_tokens(engine, prompt, params) for prompt in prompts]
+        own = build_drafter(drafter, site)
+        return [_tokens(site.engine, own, prompt, params) for prompt in prompts]
 
     return write
 
 
-def _tokens(engine: Engine, prompt: list[int], params: GenerationParams) -> list[int]:
-    events = engine.generate(prompt, params)
+def _tokens(
+    engine: Engine, drafter: Drafter, prompt: list[int], params: GenerationParams
+) -> list[int]:
+    events = engine.generate(prompt, params, drafter=drafter)
     rounds = [event for event in events if isinstance(event, DraftVerified | PlainDecoded)]
     return [token.token for event in rounds for token in event.emit]
 
 
 def _batch(site: Site, drafter: str, rows_per_round: int) -> Write:
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        site.engine.drafter = build_drafter(drafter, site)
         replies = site.engine.generate_batch(
-            prompts, params, batch_size=len(prompts), rows_per_round=rows_per_round
+            prompts,
+            params,
+            drafter=build_drafter(drafter, site),
+            batch_size=len(prompts),
+            rows_per_round=rows_per_round,
         )
         return [list(reply.tokens) for reply in replies]
 

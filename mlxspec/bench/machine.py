@@ -10,7 +10,7 @@ from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.device import backend
 from mlxspec.drafting.registry import Site
-from mlxspec.engine.engine import Engine
+from mlxspec.params import Options
 
 Setup = Mapping[str, Any]
 """What has to be the same for figures to stand in one table, by name, ready for JSON."""
@@ -47,7 +47,7 @@ def _drafting(site: Site) -> dict[str, Any]:
         "branching": site.limits.branching,
         "depth": site.limits.depth,
         "exit_threshold": site.exit_threshold,
-        "chain_rule": None if rule == Engine.chain_rule else rule,
+        "chain_rule": None if rule == Options.chain_rule else rule,
     }
     return {name: values[name] for name in _DRAFTING if values[name] is not None}
 

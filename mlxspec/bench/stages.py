@@ -20,10 +20,10 @@ from mlxspec.budget.cost import verify_forward
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
-from mlxspec.reply import readout as readout_room
-from mlxspec.reply import reply as reply_room
-from mlxspec.reply.readout import LazyRound
-from mlxspec.reply.reply import Reply
+from mlxspec.reply import continuation as continuation_room
+from mlxspec.reply import pending_round as pending_round_room
+from mlxspec.reply.continuation import Continuation
+from mlxspec.reply.pending_round import PendingRound
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.trace.events import GenerationFinished
@@ -148,23 +148,22 @@ def profile_rounds(
     engine.target.attach(readers_of(drafter))
     engine.target.reset()
     engine.target.observe(prompt[:-1])
-    engine.drafter = drafter
     watch = Stopwatch()
     places: list[Place] = [
         (drafter, "start", _BEGIN),
         (drafter, "propose", "draft"),
         (engine.target, "forward_tree", "build the forward"),
         (engine.target, "logits", "build the forward"),
-        (reply_room, "verify", "build the verification"),
-        (readout_room, "sync", "wait for the device"),
-        (LazyRound, "read", "read out"),
-        (Reply, "take", "emit"),
+        (continuation_room, "verify", "build the verification"),
+        (pending_round_room, "sync", "wait for the device"),
+        (PendingRound, "wait", "read out"),
+        (Continuation, "emit", "emit"),
         (TextStream, "push", "detokenise"),
         (engine.target, "commit", "commit"),
         (drafter, "update", "update the drafter"),
     ]
     with watched(watch, places):
-        events = list(engine.generate(list(prompt), params))
+        events = list(engine.generate(list(prompt), params, drafter=drafter))
         watch.stop()
     (stats,) = [event.stats for event in events if isinstance(event, GenerationFinished)]
     begin_ms = 1e3 * watch.seconds.pop(_BEGIN, 0.0)

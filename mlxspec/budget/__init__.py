@@ -10,7 +10,7 @@ Nothing here can bend the output law: n depends on the past, on clocks and on wh
 without drawing, never on a sample that is still to be verified.
 """
 
-from mlxspec.budget.base import Budget, FixedBudget, Spent
+from mlxspec.budget.base import Budget, FixedBudget
 from mlxspec.budget.curve import CostBook, CostCurve
 from mlxspec.budget.measured import MeasuredBudget, best_count
 
@@ -20,6 +20,5 @@ __all__ = [
     "CostCurve",
     "FixedBudget",
     "MeasuredBudget",
-    "Spent",
     "best_count",
 ]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from mlxspec.device.backend import values
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 
 _PATH_BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95)
 _PATH_DECAY = 0.99
@@ -34,17 +35,17 @@ class PathRates:
         """Return the accepted tokens to expect of the first 0, 1, 2, ... nodes."""
         return [0.0, *accumulate(map(self._corrected, path_probs))]
 
-    def learn(self, grown: Draft, outcome: RoundOutcome) -> None:
+    def learn(self, grown: Draft, round: Round) -> None:
         """Learn which nodes came true: those verified and the children of these.
 
         Of nodes further down it would be seen only that they did not.
 
         Args:
             grown: A draft with path probabilities, before it was cut.
-            outcome: What was said of its first nodes.
+            round: What was said of its first nodes.
         """
         tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
-        emitted, num_verified = [*outcome.accepted, outcome.bonus_token], len(outcome.tokens)
+        emitted, num_verified = [*round.accepted, round.bonus_token], len(round.tokens)
         depths: list[int | None] = [0]  # None off the text
         nodes = zip(tokens[1:], parents[1:], grown.path_probs or (), strict=True)
         for token, parent, prob in nodes:

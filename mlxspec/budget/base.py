@@ -1,31 +1,14 @@
 """What the engine asks of a budget, and the simplest one: as many nodes as are allowed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from mlxspec.budget.curve import CostCurve
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 
 Measure = Callable[[], CostCurve]
 """Times forwards of the target, in a second or two."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a round took.
-
-    Attributes:
-        asked: Nodes asked of the drafter; 0 where it was left alone.
-        rows: Rows of the forward, the root and any padding included.
-        draft_ms: Milliseconds until the draft was handed over; a lazy one is not computed then.
-        target_ms: Milliseconds from there to the end of the round.
-    """
-
-    asked: int
-    rows: int
-    draft_ms: float
-    target_ms: float
 
 
 class Budget(Protocol):
@@ -70,7 +53,7 @@ class Budget(Protocol):
     def rows(self, n_nodes: int) -> int:
         """Return the number of rows, `n_nodes` at least, that such a tree is verified with."""
 
-    def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
+    def learn(self, round: Round) -> None:
         """Take note of a finished round."""
 
     def end(self) -> None:
@@ -105,7 +88,7 @@ class FixedBudget:
     def rows(self, n_nodes: int) -> int:
         return n_nodes
 
-    def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
+    def learn(self, round: Round) -> None:
         """Learn nothing."""
 
     def end(self) -> None:

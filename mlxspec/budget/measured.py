@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mlxspec.budget.acceptance import PathRates, PlaceRates
-from mlxspec.budget.base import Measure, Spent
+from mlxspec.budget.base import Measure
 from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 
 _EXPLORED = 0.01  # of the time may be lost with exploration
 _MAX_SAVED_UP = 8.0  # plain rounds that the allowance for exploration may grow to
@@ -123,16 +124,16 @@ class MeasuredBudget:
     def rows(self, n_nodes: int) -> int:
         return self._curve.padded(n_nodes) if self._curve else n_nodes
 
-    def learn(self, outcome: RoundOutcome, spent: Spent) -> None:
+    def learn(self, round: Round) -> None:
         curve, grown = self._curve, self._grown
         self._grown = None
         if curve is None:
             return
-        if self._is_believed(spent, curve):
-            self._take_in(grown, outcome, spent, curve)
-        earned = _EXPLORED * (spent.draft_ms + spent.target_ms)
+        if self._is_believed(round, curve):
+            self._take_in(grown, round, curve)
+        earned = _EXPLORED * (round.draft_ms + round.target_ms)
         self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * curve.cost(1))
-        self._context += len(outcome.path)
+        self._context += len(round.path)
         self._curve = self.costs.at(self._context)
 
     def end(self) -> None:
@@ -148,40 +149,36 @@ class MeasuredBudget:
         self._allowance_ms -= max(loss_ms, 0.0)
         return True
 
-    def _is_believed(self, spent: Spent, curve: CostCurve) -> bool:
+    def _is_believed(self, round: Round, curve: CostCurve) -> bool:
         """Return False for a round in which the program stood still; two in a row are believed."""
         was_stopped = self._was_stopped
-        ms = spent.draft_ms + spent.target_ms
-        self._was_stopped = ms > _STOPPED * curve.cost(spent.rows)
+        ms = round.draft_ms + round.target_ms
+        self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
         return was_stopped or not self._was_stopped
 
-    def _take_in(
-        self, grown: Draft | None, outcome: RoundOutcome, spent: Spent, curve: CostCurve
-    ) -> None:
-        if not spent.asked:
-            curve.observe(spent.rows, spent.target_ms)
+    def _take_in(self, grown: Draft | None, round: Round, curve: CostCurve) -> None:
+        if not round.asked:
+            curve.observe(round.num_rows, round.target_ms)
         elif grown is not None and grown.path_probs is not None:
-            self._learn_grown(grown, outcome, spent, curve)
+            self._learn_grown(grown, round, curve)
         else:
-            self._learn_lazy(outcome, spent, curve)
+            self._learn_lazy(round, curve)
 
-    def _learn_grown(
-        self, grown: Draft, outcome: RoundOutcome, spent: Spent, curve: CostCurve
-    ) -> None:
+    def _learn_grown(self, grown: Draft, round: Round, curve: CostCurve) -> None:
         now = self._now
-        curve.observe(spent.rows, spent.target_ms)
-        now.draft_ms += _RATE * (spent.draft_ms - now.draft_ms)
-        now.paths.learn(grown, outcome)
-        ms = now.draft_ms + curve.cost(spent.rows)
-        now.saved_ms += _RATE * (len(outcome.path) * curve.cost(1) - ms - now.saved_ms)
+        curve.observe(round.num_rows, round.target_ms)
+        now.draft_ms += _RATE * (round.draft_ms - now.draft_ms)
+        now.paths.learn(grown, round)
+        ms = now.draft_ms + curve.cost(round.num_rows)
+        now.saved_ms += _RATE * (len(round.path) * curve.cost(1) - ms - now.saved_ms)
 
-    def _learn_lazy(self, outcome: RoundOutcome, spent: Spent, curve: CostCurve) -> None:
+    def _learn_lazy(self, round: Round, curve: CostCurve) -> None:
         now = self._now
-        ms, forward_ms = spent.draft_ms + spent.target_ms, curve.raw(spent.rows)
+        ms, forward_ms = round.draft_ms + round.target_ms, curve.raw(round.num_rows)
         if ms < forward_ms:  # both together took less than one was thought to
-            curve.observe(spent.rows, ms)
-        now.draft_cost.observe(spent.asked, ms - forward_ms)
-        now.places.learn(spent.asked, outcome.path)
+            curve.observe(round.num_rows, ms)
+        now.draft_cost.observe(round.asked, ms - forward_ms)
+        now.places.learn(round.asked, round.path)
 
 
 def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:

@@ -13,7 +13,7 @@ from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Task
 from mlxspec.budget import FixedBudget
 from mlxspec.checking.greedy import Agreement, Asked, check_replies
-from mlxspec.checking.sampled import LENGTH, Case, LawCheck, cases_of, check_law
+from mlxspec.checking.sampled import LENGTH, Case, LawCheck, Sampler, cases_of, check_law
 from mlxspec.drafting.registry import Say, Site, candidates
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
@@ -145,7 +145,7 @@ class Checker:
     """Checks one target with one kind of cache.
 
     Attributes:
-        site: The target, with an engine that drafts in every round, whether or not that pays.
+        site: The target.
     """
 
     def __init__(self, site: Site, plan: Plan, progress: Progress, notes: list[str]) -> None:
@@ -156,13 +156,13 @@ class Checker:
             ValueError: No question fits the model.
         """
         self.site = site
-        site.engine.budget = FixedBudget()
+        self._budget = FixedBudget()  # drafts in every round, whether or not that pays
         self._plan = plan
         self._progress = progress
         self._cache = site.target.cache.describe()
         self._drafters = list(plan.drafters) or _drafters_here(site)
         self._questions = _fitting(site.engine, plan, notes)
-        self._plain, *self._arms = own_arms([PLAIN, *self._drafters], site)
+        self._plain, *self._arms = own_arms([PLAIN, *self._drafters], site, self._budget)
 
     @cached_property
     def asked(self) -> list[Asked]:
@@ -209,8 +209,8 @@ class Checker:
         """Compare draws of plain decoding and of all drafters with the exact law."""
         engine, checks = self.site.engine, []
         for word in (PLAIN, *self._drafters):
-            engine.drafter = make_drafter(word, self.site)
-            checks.append(check_law(engine, word, cases, partial(self._seeds, word)))
+            sampler = Sampler(engine, make_drafter(word, self.site), self._budget)
+            checks.append(check_law(sampler, word, cases, partial(self._seeds, word)))
         return tuple(checks)
 
     def _seeds(self, drafter: str, case: Case) -> Iterable[int]:

@@ -16,7 +16,9 @@ from functools import cached_property
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.budget import Budget
 from mlxspec.checking.chi_square import Fit, fit, pooled
+from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
@@ -177,9 +179,9 @@ def cases_of(
 class Sampler:
     """Draws beginnings of replies and counts what was drafted on the way."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Draw with the drafter that the engine has."""
-        self._engine = engine
+    def __init__(self, engine: Engine, drafter: Drafter, budget: Budget | None = None) -> None:
+        """Draw with a drafter; the budget decides how much of it is verified."""
+        self._engine, self._drafter, self._budget = engine, drafter, budget
         self.drafted = self.accepted = self.num_faults = 0
 
     def draw(self, case: Case, seed: int) -> Tokens:
@@ -194,7 +196,11 @@ class Sampler:
         )
         tokens: list[int] = []
         events = self._engine.generate(
-            case.prompt, params, should_stop=lambda: len(tokens) >= LENGTH
+            case.prompt,
+            params,
+            drafter=self._drafter,
+            budget=self._budget,
+            should_stop=lambda: len(tokens) >= LENGTH,
         )
         for event in events:
             match event:
@@ -209,20 +215,19 @@ class Sampler:
 
 
 def check_law(
-    engine: Engine,
+    sampler: Sampler,
     drafter: str,
     cases: Sequence[Case],
     watched: Callable[[Case], Iterable[int]],
 ) -> LawCheck:
-    """Draw with the drafter of an engine, and compare with the law.
+    """Draw with a drafter, and compare with the law.
 
     Args:
-        engine: Its drafter is in place.
-        drafter: What that is called.
+        sampler: Draws with it, and has drawn nothing yet.
+        drafter: What it is called.
         cases: What to draw from.
         watched: Returns the seeds of a case, one after the other.
     """
-    sampler = Sampler(engine)
     total: Fit | None = None
     for case in cases:
         drawn = (sampler.draw(case, seed) for seed in watched(case))

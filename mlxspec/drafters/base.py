@@ -10,7 +10,8 @@ from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.params import DraftLimits, SamplingParams
 from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
@@ -20,7 +21,7 @@ __all__ = [
     "Draft",
     "Drafter",
     "LimitedDrafter",
-    "RoundOutcome",
+    "Round",
     "SamplingDrafter",
     "TextDrafter",
     "fresh_drafter",
@@ -65,7 +66,7 @@ class Drafter(Protocol):
         are always allowed. Siblings must hold different tokens.
         """
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Learn what the target decided about the draft proposed last."""
 
 

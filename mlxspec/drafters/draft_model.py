@@ -15,7 +15,8 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.drafters.search.draft_distribution import DraftLaw
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import Branching
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, SamplingParams
@@ -93,11 +94,11 @@ class DraftModelDrafter:
             return self._chain(length)
         return self._tree(shape)
 
-    def update(self, outcome: RoundOutcome) -> None:
-        accepted, fed = outcome.accepted, [*self._unread, outcome.tokens[0]]
-        self._law.count([*accepted, outcome.bonus_token])
+    def update(self, round: Round) -> None:
+        accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
+        self._law.count([*accepted, round.bonus_token])
         if self._num_staged:
-            path = [node for node in outcome.path if node < self._num_staged]
+            path = [node for node in round.path if node < self._num_staged]
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return

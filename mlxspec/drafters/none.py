@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.drafters.base import Draft, RoundOutcome
+from mlxspec.drafters.base import Draft, Round
 from mlxspec.params import SamplingParams
 
 
@@ -24,5 +24,5 @@ class NoDrafter:
         """Return the empty draft."""
         return Draft.empty(root)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Learn nothing."""

@@ -17,7 +17,8 @@ from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
 from mlxspec.drafters.search.calibration import Mixer, log_odds
 from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, SamplingParams
 
 _GREEDY_PRIORS = (
@@ -93,15 +94,15 @@ class PoolDrafter:
         self._cursor = _PoolCursor(self._names, self._mixers[self._is_greedy], cursors)
         return grow(root, self._cursor, budget, self.limits)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Learn which expectations came true, and tell every drafter."""
         cursor, self._cursor = self._cursor, None
-        for token in (*outcome.accepted, outcome.bonus_token):
+        for token in (*round.accepted, round.bonus_token):
             if cursor is not None:
                 cursor.learn(token)
                 cursor = cursor.below.get(token)
         for drafter in self.drafters:
-            drafter.update(outcome)
+            drafter.update(round)
 
 
 class _Mixers:

@@ -1,1 +1,1 @@
-"""What a drafter hands over: a draft tree, its shape, and the draft that carries it."""
+"""A draft tree, its shape, the draft that carries it, and the round that verified it."""

@@ -1,4 +1,4 @@
-"""The draft that a drafter returns, and what the target decided on it.
+"""The draft that a drafter returns, and what is checked of it.
 
 A draft without q is a guess: the match rule verifies it, and no guess changes the output
 distribution. A draft with q is trusted: a wrong q changes the output distribution. So all that can
@@ -219,30 +219,3 @@ def _path_faults(nodes: str, path_probs: Sequence[float]) -> Iterator[str]:
         if not isinstance(prob, Real) or not 0 <= prob <= before * (1 + _ROUNDING):
             yield f"{nodes} with a path probability {prob!r}; after {before!r} it is from 0 to that"
         before = prob
-
-
-@dataclass(frozen=True)
-class RoundOutcome:
-    """The decision of one target forward, on the host.
-
-    Attributes:
-        tokens: Token of each node of the tree, root first.
-        parents: Parent of each node, -1 at the root.
-        path: Accepted nodes from the root down, the root (0) first.
-        bonus_token: The token that the target added; the root of the next round.
-        top_tokens: The target's most probable next tokens per node, best first; empty unless the
-            drafter requests them with `num_top_tokens`.
-        top_probs: Their probabilities under the target at temperature 1, before any filter.
-    """
-
-    tokens: Sequence[int]
-    parents: Sequence[int]
-    path: Sequence[int]
-    bonus_token: int
-    top_tokens: Sequence[Sequence[int]] = ()
-    top_probs: Sequence[Sequence[float]] = ()
-
-    @property
-    def accepted(self) -> list[int]:
-        """Tokens of the accepted nodes, without the root."""
-        return [self.tokens[index] for index in self.path[1:]]

@@ -1,1 +1,1 @@
-"""The engine: which reply has the target, and one reply written step by step."""
+"""The engine: its rounds, which reply has the target, and how it ends."""

@@ -3,13 +3,12 @@
 A reply is an iterator, and whoever reads it may hold it, give it to another thread at every step
 or begin another one meanwhile. So each step takes its turn at the device (`device/turns.py`), and
 the target belongs to the newest reply: an older one that is read on afterwards takes a seat of its
-own while the newer one is being written, and the engine's again once that is over (`writer.py`).
+own while the newer one is being written, and the engine's again once that is over (`seats.py`).
 """
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -21,33 +20,22 @@ from mlxspec.budget.cost import quick_costs
 from mlxspec.device import backend
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
-from mlxspec.drafters.base import Drafter, fresh_drafter
-from mlxspec.drafters.none import NoDrafter
-from mlxspec.engine.writer import Writer
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafts.round import Round
+from mlxspec.engine.seats import Seats
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import function, wrong_type
 from mlxspec.prompt import check_prompt, prompt_tokens
-from mlxspec.reply.reply import StopWhen, never
-from mlxspec.reply.reporting import started_event
+from mlxspec.reply.continuation import Continuation, StopWhen, never
+from mlxspec.reply.events import started_event
+from mlxspec.reply.reply import Reply
 from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, Event, GenerationFinished, text_of
 from mlxspec.trace.stats import GenerationStats
 
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a reply was asked for with; see `Engine.generate`."""
-
-    prompt: list[int]
-    params: GenerationParams
-    should_stop: Callable[[], bool]
-    stop_when: StopWhen
-    drafter: Drafter | None
-    budget: Budget | None
 
 
 class Engine:
@@ -58,15 +46,13 @@ class Engine:
 
     Attributes:
         target: The target model with its cache.
-        drafter: What proposes the drafts; may be replaced between replies.
-        budget: Decides how many draft nodes a round verifies; may be replaced between replies.
+        drafter: Proposes the drafts of replies that name no other.
+        budget: Decides how many draft nodes a round verifies, in replies that name no other.
         tokenizer: The target's tokenizer.
         name: Name of the target, for people.
         weights: Weight type in words, such as "float32".
         chain_rule: Verifies chains drawn at random where a reply's settings name no rule.
     """
-
-    chain_rule: ChainRule = "block"
 
     def __init__(
         self,
@@ -77,6 +63,7 @@ class Engine:
         name: str = "",
         weights: str = "",
         budget: Budget | None = None,
+        chain_rule: ChainRule = "block",
     ) -> None:
         self.target = target
         self.drafter = drafter
@@ -84,7 +71,8 @@ class Engine:
         self.name = name
         self.weights = weights
         self.budget: Budget = budget or FixedBudget()
-        self._writer: Writer | None = None  # of the newest reply, until it is over
+        self.chain_rule = chain_rule
+        self._seats = Seats()
         self._at_close: list[weakref.finalize[..., Engine]] = []
         with device_turn():
             self._wired = wire(target.model)
@@ -133,7 +121,8 @@ class Engine:
         function("stop_when", stop_when)
         if drafter is not None and not hasattr(drafter, "propose"):
             raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
-        return self._generate(_Asked(tokens, params, should_stop, stop_when, drafter, budget))
+        begin = partial(self._begin, tokens, params, drafter, budget, stop_when)
+        return self._generate(begin, should_stop)
 
     def generate_text(
         self, prompt: str | Sequence[int], params: GenerationParams | None = None
@@ -216,7 +205,7 @@ class Engine:
                 return
             for finalizer in self._at_close:
                 finalizer()
-            self._writer = None
+            self._seats.clear()
             self._wired.release()
             for name in _GONE_WHEN_CLOSED:
                 self.__dict__.pop(name, None)
@@ -240,10 +229,37 @@ class Engine:
 
     # ---- a reply ---------------------------------------------------------------------------
 
-    def _generate(self, asked: _Asked) -> Iterator[Event]:
+    def round(self, reply: Reply) -> Round:
+        """Write one round of a reply: exactly one target forward, and one wait for the device."""
+        draft = reply.propose()  # a tree below the last emitted token, as large as pays
+        pending = reply.ahead or reply.verify(draft)  # ONE pass of the target over all its nodes
+        reply.look_ahead(pending)  # begin the next round, where it needs no token of this one
+        round = reply.take(pending)  # wait: which path stays, which token is added
+        reply.commit(round)  # keep the accepted rows, forget the rest
+        return reply.update(round)  # drafter and budget learn what came of it
+
+    def _begin(
+        self,
+        prompt: list[int],
+        params: GenerationParams,
+        drafter: Drafter | None,
+        budget: Budget | None,
+        stop_when: StopWhen,
+    ) -> Reply:
+        return Reply(
+            Continuation(prompt, params, self.target, self.tokenizer, stop_when),
+            drafter or self.drafter,
+            budget or self.budget,
+            self.tokenizer.token_bytes,
+            self.context_length,
+        )
+
+    def _generate(
+        self, begin: Callable[[], Reply], should_stop: Callable[[], bool]
+    ) -> Iterator[Event]:
         stats = GenerationStats()
         syncs = backend.host_syncs()
-        for event in self._events(asked):
+        for event in self._events(begin, should_stop):
             stats.add(event)
             if isinstance(event, GenerationFinished):
                 figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
@@ -251,36 +267,30 @@ class Engine:
                 event = GenerationFinished(event.ts, event.reason, event.text, figures)
             yield event
 
-    def _events(self, asked: _Asked) -> Iterator[Event]:
+    def _events(
+        self, begin: Callable[[], Reply], should_stop: Callable[[], bool]
+    ) -> Iterator[Event]:
         with device_turn():
-            length, drafter = self.context_length, asked.drafter or self.drafter
-            writer = Writer(
-                asked.prompt,
-                asked.params,
-                self.target,
-                self.tokenizer,
-                context_length=length,
-                stop_when=asked.stop_when,
-            )
+            reply = begin()
             started = started_event(
                 target=self.name,
-                drafter=drafter.name,
+                drafter=reply.drafter.name,
                 weights=self.weights,
                 cache=self.target.cache.describe(),
-                context_length=length or 0,
-                params=asked.params,
+                context_length=self.context_length or 0,
+                params=reply.params,
             )
         try:
             yield started
-            yield from writer.end()
-            while not writer.is_over:
-                is_cancelled = asked.should_stop()
+            yield from reply.end()
+            while not reply.is_over:
+                is_cancelled = should_stop()
                 with self._step():
-                    self._seat(writer, drafter, asked.budget or self.budget)
-                    events = writer.step(is_cancelled=is_cancelled)
+                    self._seats.seat(reply, self.target)
+                    events = reply.step(self.round, is_cancelled=is_cancelled)
                 yield from events
         finally:
-            self._leave(writer)
+            self._leave(reply)
 
     @contextmanager
     def _step(self) -> Iterator[None]:
@@ -302,42 +312,12 @@ class Engine:
             finally:
                 self._is_in_step = False
 
-    def _seat(self, writer: Writer, drafter: Drafter, budget: Budget) -> None:
-        """Give a reply what it is written with, where it has not got it, or no longer.
-
-        The engine's own target and this drafter are for the newest reply. An older one that goes
-        on beside it gets a cache of its own, and a drafter where one can be had.
-        """
-        target, newest = self.target, self._writer
-        is_apart = writer.target is not target
-        if writer.is_seated and (is_apart or newest is writer):
-            return
-        is_beside = newest is not None and newest is not writer and not newest.is_over
-        if writer.target is not None and is_beside:
-            apart = Decoder(target.model, target.cache.empty_like())
-            writer.sit(apart, _drafter_beside(drafter), budget.fresh())
-        else:
-            self._writer = writer
-            writer.sit(target, drafter, budget)
-
-    def _leave(self, writer: Writer) -> None:
+    def _leave(self, reply: Reply) -> None:
         """Let go of a reply that is over, broke off, or is read no further.
 
         This may be called by the garbage collector, in any thread and at any time. Where the
         device is not free then, the next reply does what is left undone here.
         """
         with free_turn() as is_free:
-            if is_free and self._writer is writer:
-                self._writer = None
-                writer.leave()
-
-
-def _drafter_beside(drafter: Drafter) -> Drafter:
-    """Return a drafter for a text beside the drafter's own: one like it, or none.
-
-    One that reads the hidden states of its target or keeps a cache drafts for one text alone.
-    """
-    try:
-        return fresh_drafter(drafter)
-    except ValueError:
-        return NoDrafter()
+            if is_free:
+                self._seats.free(reply)

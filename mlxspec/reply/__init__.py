@@ -1,1 +1,1 @@
-"""One reply: its rounds as objects and events, and the guard around its drafter."""
+"""One reply: what it says, its rounds on the device and as events, and the guard of its drafter."""

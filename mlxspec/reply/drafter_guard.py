@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from mlxspec.drafters.base import CoupledDrafter, Drafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.verify.noise import Noise
@@ -77,9 +78,9 @@ class Guard:
         """Refuse what it proposed if that is no tree below `root`; see `Draft.check_nodes`."""
         draft.check_nodes(self.name, tokens, parents, root, self._vocab_size)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Tell it what became of its draft."""
-        self._attempt(lambda: self.active.update(outcome))
+        self._attempt(lambda: self.active.update(round))
 
     def _attempt(self, act: Callable[[], T]) -> T | None:
         try:

@@ -1,198 +1,295 @@
-"""What one reply needs to know of itself: settings, position, text, and when it is over."""
+"""One reply while it is being written: the prompt in chunks, then a round at a time.
+
+Everything up to the verdict of a round is lazy; `Reply.take` is the one place that waits for the
+device. A round that is known to be plain is handed to the device before the one before is read.
+
+A reply knows all of its text, so it needs no state that nobody else may touch. Where its target
+holds another text than it left there, because another reply was written meanwhile, it takes a
+seat again: it reads what is missing and lets its drafter begin anew. The text is the same then, as
+the chance of every token belongs to its position.
+"""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
-import mlx.core as mx
-
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.budget import Budget
+from mlxspec.budget.cost import quick_costs
+from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.errors import NumericsError
 from mlxspec.params import GenerationParams
-from mlxspec.reply.readout import LazyRound, Readout
-from mlxspec.target.decoder import Decoder
-from mlxspec.text import TextStream
-from mlxspec.tokenizer import Tokenizer
-from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
-from mlxspec.verify.distribution import NodeLaws, TokenCounts
-from mlxspec.verify.noise import Noise
-from mlxspec.verify.processors import choose, process
-from mlxspec.verify.rules import match_rule, verify
+from mlxspec.reply.continuation import Continuation
+from mlxspec.reply.drafter_guard import Guard
+from mlxspec.reply.events import round_events
+from mlxspec.reply.pending_round import PendingRound
+from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.trace.difference import common_length
+from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 
-StopWhen = Callable[[EmittedToken], bool]
-"""Asked of every emitted token in turn: is it to be the last of the reply?"""
-
-
-def never(token: EmittedToken) -> bool:
-    """Let a reply go on until it ends by itself."""
-    return False
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """A round cut to what was emitted, with what the events show of it."""
-
-    outcome: RoundOutcome
-    accepted: tuple[int, ...]
-    emit: tuple[EmittedToken, ...]
+_SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
 
 
 class Reply:
-    """The state of one reply, changed once a round.
+    """Writes one reply, step by step; between two steps other replies may use its target.
 
     Attributes:
-        params: Its settings.
-        root: The token that the next round starts from: emitted, but not in the cache.
-        num_emitted: Tokens emitted so far.
-        num_rounds: Target forwards so far.
-        finish_reason: Why the reply is over, or None while it is not.
-        text: The text stream.
+        drafter: What it was given to draft with.
+        budget: What it was given to decide how much is drafted.
+        ahead: The next round, where the device has it already.
+        is_over: Whether the end was told.
     """
 
     def __init__(
         self,
-        prompt: Sequence[int],
-        params: GenerationParams,
-        target: Decoder,
-        tokenizer: Tokenizer,
-        stop_when: StopWhen = never,
+        said: Continuation,
+        drafter: Drafter,
+        budget: Budget,
+        token_bytes: Callable[[int], bytes],
+        context_length: int | None,
     ) -> None:
-        """Begin a reply; one of no tokens is over at once."""
-        self.params = params
-        self.root = prompt[-1]
-        self.num_emitted = 0
-        self.num_rounds = 0
-        self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
-        self.text = TextStream(tokenizer.token_bytes, params.stop)
-        stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
-        self._stop_tokens = frozenset(params.stop_tokens)
-        if not params.ignore_eos:
-            self._stop_tokens |= stop_tokens
-        self._stop_when = stop_when
-        self._noise = Noise.of_seed(params.seed)
-        self._prompt_length = len(prompt)
-        self._said = list(prompt)  # what stands in the text, the root last
-        self._vocab_size = target.vocab_size
-        self._counts = None
-        if params.sampling.has_penalties:
-            self._counts = TokenCounts.of(list(prompt), target.vocab_size)
-        self._start = time.perf_counter()
-
-    def seconds(self) -> float:
-        """Seconds since the reply was asked for."""
-        return time.perf_counter() - self._start
-
-    def draft_budget(self, room: int, num_pending: int = 0) -> int:
-        """Return how many nodes are worth drafting.
-
-        The last token of a reply is the target's own, and a node needs a place in the context.
+        """Make ready; nothing is read.
 
         Args:
-            room: Tokens that the context can still take beside the root.
-            num_pending: Tokens that will have been emitted then, beside those that are.
+            said: The prompt, and what is to be emitted.
+            drafter: What proposes drafts.
+            budget: Decides how many nodes of them are verified.
+            token_bytes: Returns what a token stands for.
+            context_length: Tokens that fit; None for any number.
         """
-        remaining = self.params.max_tokens - self.num_emitted - num_pending - 1
-        return max(0, min(self.params.num_draft_tokens, remaining, room - num_pending))
-
-    def goes_on(self, room: int) -> bool:
-        """Return whether a round follows that emits one token, unless that token ends the reply."""
-        return self.num_emitted + 1 < self.params.max_tokens and room > 0
+        self.drafter = drafter
+        self.budget = budget
+        self.ahead: PendingRound | None = None
+        self.is_over = False
+        self._said = said
+        self._token_bytes = token_bytes
+        self._context_length = context_length
+        self._target: Decoder | None = None  # what it was seated at last
+        self._revision = 0  # of the target, as the last step left it
+        self._num_reused = 0  # tokens of the prompt that need not be read
+        self._has_read_prompt = False
+        self._was_moved = False  # to another target, or back to one that others had used
+        self._is_drafting = False  # since it was seated
+        self._asked = 0  # nodes asked of the drafter in this round
+        self._asks_next: int | None = None  # nodes to ask for in the next one, where that is known
+        self._begun_at = self._drafted_at = 0.0  # times of this round
 
     @property
-    def may_look_ahead(self) -> bool:
-        """Whether a round can be begun before the tokens of the one before it are read."""
-        return not (
-            self.params.sampling.has_penalties
-            or self.params.logits_processors
-            or self.params.sampler
-        )
+    def params(self) -> GenerationParams:
+        """Its settings."""
+        return self._said.params
 
-    def verify(
-        self,
-        draft: Draft,
-        logits: mx.array,
-        num_top_tokens: int,
-        proposed: DraftTree | None = None,
-        num_pending: int = 0,
-    ) -> LazyRound:
-        """Decide on a draft; everything is lazy.
+    # ---- its seat --------------------------------------------------------------------------
+
+    @property
+    def has_sat(self) -> bool:
+        """Whether it ever had a target."""
+        return self._target is not None
+
+    @property
+    def is_seated(self) -> bool:
+        """Whether the target holds what the last step left there."""
+        return self._target is not None and self._target.revision == self._revision
+
+    @property
+    def target(self) -> Decoder:
+        """What it was seated at last."""
+        assert self._target is not None, "a reply takes a seat before its first step"
+        return self._target
+
+    def sit(self, target: Decoder, drafter: Drafter, budget: Budget) -> None:
+        """Write with these from now on; what the target holds of the text need not be read."""
+        self._was_moved = self.has_sat
+        self._target, self._budget = target, budget
+        # What a drafter that broke down reads of the target would break down as well.
+        self._guard = Guard(drafter, target.vocab_size, partial(target.attach, ()))
+        self._is_drafting, self._asks_next = False, None
+        self.leave()  # or what another reply left staged would be committed
+        target.attach(readers_of(drafter))
+        reused = common_length(target.history, self._said.tokens[:-1])
+        target.rollback_to(reused)
+        if not self._has_read_prompt:
+            self._num_reused = reused
+        self._revision = target.revision
+
+    def leave(self) -> None:
+        """Let go of the target: what was ahead, or broke off, is not to be."""
+        self.ahead = None
+        if self._target is not None:
+            self._target.commit([])
+
+    # ---- a step ----------------------------------------------------------------------------
+
+    def step(
+        self, write_round: Callable[["Reply"], Round], *, is_cancelled: bool = False
+    ) -> list[Event]:
+        """Read a chunk of the prompt or write a round; return what happened.
+
+        To be called while it is seated and not over. What happened is told after the commit, so
+        whatever interrupts the reply leaves a state from which the next one continues correctly.
+
+        Args:
+            write_round: Writes a round of this reply.
+            is_cancelled: Whether the reply ends here instead.
+        """
+        try:
+            events = self._step(write_round, is_cancelled)
+        except NumericsError:
+            self.target.reset()  # no row that led there is to be reused
+            raise
+        self._revision = self.target.revision
+        return events
+
+    def end(self) -> list[Event]:
+        """Return the end of a reply that is over, as one of no tokens is before its first step."""
+        said = self._said
+        if not said.finish_reason:
+            return []
+        self.is_over = True
+        return [GenerationFinished(said.seconds(), said.finish_reason, said.text.finish())]
+
+    def _step(self, write_round: Callable[["Reply"], Round], is_cancelled: bool) -> list[Event]:
+        said, target = self._said, self.target
+        unread = said.tokens[len(target) : -1]
+        if unread and not (is_cancelled or said.finish_reason):
+            if not self._was_moved:
+                step = min(PREFILL_CHUNK, said.params.prefill_step_size or PREFILL_CHUNK)
+                target.observe(unread[:step])
+                return self._progress()
+            target.observe(unread)  # at once: others could undo it after every chunk
+            unread = []
+        events: list[Event] = [] if unread else self._progress()
+        if not said.finish_reason:
+            if is_cancelled:
+                said.finish_reason = "cancelled"
+            else:
+                events += self._write(write_round)
+        return events + self.end()
+
+    def _progress(self) -> list[Event]:
+        """Tell how much of the prompt is read; what is read anew later on is not told."""
+        if self._has_read_prompt:
+            return []
+        done, total = len(self.target) + 1, len(self._said.tokens)  # the last is the first root
+        self._has_read_prompt = done == total
+        return [PrefillProgress(self._said.seconds(), done, total, self._num_reused)]
+
+    def _write(self, write_round: Callable[["Reply"], Round]) -> list[Event]:
+        said, guard, events = self._said, self._guard, list[Event]()
+        if not self._is_drafting:
+            self._begin_drafting()
+        if self._room < 0:
+            said.finish_reason = "context"
+        else:
+            events += round_events(write_round(self), self._token_bytes)
+        while guard.faults:
+            events.append(DrafterFailed(said.seconds(), guard.name, guard.faults.pop()))
+        if said.finish_reason:
+            self._budget.end()
+        return events
+
+    # ---- the parts of a round, in their order; see `Engine.round` --------------------------
+
+    def propose(self) -> Draft:
+        """Return the draft of this round, of as many nodes as the budget deems worth verifying."""
+        self._begun_at = time.perf_counter()
+        self._asked = self._ask() if self._asks_next is None else self._asks_next
+        self._asks_next = None
+        draft = self._guard.propose(self._said.root, self._asked)
+        draft = self._budget.cut(draft) if self._asked else draft
+        self._drafted_at = time.perf_counter()
+        return draft
+
+    def verify(self, draft: Draft, num_pending: int = 0) -> PendingRound:
+        """Decide on a draft by one forward of the target over all of its nodes; all is lazy.
 
         Args:
             draft: The draft.
-            logits: (n_nodes, V) what the target says after each node.
-            num_top_tokens: As in `LazyRound.of`.
-            proposed: As in `LazyRound.of`.
             num_pending: Tokens of an earlier round that have not been read yet.
         """
-        counts = self._counts.along(draft.tree) if self._counts else None
-        processors, sampler = self.params.logits_processors, self.params.sampler
-        processed = process(processors, logits, draft.tree, self._said) if processors else None
-        laws = NodeLaws(self.params.sampling, logits, counts, processed)
-        noise = self.noise.at(self.noise.position + num_pending)
-        if sampler is None:
-            verdict = verify(draft, laws, noise, self.params.rule)
-        else:
-            verdict = match_rule(draft.tree, choose(sampler, laws.logprobs))
-        keeps_laws = self.params.on_logits is not None
-        return LazyRound.of(draft, verdict, laws, num_top_tokens, proposed, keeps_laws=keeps_laws)
+        target, n_nodes = self.target, draft.tree.n_nodes
+        safe = draft.bounded(target.vocab_size)
+        tree = safe.tree.padded(self._budget.rows(n_nodes))
+        logits = target.logits(target.forward_tree(tree))[:n_nodes]
+        num_top_tokens = self._guard.active.num_top_tokens
+        return self._said.verify(draft, logits, num_top_tokens, safe, num_pending)
 
-    @property
-    def noise(self) -> Noise:
-        """The chance of the reply, seen from the position of the next token."""
-        return self._noise.at(self._prompt_length + self.num_emitted)
+    def look_ahead(self, pending: PendingRound) -> None:
+        """Hand the next round to the device if it is sure to take place, and to be plain.
 
-    def take(self, readout: Readout) -> RoundReport:
-        """Emit the tokens of a round up to the one that ends the reply.
+        What this round commits is known then: its root, and at which position the next one draws.
+        Penalties and functions of the text have to know the token of this round first.
+        """
+        said, target, self.ahead = self._said, self.target, None
+        is_plain = pending.draft.tree.n_nodes == 1 and said.may_look_ahead
+        if not (self._budget.looks_ahead and is_plain and said.goes_on(self._room)):
+            return
+        self._asks_next = self._ask(num_pending=1)
+        if self._asks_next:
+            return
+        pending.launch()
+        target.commit([0])
+        root = pending.verdict.bonus_token[None]
+        self.ahead = self.verify(Draft(DraftTree.chain(root)), num_pending=1)
+        self.ahead.launch()
 
-        Returns:
-            The round cut after the last emitted token, which becomes the root.
+    def take(self, pending: PendingRound) -> Round:
+        """Wait for the device, and emit the tokens of the round.
 
         Raises:
-            ValueError: The sampler chose a token outside the vocabulary.
+            NumericsError: The target computed no numbers on the accepted path.
+            ValueError: The draft was no tree below the root; nothing is emitted.
         """
-        outcome = readout.outcome
-        if not 0 <= outcome.bonus_token < self._vocab_size:
-            raise ValueError(
-                f"the sampler chose token {outcome.bonus_token}; allowed are 0 to "
-                f"{self._vocab_size - 1}"
-            )
-        target_probs, draft_probs = readout.target_probs, readout.draft_probs
-        self.num_rounds += 1
-        nodes = outcome.path[1:]
-        is_plain = len(outcome.tokens) == 1
-        own_kind: TokenKind = (
-            "plain" if is_plain else "corrected" if readout.from_residual else "bonus"
+        read = pending.wait()
+        self._guard.check_nodes(pending.draft, read.tokens, read.parents, self._said.root)
+        return self._said.emit(read, pending.laws)
+
+    def commit(self, round: Round) -> None:
+        """Keep the rows of the accepted path, unless they were when the next round began."""
+        if self.ahead is None:
+            self.target.commit(round.path)
+
+    def update(self, round: Round) -> Round:
+        """Let drafter and budget learn from a round; return it with what it took."""
+        self._guard.update(round)
+        ended_at = time.perf_counter()
+        took = replace(
+            round,
+            asked=self._asked,
+            num_rows=self._budget.rows(len(round.tokens)),
+            draft_ms=(self._drafted_at - self._begun_at) * 1e3,
+            target_ms=(ended_at - self._drafted_at) * 1e3,
+            ended_s=self._said.seconds(),
+            context=len(self.target),
         )
-        emit: list[EmittedToken] = []
-        for node in (*nodes, None):
-            if node is None:
-                emit.append(self._emit(outcome.bonus_token, own_kind, target_probs[-1], None))
-            else:
-                q = draft_probs[node - 1] if draft_probs is not None else None
-                emit.append(self._emit(outcome.tokens[node], "accepted", target_probs[node], q))
-            if self.finish_reason:
-                break
-        self.root = emit[-1].token
-        self._note([token.token for token in emit], readout)
-        cut = replace(outcome, path=outcome.path[: len(emit)], bonus_token=self.root)
-        return RoundReport(cut, tuple(nodes[: len(emit)]), tuple(emit))
+        self._budget.learn(took)
+        return took
 
-    def _note(self, tokens: list[int], readout: Readout) -> None:
-        self._said += tokens
-        if self._counts:
-            self._counts = self._counts.add(tokens)
-        if self.params.on_logits:
-            assert readout.laws, "a round keeps its laws where logits are asked for"
-            nodes = mx.array(list(readout.outcome.path[: len(tokens)]), mx.int32)
-            self.params.on_logits(tokens, readout.laws.adjusted[nodes])
+    # ---- the drafter and the budget --------------------------------------------------------
 
-    def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
-        self.num_emitted += 1
-        emitted = EmittedToken(token, self.text.push(token), kind, p, q)
-        # Asked even where the token ends the reply anyway: a caller counts on being told of all.
-        is_last = self._stop_when(emitted)
-        if is_last or token in self._stop_tokens or self.text.stopped:
-            self.finish_reason = "stop"
-        elif self.num_emitted == self.params.max_tokens:
-            self.finish_reason = "length"
-        return emitted
+    def _begin_drafting(self) -> None:
+        said, params, target = self._said, self._said.params, self.target
+        self._guard.start(said.tokens, params, said.noise)
+        measure = partial(quick_costs, target, params.num_draft_tokens + 1)
+        is_worth_it = not self._guard.is_plain and params.max_tokens >= _SHORT_REPLY
+        self._budget.begin(
+            self._guard.active.name,
+            params.sampling.temperature,
+            len(target),
+            measure if is_worth_it and params.num_draft_tokens else None,
+        )
+        self._is_drafting = True
+
+    def _ask(self, num_pending: int = 0) -> int:
+        limit = self._said.draft_budget(self._room, num_pending)
+        return 0 if self._guard.is_plain else self._budget.ask(limit)
+
+    @property
+    def _room(self) -> int:
+        """Tokens that the context takes beside the pending root; negative when it is full."""
+        if self._context_length is None:
+            return 1 << 30
+        return self._context_length - len(self.target) - 1

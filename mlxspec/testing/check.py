@@ -170,9 +170,9 @@ class _Trial:
         return self._reply(engine, _PROMPT, params, until=_LENGTH)[:_LENGTH]
 
     def _engine(self, *, rotates: bool = False) -> Engine:
-        engine = tiny_engine(vocab_size=self._vocab_size, rotates=rotates)
-        engine.drafter = self._make_drafter(engine.target)
-        return engine
+        return tiny_engine(
+            make_drafter=self._make_drafter, vocab_size=self._vocab_size, rotates=rotates
+        )
 
     def _reply(
         self,

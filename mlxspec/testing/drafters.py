@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 
@@ -13,7 +14,7 @@ class ScriptedDrafter:
     """Proposes the chains of a script, one a round, and nothing after the last one.
 
     Attributes:
-        outcomes: What it was told of its drafts in this reply.
+        rounds: What it was told of its drafts in this reply.
     """
 
     name = "scripted"
@@ -27,18 +28,18 @@ class ScriptedDrafter:
                 round cuts them.
         """
         self._chains = [list(chain) for chain in chains]
-        self.outcomes: list[RoundOutcome] = []
+        self.rounds: list[Round] = []
 
     def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
-        self.outcomes = []
+        self.rounds = []
 
     def propose(self, root: int, budget: int) -> Draft:
-        number = len(self.outcomes)
+        number = len(self.rounds)
         chain = self._chains[number][:budget] if number < len(self._chains) else []
         return _chain(self.name, root, chain)
 
-    def update(self, outcome: RoundOutcome) -> None:
-        self.outcomes.append(outcome)
+    def update(self, round: Round) -> None:
+        self.rounds.append(round)
 
 
 class KnowingDrafter:
@@ -58,8 +59,8 @@ class KnowingDrafter:
     def propose(self, root: int, budget: int) -> Draft:
         return _chain(self.name, root, self._text[self._num_read :][:budget])
 
-    def update(self, outcome: RoundOutcome) -> None:
-        self._num_read += len(outcome.path)
+    def update(self, round: Round) -> None:
+        self._num_read += len(round.path)
 
 
 class UniformDrafter:
@@ -87,7 +88,7 @@ class UniformDrafter:
             sampled_from=mx.full((length, self._vocab_size), 1 / self._vocab_size),
         )
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Do nothing: what is uniform does not learn."""
 
 

@@ -1,6 +1,6 @@
 """A target that needs no download: a random model of two layers with a small vocabulary."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import mlx.core as mx
@@ -86,13 +86,18 @@ def tiny_model(
 
 
 def tiny_engine(
-    drafter: Drafter | None = None, *, vocab_size: int = 8, seed: int = 5, rotates: bool = False
+    drafter: Drafter | None = None,
+    *,
+    make_drafter: Callable[[Decoder], Drafter] | None = None,
+    vocab_size: int = 8,
+    seed: int = 5,
+    rotates: bool = False,
 ) -> Engine:
     """Return an engine with a tiny target; the same arguments give the same target.
 
     Args:
-        drafter: What drafts; None for nothing. One that needs the target is set afterwards:
-            `engine.drafter = MyDrafter(engine.target)`.
+        drafter: What drafts; None for nothing.
+        make_drafter: Returns what drafts, given the target; in place of `drafter`.
         vocab_size: Number of tokens, 4 or more.
         seed: Seed of the target's weights.
         rotates: Whether the cache rotates, with 12 rows.
@@ -106,4 +111,6 @@ def tiny_engine(
     layers = model.config.num_hidden_layers
     cache = Cache(layers, max_size=RING, keep=KEPT) if rotates else Cache(layers)
     tokenizer = cast(Tokenizer, LetterTokenizer(vocab_size))
-    return Engine(Decoder(model, cache), drafter or NoDrafter(), tokenizer, name="tiny")
+    target = Decoder(model, cache)
+    own = make_drafter(target) if make_drafter else drafter or NoDrafter()
+    return Engine(target, own, tokenizer, name="tiny")

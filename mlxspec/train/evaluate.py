@@ -14,7 +14,8 @@ import numpy as np
 
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.stats import GenerationStats
@@ -125,7 +126,7 @@ def evaluate(
     """Return the acceptance of a drafter for every combination of settings.
 
     Args:
-        engine: The target; its drafter is back in place afterwards.
+        engine: The target.
         make_drafter: Returns the drafter.
         prompts: Token ids of each prompt.
         settings: What to measure.
@@ -138,20 +139,16 @@ def evaluate(
         for temperature in settings.temperatures
         for number in settings.num_draft_tokens
     ]
-    before = engine.drafter
     found: list[Acceptance] = []
     total = len(combinations) * len(prompts)
-    try:
-        for shape, temperature, number in combinations:
-            replies = []
-            for prompt in prompts:
-                drafter = make_drafter()
-                engine.drafter = drafter if shape == "tree" else LikeliestPath(drafter)
-                replies.append(_answer(engine, prompt, temperature, number, settings))
-                on_progress(len(found) * len(prompts) + len(replies), total)
-            found.append(_total(engine.drafter.name, shape, temperature, number, replies))
-    finally:
-        engine.drafter = before
+    for shape, temperature, number in combinations:
+        replies, name = [], ""
+        for prompt in prompts:
+            drafter = make_drafter()
+            name, drafter = drafter.name, drafter if shape == "tree" else LikeliestPath(drafter)
+            replies.append(_answer(engine, drafter, prompt, temperature, number, settings))
+            on_progress(len(found) * len(prompts) + len(replies), total)
+        found.append(_total(name, shape, temperature, number, replies))
     return found
 
 
@@ -198,13 +195,18 @@ class LikeliestPath:
         sources = [draft.sources[node - 1] for node in path[1:]]
         return Draft.from_lists([tokens[node] for node in path], range(-1, len(path) - 1), sources)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Pass on what the target decided."""
-        self.drafters[0].update(outcome)
+        self.drafters[0].update(round)
 
 
 def _answer(
-    engine: Engine, prompt: Sequence[int], temperature: float, number: int, settings: Settings
+    engine: Engine,
+    drafter: Drafter,
+    prompt: Sequence[int],
+    temperature: float,
+    number: int,
+    settings: Settings,
 ) -> GenerationStats:
     stats = GenerationStats()
     params = GenerationParams(
@@ -214,7 +216,10 @@ def _answer(
         num_draft_tokens=number,
     )
     events = engine.generate(
-        prompt, params, should_stop=lambda: stats.generated_tokens >= settings.max_tokens
+        prompt,
+        params,
+        drafter=drafter,
+        should_stop=lambda: stats.generated_tokens >= settings.max_tokens,
     )
     for event in events:
         stats.add(event)

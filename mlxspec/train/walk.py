@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, readers_of
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.target.hidden import Audience, HiddenStates
 from mlxspec.train.data.corpus import GREEDY, Conversation
@@ -90,7 +90,7 @@ def _rounds(
         kept = min(length, end - 2 - place)  # the last token of an answer is never a node kept
         after = place + kept + 1
         audience.read(text[place:after], _states(features, place, after))
-        drafter.update(_outcome(features, place, kept))
+        drafter.update(_round_of(features, place, kept))
         place = after
 
 
@@ -110,10 +110,10 @@ def _accepted(tokens: Sequence[int], parents: Sequence[int], text: Sequence[int]
     return length
 
 
-def _outcome(features: Features, place: int, length: int) -> RoundOutcome:
+def _round_of(features: Features, place: int, length: int) -> Round:
     """Return a round whose tree was the accepted path alone."""
     nodes = slice(place, place + length + 1)
-    return RoundOutcome(
+    return Round(
         tokens=features.tokens[nodes].tolist(),
         parents=list(range(-1, length)),
         path=list(range(length + 1)),

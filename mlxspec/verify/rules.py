@@ -35,8 +35,8 @@ from mlxspec.verify.traversal import traversal_rule, traverse
 
 
 @dataclass(frozen=True)
-class VerifyResult:
-    """The verdict on a draft tree; every field is a lazy MLX array.
+class Verdict:
+    """What becomes of a draft tree; every field is a lazy MLX array.
 
     Attributes:
         accepted: (n_nodes,) bool, True at the nodes of the accepted path, the root included.
@@ -50,7 +50,7 @@ class VerifyResult:
     from_residual: mx.array
 
 
-def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> VerifyResult:
+def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> Verdict:
     """Verify a draft with the rule that fits how it was made.
 
     Args:
@@ -73,7 +73,7 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
     else:
         chain_rule = block_rule if rule == "block" else token_rule
         last, bonus_probs = chain_rule(tree.tokens[1:], laws.probs, q, uniforms)
-    return VerifyResult(
+    return Verdict(
         accepted=tree.ancestors[last],
         bonus_token=draw(bonus_probs[None], gumbel(1, bonus_probs.shape[0], bonus_key))[0],
         from_residual=last < q.shape[0],  # nodes with children have the first indices
@@ -100,7 +100,7 @@ def _chosen(tree: DraftTree, laws: NodeLaws, noise: Noise) -> mx.array:
     return laws.draw(levels if tree.n_nodes == 1 else levels[depths])
 
 
-def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:
+def match_rule(tree: DraftTree, chosen: mx.array) -> Verdict:
     """Go down from the root while a child holds the token that the target chose at its parent.
 
     Args:
@@ -118,7 +118,7 @@ def match_rule(tree: DraftTree, chosen: mx.array) -> VerifyResult:
     accepted = ~(tree.ancestors & broken[None]).any(axis=1)
     # One child at most matches, so the accepted nodes are one path and the deepest is its end.
     last = mx.argmax(mx.where(accepted, tree.depths, -1))
-    return VerifyResult(
+    return Verdict(
         accepted=accepted,
         bonus_token=chosen[last],
         from_residual=(parents == last).any(),

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
-from mlxspec.reply.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import (

@@ -59,7 +59,7 @@ NEEDING_MORE = {
 def test_refuses_drafters_that_need_more_than_the_text(name, is_pooled):
     engine = make_engine(MODEL, DRAFTERS["none"]())
     drafter = NEEDING_MORE[name](engine)
-    engine.drafter = PoolDrafter([SuffixDrafter(), drafter]) if is_pooled else drafter
+    drafter = PoolDrafter([SuffixDrafter(), drafter]) if is_pooled else drafter
     message = f"the drafter '{name}' needs more than the text.* a batch takes 'none', 'suffix', "
     with pytest.raises(ValueError, match=message):
-        engine.generate_batch(PROMPTS)
+        engine.generate_batch(PROMPTS, drafter=drafter)

@@ -5,7 +5,8 @@ import pytest
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import CostCurve
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 
 FLAT = {1: 10.0, 64: 10.0}  # rows cost nothing
 STEEP = {1: 10.0, 2: 20.0, 64: 640.0}  # two rows cost twice as much as one
@@ -51,15 +52,15 @@ def rounds(choice, drafts, *, ms, is_right):
     """Verify drafts again and again; returns how many nodes are left at the end."""
     for _ in range(100):
         cut = choice.cut(drafts)
-        outcomes = [outcome(draft, is_right) for draft in cut]
-        choice.learn(outcomes, ms[sum(draft.tree.n_nodes for draft in cut)])
+        rounds = [round_of(draft, is_right) for draft in cut]
+        choice.learn(rounds, ms[sum(draft.tree.n_nodes for draft in cut)])
     return nodes(choice.cut(drafts))
 
 
-def outcome(draft, is_right):
+def round_of(draft, is_right):
     tokens, parents = draft.tree.tokens.tolist(), draft.tree.parents.tolist()
     path = range(len(tokens)) if is_right else [0]
-    return RoundOutcome(tokens, parents, path, len(path) if is_right else 99)
+    return Round(tokens, parents, path, len(path) if is_right else 99)
 
 
 @pytest.mark.parametrize(("ms", "expected"), [(10.0, [1, 1]), (90.0, [0, 0])])

@@ -119,7 +119,7 @@ SETUP = {
 }
 
 
-def outcome_of(rows, **more):
+def round_of(rows, **more):
     settings = {"arms": ["plain", "fast"], "baseline": "plain", "cost": None, **more}
     return report.Outcome(SETUP, rows, **settings)
 
@@ -140,13 +140,13 @@ def greedy_rows(difference):
     ],
 )
 def test_greedy_replies_agree_or_the_first_difference_is_told(difference, is_real, words):
-    outcome = outcome_of(greedy_rows(difference))
+    outcome = round_of(greedy_rows(difference))
     assert outcome.has_real_difference is is_real
     assert words in report.text(outcome)
 
 
 def test_the_report_says_on_what_it_was_measured_before_any_figure():
-    lines = report.text(outcome_of(greedy_rows(None))).splitlines()
+    lines = report.text(round_of(greedy_rows(None))).splitlines()
     assert lines[:5] == [
         "model     tiny",
         "weights   float32",
@@ -157,15 +157,15 @@ def test_the_report_says_on_what_it_was_measured_before_any_figure():
 
 
 def test_an_interrupted_run_says_so():
-    text = report.text(outcome_of(greedy_rows(None), is_partial=True))
+    text = report.text(round_of(greedy_rows(None), is_partial=True))
     assert "! interrupted: these are the 2 conversations so far" in text
-    assert "interrupted" not in report.text(outcome_of(greedy_rows(None)))
+    assert "interrupted" not in report.text(round_of(greedy_rows(None)))
 
 
 def test_a_run_interrupted_before_its_first_conversation_still_reports():
-    assert "interrupted" in report.text(outcome_of([], is_partial=True))
+    assert "interrupted" in report.text(round_of([], is_partial=True))
 
 
 def test_a_drafter_that_broke_down_is_named():
     broken = row_of(case_of(), "fast", reply_of(range(5), fault="no memory"))
-    assert "! fast broke down in 1 replies: no memory" in report.text(outcome_of([broken]))
+    assert "! fast broke down in 1 replies: no memory" in report.text(round_of([broken]))

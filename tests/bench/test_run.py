@@ -9,7 +9,6 @@ from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Plan, Runner
 from mlxspec.bench.sample import Task
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.difference import Difference
 from tests.support.bench_arms import ScriptedArm, case_of, reply_of, row_of
@@ -33,9 +32,7 @@ def model():
 
 @pytest.fixture
 def engine(model):
-    engine = make_engine(model, NoDrafter())
-    engine.tokenizer = ToyChatTokenizer(model.config.vocab_size)
-    return engine
+    return make_engine(model, None, tokenizer=ToyChatTokenizer(model.config.vocab_size))
 
 
 def always(*tokens):

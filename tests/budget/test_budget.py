@@ -12,12 +12,12 @@ from mlxspec.budget import (
     CostCurve,
     FixedBudget,
     MeasuredBudget,
-    Spent,
     best_count,
 )
 from mlxspec.budget.acceptance import PathRates, PlaceRates
 from mlxspec.budget.curve import DraftCost
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from tests.support.chip_table import table
 
 EDGE = {1: 50.0, 2: 58.0, 4: 78.0, 8: 82.0, 12: 130.0, 16: 78.0, 24: 140.0, 32: 122.0}
@@ -75,7 +75,7 @@ def test_a_step_that_one_node_does_not_pay_is_taken_for_many():
 def test_nothing_is_drafted_where_every_row_costs_a_forward():
     budget = begun(LINEAR)
     assert budget.cut(chain(0.97, 31)).tree.n_nodes == 1
-    budget.learn(outcome(0, 1), Spent(31, 1, 0.0, 50.0))
+    budget.learn(round_of(0, 1, asked=31, num_rows=1, target_ms=50.0))
 
 
 @given(times, st.floats(0.01, 0.999), st.integers(0, 20), st.integers(0, 40))
@@ -213,7 +213,7 @@ def test_of_nodes_that_were_not_verified_the_children_of_those_that_were_tell_so
     rates._record = lambda prob, came_true: seen.append((prob, came_true))
     probs = [0.9, 0.8, 0.7, 0.6, 0.5]
     grown = Draft.from_lists([5, 7, 6, 8, 9, 7], [-1, 0, 0, 1, 1, 3], ["table"] * 5, None, probs)
-    rates.learn(grown, RoundOutcome([5, 7], [-1, 0], [0, 1], bonus_token=8))
+    rates.learn(grown, Round([5, 7], [-1, 0], [0, 1], bonus_token=8))
     assert seen == [(0.9, True), (0.8, False), (0.7, True), (0.6, False)]
 
 
@@ -221,7 +221,7 @@ def test_path_probabilities_that_promise_too_much_are_corrected():
     rates, grown = PathRates(), chain(0.6, 1)
     for number in range(400):
         bonus = 1 if number % 5 == 0 else 2
-        rates.learn(grown, RoundOutcome([0], [-1], [0], bonus))
+        rates.learn(grown, Round([0], [-1], [0], bonus))
     assert rates.gains([0.6])[1] == pytest.approx(0.2, abs=0.08)
     assert rates.gains([0.97])[1] == pytest.approx(0.97)
 
@@ -249,13 +249,12 @@ def test_the_cost_of_drafting_is_a_line_of_the_nodes():
 # ---- never much slower than plain ------------------------------------------------------------
 
 
-def outcome(right, count):
+def round_of(right, count, **took):
     """Of a chain of `count` nodes: the text goes on as in its first `right` nodes, or longer."""
     kept = min(right, count)
     bonus = kept + 1 if right > kept else -1
-    return RoundOutcome(
-        list(range(count + 1)), list(range(-1, count)), list(range(kept + 1)), bonus
-    )
+    tokens, parents = list(range(count + 1)), list(range(-1, count))
+    return Round(tokens, parents, list(range(kept + 1)), bonus, **took)
 
 
 def num_right(rng, hit):
@@ -286,7 +285,8 @@ def play(budget, cost, hit, *, claimed=None, step=0.0, host=0.0, rounds=1200, li
         rows = budget.rows(n + 1)
         draft_ms = host if asked else 0.0
         target_ms = curve.raw(rows) + step * n
-        budget.learn(outcome(right, n), Spent(asked, rows, draft_ms, target_ms))
+        took = {"draft_ms": draft_ms, "target_ms": target_ms}
+        budget.learn(round_of(right, n, asked=asked, num_rows=rows, **took))
         ms += draft_ms + target_ms
         tokens += min(right, n) + 1
     return ms, tokens
@@ -336,7 +336,8 @@ def test_a_program_that_was_stopped_in_a_round_drafts_as_before(world):
     asked = budget.ask(15)
     if "claimed" in WORLDS[world]:
         budget.cut(chain(WORLDS[world]["claimed"], asked))
-    budget.learn(outcome(0, 1), Spent(asked, 2, 3_600_000.0, 3_600_000.0))
+    stopped = {"draft_ms": 3_600_000.0, "target_ms": 3_600_000.0}
+    budget.learn(round_of(0, 1, asked=asked, num_rows=2, **stopped))
     worlds = {"rounds": 100, **WORLDS[world]}
     assert speed_up(budget, EDGE, 0.7, **worlds) > 0.95 * speed_up(before, EDGE, 0.7, **worlds)
 
@@ -352,7 +353,8 @@ def test_a_cost_that_was_measured_too_high_is_found_out():
         draft = budget.cut(chain(0.95, budget.ask(15)))
         n = draft.tree.n_nodes - 1
         rows = budget.rows(n + 1)
-        budget.learn(outcome(num_right(rng, 0.95), n), Spent(15, rows, 0.0, true.raw(rows)))
+        took = {"num_rows": rows, "target_ms": true.raw(rows)}
+        budget.learn(round_of(num_right(rng, 0.95), n, asked=15, **took))
         widths.append(rows)
     assert widths[0] == 1
     assert sum(width == 16 for width in widths[-100:]) > 60

@@ -70,10 +70,7 @@ class Never(FixedBudget):
 
 
 def engine_with(budget, drafter="none", kind="full"):
-    engine = make_engine(MODEL, NoDrafter(), kind)
-    engine.drafter = DRAFTERS[drafter](engine.target)
-    engine.budget = budget
-    return engine
+    return make_engine(MODEL, None, kind, make_drafter=DRAFTERS[drafter], budget=budget)
 
 
 @each_drafter
@@ -151,8 +148,7 @@ def test_a_stop_token_ends_the_reply_though_the_next_round_has_begun(place):
 
 
 def test_a_full_context_ends_the_reply():
-    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter())
-    engine.budget = Never()
+    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter(), budget=Never())
     events = list(engine.generate(PROMPT, GenerationParams()))
     assert events[-1].reason == "context"
     assert len(emitted(events)) == 16 - len(PROMPT) + 1
@@ -225,8 +221,7 @@ def test_the_joint_law_holds_where_the_number_of_nodes_changes():
     model = tiny_model(vocab_size=4, seed=2)
     law = SamplingParams(temperature=5.0)  # no outcome is rare
     truth, prompt, draws = Target(model), [1, 2], 300
-    engine = make_engine(model, UniformChain(4, length=2))
-    engine.budget = AnyBudget()
+    engine = make_engine(model, UniformChain(4, length=2), budget=AnyBudget())
     counts = dict.fromkeys(itertools.product(range(4), repeat=2), 0)
     for seed in range(draws):
         params = GenerationParams(max_tokens=3, sampling=law, seed=seed, num_draft_tokens=5)

@@ -121,6 +121,10 @@ def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
     assert [law.cell_of(draw) for draw in draws] == cells
 
 
+def sampler_of(engine):
+    return Sampler(engine, engine.drafter)
+
+
 @pytest.mark.parametrize("is_honest", [True, False])
 def test_draws_from_another_law_are_seen(is_honest):
     engine = make_engine(MODEL, RandomTrees(24))
@@ -130,7 +134,7 @@ def test_draws_from_another_law_are_seen(is_honest):
         total = sum(bent.values())
         law = JointLaw({cell: prob / total for cell, prob in bent.items()})
         case = replace(case, law=law)
-    found = check_law(engine, "random", [case], lambda case: case.seeds)
+    found = check_law(sampler_of(engine), "random", [case], lambda case: case.seeds)
     assert found.is_off(num_checks=1) != is_honest
     assert found.drafted > 100
     assert found.fit.num_draws == 150
@@ -143,14 +147,14 @@ def test_a_residual_that_is_dropped_is_seen(monkeypatch):
     drafter = DraftModelDrafter(small, target_vocab_size=4, lookahead=2)
     engine = make_engine(tiny_model(vocab_size=4, seed=2), drafter)
     cases = cases_of(engine.target, [[1, 2]], [2], 500)
-    found = check_law(engine, "model", cases, lambda case: case.seeds)
+    found = check_law(sampler_of(engine), "model", cases, lambda case: case.seeds)
     assert found.is_off(num_checks=2)
 
 
 def test_draws_come_from_the_whole_width_of_a_draft():
     engine = make_engine(MODEL, UniformChain(24, length=12))
     case = cases_of(engine.target, [PROMPT], [12], 50)[0]
-    sampler = Sampler(engine)
+    sampler = sampler_of(engine)
     assert len(sampler.draw(case, 1)) == 3
     assert sampler.drafted >= 12
 

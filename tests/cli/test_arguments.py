@@ -18,9 +18,7 @@ SHORT = GenerationParams(max_tokens=6)
 
 
 def chat():
-    engine = make_engine(MODEL, NoDrafter())
-    engine.tokenizer = ToyChat()
-    return Conversation(engine)
+    return Conversation(make_engine(MODEL, NoDrafter(), tokenizer=ToyChat()))
 
 
 # ---- prompts ---------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from mlxspec.reply.reply import GenerationParams
-from mlxspec.verify.distribution import SamplingParams
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec_app.settings.file import Settings
 from mlxspec_cli import main, plain_chat
 from mlxspec_cli.arguments import generation_params

@@ -6,7 +6,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import main
 from tests.support.broken_rules import say_the_second_best
@@ -82,7 +82,7 @@ def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
 
 
 def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monkeypatch):
-    right = reply_module.verify
+    right = continuation.verify
 
     def generous(draft, laws, noise, rule="block"):
         verdict = right(draft, laws, noise, rule)
@@ -91,7 +91,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
         accepted = mx.arange(draft.tree.n_nodes) < 2  # the root and the first draft token
         return replace(verdict, accepted=accepted, bonus_token=laws.best()[1])
 
-    monkeypatch.setattr(reply_module, "verify", generous)
+    monkeypatch.setattr(continuation, "verify", generous)
     code, out, last, _ = verify("--k", "4", drafters="model")
     assert code == 1
     assert off(last) == {"model"}

@@ -104,9 +104,10 @@ def test_sampled_replies_to_one_prompt_differ(pair):
 
 def test_a_drafter_for_one_sequence_makes_way(pair):
     expected = ours(pair, max_tokens=6).texts
-    drafter = pair.engine.drafter = UniformChain(pair.engine.target.vocab_size)
-    assert ours(pair, max_tokens=6).texts == expected
-    assert pair.engine.drafter is drafter
+    drafter = UniformChain(pair.engine.target.vocab_size)
+    drawing = make_pair(drafter)
+    assert ours(drawing, max_tokens=6).texts == expected
+    assert drawing.engine.drafter is drafter
 
 
 def test_progress_is_printed_on_request(pair, capsys):

@@ -51,13 +51,17 @@ def tokens(responses):
 # ---- the same reply --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drafter", [*HOST_DRAFTERS, "random trees", "uniform chain"])
+DRAFTERS = {
+    **{name: lambda size, make=make: make() for name, make in HOST_DRAFTERS.items()},
+    "random trees": RandomTrees,
+    "uniform chain": UniformChain,
+}
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("prompt", [PROMPT, "a", [5, 9, 200, 31], np.array([5, 9, 200, 31])])
 def test_responses_are_those_of_mlx_lm(drafter, prompt):
-    adversaries = {"random trees": RandomTrees, "uniform chain": UniformChain}
-    pair = make_pair(HOST_DRAFTERS[drafter]() if drafter in HOST_DRAFTERS else None)
-    if drafter in adversaries:
-        pair.engine.drafter = adversaries[drafter](pair.engine.target.vocab_size)
+    pair = make_pair(make_drafter=DRAFTERS[drafter])
     own = mx.array(prompt) if isinstance(prompt, np.ndarray) else prompt
     found, expected = ours(pair, prompt, 24), theirs(pair, own, 24)
     assert facts(found) == facts(expected)
@@ -330,8 +334,7 @@ def test_a_draft_model_leaves_the_reply_and_its_own_engine_alone(pair, temp):
 
 
 def test_a_draft_model_that_reads_another_tokenizer_is_refused(pair):
-    small = make_pair()
-    small.engine.tokenizer = Tokenizer(byte_level(texts=["other words here"]))
+    small = make_pair(tokenizer=Tokenizer(byte_level(texts=["other words here"])))
     with pytest.raises(VocabularyMismatchError, match="reads another tokenizer"):
         ours(pair, draft_model=small.engine)
 

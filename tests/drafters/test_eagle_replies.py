@@ -45,9 +45,9 @@ def test_drafters_may_take_turns_from_reply_to_reply(name):
     engine, text = make(name), list(PROMPT)
     first = engine.drafter
     pool = PoolDrafter([TableDrafter(), EAGLE_DRAFTERS[name](engine.target)])
-    for engine.drafter in (first, SuffixDrafter(), pool, SuffixDrafter(), first):
+    for drafter in (first, SuffixDrafter(), pool, SuffixDrafter(), first):
         params = GenerationParams(max_tokens=5, num_draft_tokens=7)
-        reply = emitted(engine.generate(text, params))
+        reply = emitted(engine.generate(text, params, drafter=drafter))
         assert reply == TRUTH.greedy(text, 5)
         text += [*reply, 5]
     assert first.num_read == len(engine.target)

@@ -4,14 +4,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.device import backend
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
@@ -66,8 +66,8 @@ class DraftSpy:
 
     def __init__(self, monkeypatch):
         self.drafts = []
-        self._verify = reply_module.verify
-        monkeypatch.setattr(reply_module, "verify", self)
+        self._verify = continuation.verify
+        monkeypatch.setattr(continuation, "verify", self)
 
     def __call__(self, draft, laws, key, chain_rule):
         self.drafts.append(draft)
@@ -142,14 +142,14 @@ def test_a_drafter_told_not_to_sample_proposes_the_greedy_tree_at_any_temperatur
 @EACH
 def test_its_tree_is_merged_with_those_of_other_drafters_at_any_temperature(name):
     engine = make(name, samples=False)
-    engine.drafter = PoolDrafter([TableDrafter(), engine.drafter])
+    pool = PoolDrafter([TableDrafter(), engine.drafter])
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)
-    tokens = emitted(engine.generate(PROMPT, params))
+    tokens = emitted(engine.generate(PROMPT, params, drafter=pool))
     assert tokens == TARGETS["llama", "full"].greedy(PROMPT, LENGTH)
     params = GenerationParams(
         max_tokens=6, num_draft_tokens=7, sampling=SamplingParams(temperature=1.0)
     )
-    events = engine.generate(PROMPT, params)
+    events = engine.generate(PROMPT, params, drafter=pool)
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert sources == {"table", name}
 
@@ -203,7 +203,7 @@ def test_the_verdict_is_counted_where_a_law_has_penalties():
     rows = []
     for bonus in (2, 8):  # the bonus token is told, not read: only its penalty can differ
         engine.drafter.start(PROMPT, law, mx.random.key(0))
-        engine.drafter.update(RoundOutcome([3], [-1], [0], bonus))
+        engine.drafter.update(Round([3], [-1], [0], bonus))
         rows.append(np.array(engine.drafter.propose(3, 1).sampled_from[0]))
     assert rows[0][2] < rows[1][2]
     assert rows[0][8] > rows[1][8]

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.device import backend
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -145,8 +145,8 @@ class LawSpy:
     """Stands in for `verify` in the engine and keeps the drafts it was given."""
 
     def __init__(self, monkeypatch):
-        self.drafts, self._verify = [], reply_module.verify
-        monkeypatch.setattr(reply_module, "verify", self)
+        self.drafts, self._verify = [], continuation.verify
+        monkeypatch.setattr(continuation, "verify", self)
 
     def __call__(self, draft, laws, key, chain_rule):
         self.drafts.append(draft)
@@ -230,10 +230,10 @@ def test_greedy_replies_are_those_of_the_target(family, kind):
 
 def test_an_exit_drafts_in_a_pool_at_any_temperature():
     engine = exit_engine(MODEL, layer=2, threshold=0.1)
-    engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
+    pool = PoolDrafter([SuffixDrafter(), engine.drafter])
     law = SamplingParams(temperature=1.0)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
-    events = list(engine.generate(PROMPT, params))
+    events = list(engine.generate(PROMPT, params, drafter=pool))
     assert len(emitted(events)) == LENGTH
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert "exit" in sources
@@ -242,9 +242,9 @@ def test_an_exit_drafts_in_a_pool_at_any_temperature():
 @pytest.mark.parametrize("kind", ["full", "rotating"])
 def test_a_pool_with_an_exit_says_what_the_target_says(kind):
     engine = exit_engine(MODEL, kind, layer=2)
-    engine.drafter = PoolDrafter([SuffixDrafter(), engine.drafter])
+    pool = PoolDrafter([SuffixDrafter(), engine.drafter])
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
-    events = list(engine.generate(PROMPT, params))
+    events = list(engine.generate(PROMPT, params, drafter=pool))
     assert emitted(events) == plain_reply("llama", kind)
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
     assert sources == {"exit", "suffix"}

@@ -76,11 +76,11 @@ def test_a_head_computes_in_the_type_of_its_target_on_a_gpu(kind, dtype, monkeyp
     model.set_dtype(dtype)
     engine = make_engine(model, None)
     params = GenerationParams(max_tokens=12, num_draft_tokens=6)
-    (engine.drafter,) = head_drafters(head(kind), engine.target)
-    network, seen = NETWORKS[kind](engine.drafter), set()
+    (drafter,) = head_drafters(head(kind), engine.target)
+    network, seen = NETWORKS[kind](drafter), set()
     assert {array.dtype for _, array in tree_flatten(network.parameters())} == {dtype}
-    watch(engine.drafter, seen)
-    events = list(engine.generate(PROMPT, params))
+    watch(drafter, seen)
+    events = list(engine.generate(PROMPT, params, drafter=drafter))
     assert len(emitted(events)) == 12
     assert any(isinstance(event, DraftVerified) for event in events)
     assert seen == {dtype}

@@ -1,6 +1,7 @@
 """Medusa: what the heads say, where it hangs in the tree, and which nodes are chosen."""
 
 import itertools
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -210,8 +211,8 @@ def test_head_i_stands_i_plus_1_below_the_root(tree, family, kind):
     # Heads that know the target's greedy text are accepted whole, in every round, only if they
     # read the state just before the root and each speaks for its own depth.
     text = PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH + 4)
-    engine = make_engine(MODELS[family], None, kind)
-    engine.drafter = knowing_drafter(engine.target, text, tree=KNOWN_TREES[tree]())
+    knowing = partial(knowing_drafter, text=text, tree=KNOWN_TREES[tree]())
+    engine = make_engine(MODELS[family], None, kind, make_drafter=knowing)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=8)
     events = list(engine.generate(PROMPT, params))
     *rounds, _ = [event for event in events if event.t == "verify"]  # the last one is cut short
@@ -309,8 +310,8 @@ def test_nodes_stand_in_order_of_path_probability():
 @pytest.mark.parametrize("kind", CACHES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_tokens_are_those_of_the_target(family, kind):
-    engine = make_engine(MODELS[family], None, kind)
-    engine.drafter = medusa_drafter(engine.target, reduced=True)
+    reduced = partial(medusa_drafter, reduced=True)
+    engine = make_engine(MODELS[family], None, kind, make_drafter=reduced)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
     expected = TARGETS[family, kind].greedy(PROMPT, LENGTH)
     assert emitted(engine.generate(PROMPT, params)) == expected
@@ -318,16 +319,14 @@ def test_greedy_tokens_are_those_of_the_target(family, kind):
 
 @pytest.mark.parametrize("kind", CACHES)
 def test_a_sampled_reply_runs_to_its_end(kind):
-    engine = make_engine(MODEL, None, kind)
-    engine.drafter = medusa_drafter(engine.target)
+    engine = make_engine(MODEL, None, kind, make_drafter=medusa_drafter)
     law = SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.2)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law, seed=2)
     assert len(emitted(engine.generate(PROMPT, params))) == LENGTH
 
 
 def test_a_second_reply_goes_on_from_the_first():
-    engine = make_engine(MODEL, None)
-    engine.drafter = medusa_drafter(engine.target)
+    engine = make_engine(MODEL, None, make_drafter=medusa_drafter)
     params = GenerationParams(max_tokens=8, num_draft_tokens=6)
     first = emitted(engine.generate(PROMPT, params))
     for prompt in ([*PROMPT, *first, 2, 5], [*PROMPT, *first[:3]], PROMPT):

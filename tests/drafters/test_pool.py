@@ -10,7 +10,8 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from tests.support.adversaries import UniformChain
 from tests.support.drafting import (
@@ -19,8 +20,8 @@ from tests.support.drafting import (
     TURNS,
     Place,
     assert_valid_and_repeatable,
-    outcome_of,
     reply,
+    round_of,
     shape_of,
 )
 
@@ -36,8 +37,8 @@ class Told:
     def start(self, prompt, law, key):
         self.told.append((list(prompt), key.tolist()))
 
-    def update(self, outcome):
-        self.told.append(outcome)
+    def update(self, round):
+        self.told.append(round)
 
 
 class Fixed(Told):
@@ -85,7 +86,7 @@ def test_comes_to_trust_the_drafter_that_is_right():
     assert shape_of(pool.propose(9, 2))[0] == [9, 1, 2]
     for _ in range(80):
         draft = pool.propose(9, 2)
-        pool.update(outcome_of(draft, [2, 0], lambda path: ([], [])))
+        pool.update(round_of(draft, [2, 0], lambda path: ([], [])))
     assert shape_of(pool.propose(9, 2))[0] == [9, 2, 1]
     assert pool.propose(9, 1).node_probs.item() > 0.5
 
@@ -93,7 +94,7 @@ def test_comes_to_trust_the_drafter_that_is_right():
 def test_learns_from_expectations_that_were_not_proposed():
     pool = PoolDrafter([Fixed("a", {(): {1: 0.9}}), Fixed("b", {(): {2: 0.3}})])
     for _ in range(60):
-        pool.update(outcome_of(pool.propose(9, 1), [2, 0], lambda path: ([], [])))
+        pool.update(round_of(pool.propose(9, 1), [2, 0], lambda path: ([], [])))
     assert shape_of(pool.propose(9, 1))[0] == [9, 2]
 
 
@@ -101,7 +102,7 @@ def test_learns_below_the_root_too():
     pool = PoolDrafter([Fixed("a", {(): {1: 0.9}, (1,): {3: 0.8}})])
     before = shape_of(pool.propose(9, 2))[2]
     for _ in range(60):
-        pool.update(outcome_of(pool.propose(9, 2), [1, 4], lambda path: ([], [])))
+        pool.update(round_of(pool.propose(9, 2), [1, 4], lambda path: ([], [])))
     after = shape_of(pool.propose(9, 2))[2]
     assert after[1] < before[1] - 0.1
 
@@ -114,7 +115,7 @@ def test_learns_for_greedy_and_for_sampled_text_apart():
         untouched[law.temperature] = pool.propose(9, 1).node_probs.item()
     assert untouched[1.0] < untouched[0.0]  # a draw agrees less often than the likeliest token
     for _ in range(60):
-        pool.update(outcome_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
+        pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
     assert pool.propose(9, 1).node_probs.item() > untouched[1.0] + 0.1
     pool.start([9], LAW, KEY)
     assert pool.propose(9, 1).node_probs.item() == untouched[0.0]
@@ -198,25 +199,25 @@ def test_tells_every_drafter_everything_with_a_key_of_its_own():
     drafters = [Fixed("a", {}), Fixed("b", {})]
     pool = PoolDrafter(drafters)
     pool.start([1, 2], LAW, mx.random.key(3))
-    outcome = RoundOutcome([2], [-1], [0], 5)
-    pool.update(outcome)  # no propose before: the engine decodes plainly at a budget of zero
+    round = Round([2], [-1], [0], 5)
+    pool.update(round)  # no propose before: the engine decodes plainly at a budget of zero
     (first, *rest), (second, *others) = (drafter.told for drafter in drafters)
     assert first[0] == second[0] == [1, 2]
     assert first[1] != second[1]
-    assert rest == others == [outcome]
+    assert rest == others == [round]
 
 
 def test_a_round_without_a_draft_is_no_verdict_on_the_draft_before():
-    pool, plain = PoolDrafter([Fixed("a", {(): {1: 0.9}})]), RoundOutcome([2], [-1], [0], 5)
-    pool.update(outcome_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
+    pool, plain = PoolDrafter([Fixed("a", {(): {1: 0.9}})]), Round([2], [-1], [0], 5)
+    pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
     before = shape_of(pool.propose(9, 1))
     pool.start([1, 2], LAW, KEY)  # the reply broke off before the verdict
     pool.update(plain)
     assert shape_of(pool.propose(9, 1)) == before
-    pool.update(outcome_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
+    pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
     judged = PoolDrafter([Fixed("a", {(): {1: 0.9}})])
     for _ in range(2):
-        judged.update(outcome_of(judged.propose(9, 1), [1, 0], lambda path: ([], [])))
+        judged.update(round_of(judged.propose(9, 1), [1, 0], lambda path: ([], [])))
     pool.update(plain)
     assert shape_of(pool.propose(9, 1)) == shape_of(judged.propose(9, 1))
 

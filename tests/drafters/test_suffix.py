@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from tests.support.drafting import KEY, LAW, path_probs, reply, shape_of
 
@@ -160,7 +160,7 @@ def test_loses_trust_for_greedy_and_for_sampled_text_apart():
     before, greedy = trust(sampled, 10), trust(LAW, 20)
     for token in range(100, 400, 10):
         trust(sampled, token)
-        drafter.update(RoundOutcome([token], [-1], [0], token + 5))
+        drafter.update(Round([token], [-1], [0], token + 5))
     assert trust(sampled, 30) < before / 2
     assert trust(LAW, 40) == pytest.approx(greedy)
 

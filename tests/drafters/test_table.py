@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import LearnedRows, extend, pack, shorten, unpack
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from tests.support.drafting import (
     KEY,
     LAW,
@@ -63,17 +63,15 @@ def test_a_text_that_begins_is_not_one_that_goes_on_from_token_zero():
     assert extend(0, 5) != extend(0, 0, 5) != extend(0, 0, 0, 5)
 
 
-def outcome(tokens, parents, path, bonus, rows):
-    return RoundOutcome(
-        tokens, parents, path, bonus, [[token] for token in rows], [[0.9] for _ in rows]
-    )
+def round_of(tokens, parents, path, bonus, rows):
+    return Round(tokens, parents, path, bonus, [[token] for token in rows], [[0.9] for _ in rows])
 
 
 def test_learns_from_rejected_nodes_in_the_context_of_their_path():
     #  3 -> 4 -> 5 (accepted), 3 -> 6 -> 7 (rejected)
     drafter = TableDrafter()
     drafter.start([1, 2, 3], LAW, KEY)
-    drafter.update(outcome([3, 4, 6, 5, 7], [-1, 0, 0, 1, 2], [0, 1, 3], 8, [4, 5, 70, 8, 80]))
+    drafter.update(round_of([3, 4, 6, 5, 7], [-1, 0, 0, 1, 2], [0, 1, 3], 8, [4, 5, 70, 8, 80]))
     assert after(drafter, 3, 6, 7)[80] == pytest.approx(0.9 * 7 / 8)  # 1/2 + 1/4 + 1/8
     assert after(drafter, 2, 3, 6)[70] == pytest.approx(0.9 * 7 / 8)
     assert after(drafter, 1, 2, 3)[4] == pytest.approx(0.9 * 7 / 8)
@@ -83,14 +81,14 @@ def test_learns_from_rejected_nodes_in_the_context_of_their_path():
 def test_goes_on_from_the_accepted_path_and_the_bonus_token():
     drafter = TableDrafter()
     drafter.start([1, 2, 3], LAW, KEY)
-    drafter.update(outcome([3, 4, 5, 6], [-1, 0, 1, 0], [0, 1, 2], 8, [4, 5, 8, 70]))
+    drafter.update(round_of([3, 4, 5, 6], [-1, 0, 1, 0], [0, 1, 2], 8, [4, 5, 8, 70]))
     assert drafter.cursor(8).context == extend(0, 4, 5, 8)
 
 
 def test_takes_the_bonus_token_of_a_round_without_a_draft():
     drafter = TableDrafter()
     drafter.start([1, 2, 3], LAW, KEY)
-    drafter.update(outcome([3], [-1], [0], 9, [9]))
+    drafter.update(round_of([3], [-1], [0], 9, [9]))
     assert drafter.cursor(9).context == extend(0, 2, 3, 9)
 
 
@@ -131,7 +129,7 @@ def test_stored_rows_are_interpolated_from_one_token_upwards():
 def test_learned_rows_come_before_stored_ones_of_the_same_context():
     drafter = TableDrafter(STORED)
     drafter.start([9], LAW, KEY)
-    drafter.update(RoundOutcome([9], [-1], [0], 4, [[5]], [[0.8]]))
+    drafter.update(Round([9], [-1], [0], 4, [[5]], [[0.8]]))
     probs = after(drafter, 9)  # learned once: 1/2, then stored: 3/6 of the rest
     assert probs == pytest.approx({5: 0.7, 1: 0.36 / 16, 2: 0.16 / 16}, abs=0.002)
 
@@ -142,7 +140,7 @@ def test_learned_rows_come_before_stored_ones_of_the_same_context():
 def test_beside_stored_rows_what_was_learned_is_kept_while_the_conversation_goes_on(prompt, knows):
     drafter = TableDrafter(STORED)
     drafter.start([1, 2], LAW, KEY)
-    drafter.update(RoundOutcome([2], [-1], [0], 4, [[4]], [[0.8]]))
+    drafter.update(Round([2], [-1], [0], 4, [[4]], [[0.8]]))
     drafter.start(prompt, LAW, KEY)
     assert (4 in after(drafter, 2)) == knows
 

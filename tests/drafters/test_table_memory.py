@@ -18,7 +18,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import LearnedRows, Row, extend
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from tests.support.drafting import KEY, LAW, after, shape_of, stored_rows
 
 VOCAB = 300
@@ -252,7 +252,7 @@ def test_teaches_its_memory_every_verified_node(tmp_path):
     memory = memory_at(tmp_path / "t")
     drafter = TableDrafter(memory=memory)
     drafter.start([1, 2, 3], LAW, KEY)
-    drafter.update(RoundOutcome([3, 4, 6], [-1, 0, 0], [0, 1], 5, [[4], [5], [70]], [[0.9]] * 3))
+    drafter.update(Round([3, 4, 6], [-1, 0, 0], [0, 1], 5, [[4], [5], [70]], [[0.9]] * 3))
     assert row_of(memory, 2, 3, 6).masses == {70: 0.9}
     assert row_of(memory, 3, 4).masses == {5: 0.9}
 
@@ -260,7 +260,7 @@ def test_teaches_its_memory_every_verified_node(tmp_path):
 def test_a_memory_outlives_the_conversation(tmp_path):
     drafter = TableDrafter(memory=memory_at(tmp_path / "t"))
     drafter.start([1, 2], LAW, KEY)
-    drafter.update(RoundOutcome([2], [-1], [0], 4, [[4]], [[0.8]]))
+    drafter.update(Round([2], [-1], [0], 4, [[4]], [[0.8]]))
     assert after(drafter, 1, 2)[4] > 0.75 * 0.8
     drafter.start([1, 3], LAW, KEY)  # a row of this conversation weighs 1/2, of another one 1/4
     assert after(drafter, 1, 2)[4] == pytest.approx(0.8 * (1 - (3 / 4) ** 3))

@@ -138,9 +138,7 @@ TEXT = [3, 7, 1, *Target(MODEL).greedy([3, 7, 1], 16)]
 
 
 def engine_and_text():
-    engine = make_engine(MODEL, NoDrafter())
-    engine.tokenizer = SaysThree()
-    return engine, TEXT
+    return make_engine(MODEL, NoDrafter(), tokenizer=SaysThree()), TEXT
 
 
 def short_trials(engine):

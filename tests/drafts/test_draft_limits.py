@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.api import prepare
 from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.none import NoDrafter
@@ -168,7 +168,7 @@ class RuleSpy:
     """Stands in for `verify` in a reply and keeps the rule that it is called with."""
 
     def __init__(self):
-        self._verify, self.rules = reply_module.verify, set()
+        self._verify, self.rules = continuation.verify, set()
 
     def __call__(self, draft, laws, noise, rule):
         self.rules.add(rule)
@@ -179,7 +179,7 @@ class RuleSpy:
 @pytest.mark.parametrize("call", ["generate", "generate_batch"])
 def test_a_chain_rule_arrives_where_chains_are_verified(folder, monkeypatch, rule, call):
     spy = RuleSpy()
-    monkeypatch.setattr(reply_module, "verify", spy)
+    monkeypatch.setattr(continuation, "verify", spy)
     engine = prepare(folder, Options("suffix", chain_rule=rule)).engine
     prompts = [5, 6] if call == "generate" else [[5, 6]]
     list(getattr(engine, call)(prompts, GenerationParams(max_tokens=3)))

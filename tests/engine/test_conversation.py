@@ -47,8 +47,7 @@ class ChatTokenizer(ToyTokenizer):
 
 
 def chat(drafter=None, kind="full", system=None, model=MODEL):
-    engine = make_engine(model, drafter or NoDrafter(), kind)
-    engine.tokenizer = ChatTokenizer()
+    engine = make_engine(model, drafter or NoDrafter(), kind, tokenizer=ChatTokenizer())
     return Conversation(engine, system)
 
 

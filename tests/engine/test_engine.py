@@ -216,8 +216,8 @@ def test_a_drafter_that_raises_leaves_an_engine_that_replies_as_new():
     params = GenerationParams(max_tokens=20, num_draft_tokens=2)
     with pytest.raises(TypeError, match="drafter broke"):
         list(engine.generate(PROMPT, params))
-    engine.drafter = AlwaysRight(FULL)
-    assert emitted(engine.generate(PROMPT, params)) == REPLY[:20]
+    right = AlwaysRight(FULL)
+    assert emitted(engine.generate(PROMPT, params, drafter=right)) == REPLY[:20]
 
 
 # ---- reuse -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.errors import CacheError
-from mlxspec.reply.reply import GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight
@@ -82,10 +82,7 @@ def test_a_drafter_that_stages_rows_of_the_target_leaves_none(kind, method, is_a
 
 @pytest.mark.parametrize("method", ["propose", "update"])
 def test_a_drafter_that_reads_the_target_is_told_everything_in_the_next_reply(method):
-    engine = make_engine(MODEL, AlwaysRight([]))
-    sound = make_engine(MODEL, AlwaysRight([]))
-    for each in (engine, sound):
-        each.drafter = eagle3_drafter(each.target)
+    engine, sound = (make_engine(MODEL, None, make_drafter=eagle3_drafter) for _ in range(2))
     break_down(engine.drafter, method, 2)
     _, again = assert_says_the_same_and_drafts_again(engine, "full")
     rounds = [event.path for event in again if isinstance(event, DraftVerified)]
@@ -94,8 +91,8 @@ def test_a_drafter_that_reads_the_target_is_told_everything_in_the_next_reply(me
 
 
 def test_a_drafter_that_broke_down_is_not_told_anything_more():
-    engine = make_engine(MODEL, AlwaysRight([]))
-    drafter = engine.drafter = eagle3_drafter(engine.target)
+    engine = make_engine(MODEL, None, make_drafter=eagle3_drafter)
+    drafter = engine.drafter
     break_down(drafter, "propose", 2)
     read, told = drafter.read, []
     drafter.read = lambda *args: (told.append(args), read(*args))

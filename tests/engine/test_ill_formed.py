@@ -68,10 +68,11 @@ def assert_breaks_and_replies_as_new(drafter, message, kind="full", params=PARAM
         told.extend(iter_tokens(engine.generate(PROMPT, params)))
     assert len(told) == 1
     assert_holds(engine.target, PROMPT, SHADOWS[kind])
-    engine.drafter = NoDrafter()
-    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES[kind][:16]
+    plain = NoDrafter()
+    assert emitted(engine.generate(PROMPT, PARAMS, drafter=plain)) == REPLIES[kind][:16]
     longer = [*PROMPT, *told, 9, 2]
-    assert emitted(engine.generate(longer, PARAMS)) == SHADOWS[kind].greedy(longer, 16)
+    said = emitted(engine.generate(longer, PARAMS, drafter=plain))
+    assert said == SHADOWS[kind].greedy(longer, 16)
     return engine
 
 

@@ -5,6 +5,7 @@ caller may; then at every event, by who reads them and by who is asked whether t
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,6 @@ import pytest
 import mlxspec
 from mlxspec.budget import FixedBudget
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
@@ -22,7 +22,7 @@ from tests.support.adversaries import RandomTrees
 from tests.support.shadow import Shadow, assert_holds
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
-from tests.support.tiny_heads_exit import exit_engine
+from tests.support.tiny_heads_exit import exit_drafter
 
 MODEL, SMALL = tiny_model(), tiny_model(seed=6)
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
@@ -50,20 +50,14 @@ DRAFTERS = {
     "random trees": lambda target, kind: RandomTrees(24),
     "model": draft_model,
     "eagle3": lambda target, kind: eagle3_drafter(target),
-    "exit": lambda target, kind: exit_engine(MODEL, kind).drafter,
+    "exit": lambda target, kind: exit_drafter(target),
     "pool": lambda target, kind: PoolDrafter([SuffixDrafter(), draft_model(target, kind)]),
 }
 
 
 def engine_with(drafter, kind, *, looks_ahead=False):
-    if drafter == "exit":
-        engine = exit_engine(MODEL, kind)
-    else:
-        engine = make_engine(MODEL, NoDrafter(), kind)
-        engine.drafter = DRAFTERS[drafter](engine.target, kind)
-    if looks_ahead:
-        engine.budget = LooksAhead()
-    return engine
+    make, budget = partial(DRAFTERS[drafter], kind=kind), LooksAhead() if looks_ahead else None
+    return make_engine(MODEL, None, kind, make_drafter=make, budget=budget)
 
 
 class Breaks:

@@ -36,8 +36,8 @@ def home(tmp_path, monkeypatch):
 def reply(engine):
     """Tokens of a reply, and how many forwards they took."""
     params = GenerationParams(max_tokens=40, ignore_eos=True)
-    engine.budget = FixedBudget()  # or a clock would say how much is drafted
-    events = list(engine.generate(PROMPT, params))
+    # With another budget a clock would say how much is drafted.
+    events = list(engine.generate(PROMPT, params, budget=FixedBudget()))
     return emitted(events), events[-1].stats["target_forwards"]
 
 

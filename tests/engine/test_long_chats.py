@@ -31,8 +31,7 @@ DRAFTERS = {
 
 
 def chat(drafter):
-    engine = make_engine(MODEL, DRAFTERS[drafter](), "rotating")
-    engine.tokenizer = ChatTokenizer()
+    engine = make_engine(MODEL, DRAFTERS[drafter](), "rotating", tokenizer=ChatTokenizer())
     return Conversation(engine)
 
 

@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -109,13 +109,13 @@ TRAINED = {  # with random weights, on the target's own decoder
 DRAFTERS = (*UNTRAINED, *TRAINED)
 
 
-def engine_for(drafter, family, kind="full"):
+def engine_for(drafter, family, kind="full", tokenizer=None):
     """The engine of a cell of the matrix."""
     if drafter in UNTRAINED:
-        return make_engine(MODELS[family], UNTRAINED[drafter](family, kind), kind)
-    engine = make_engine(MODELS[family], NoDrafter(), kind)
-    engine.drafter = TRAINED[drafter](engine.target)
-    return engine
+        own = UNTRAINED[drafter](family, kind)
+        return make_engine(MODELS[family], own, kind, tokenizer=tokenizer)
+    make = TRAINED[drafter]
+    return make_engine(MODELS[family], None, kind, make_drafter=make, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("kind", CACHES)
@@ -177,8 +177,8 @@ def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter,
         told.extend(engine.generate(PROMPT, params))
     assert not emitted(told)
     assert engine.target.history == tuple(PROMPT[:-1])
-    engine.drafter = NoDrafter()
-    tokens = emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
+    plain = GenerationParams(max_tokens=LENGTH)
+    tokens = emitted(engine.generate(PROMPT, plain, drafter=NoDrafter()))
     assert tokens == TARGETS[family, kind].greedy(PROMPT, LENGTH)
 
 
@@ -187,15 +187,15 @@ class LawSpy:
 
     def __init__(self, monkeypatch):
         self.rounds = []
-        monkeypatch.setattr(reply_module, "verify", self)
-        self._verify = reply_module_verify
+        monkeypatch.setattr(continuation, "verify", self)
+        self._verify = right_verify
 
     def __call__(self, draft, laws, key, chain_rule):
         self.rounds.append((draft, laws))
         return self._verify(draft, laws, key, chain_rule)
 
 
-reply_module_verify = reply_module.verify
+right_verify = continuation.verify
 
 
 def prefixes(history, tree):

@@ -162,8 +162,7 @@ def test_whoever_is_told_of_a_batch_ends_each_reply_after_the_very_token(drafter
 
 @pytest.mark.parametrize("drafter", ["none", "pool", "model", "medusa", "eagle3", "exit"])
 def test_a_chat_goes_on_from_where_it_was_stopped(drafter):
-    engine = engine_for(drafter, "llama")
-    engine.tokenizer = ToyChat()
+    engine = engine_for(drafter, "llama", tokenizer=ToyChat())
     conversation = Conversation(engine)
     law = SamplingParams(logit_bias=dict.fromkeys((20, 22, 23), -100.0))  # marks of turns
     params = GenerationParams(max_tokens=12, num_draft_tokens=6, sampling=law)
@@ -223,8 +222,7 @@ def test_a_batch_may_hold_replies_of_no_tokens():
 
 
 def test_a_turn_without_an_answer_stays_in_the_chat():
-    engine = engine_for("pool", "llama")
-    engine.tokenizer = ToyChat()
+    engine = engine_for("pool", "llama", tokenizer=ToyChat())
     conversation = Conversation(engine)
     assert emitted(conversation.reply("abc", NOTHING)) == []
     assert conversation.turns == [("abc", "")]

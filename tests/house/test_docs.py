@@ -49,8 +49,8 @@ def test_the_blocks_of_the_page_run_one_after_the_other(tiny_default, capsys):
     names = run_page()
     shown = capsys.readouterr().out
     assert len(BLOCKS) == TEXT.count("```python")
-    assert names["fast"].drafter.name == "echo"
-    assert names["fast"].drafter.tokens
+    assert names["fast"].drafter.name == "suffix"
+    assert names["echo"].tokens
     assert len(names["chat"].turns) == 2
     assert "suffix\n" in shown
     assert "tokens a round with a draft" in shown

@@ -110,9 +110,7 @@ def test_what_cannot_be_compared_is_refused(engine):
 
 
 def chat():
-    engine = make_engine(MODEL, RandomTrees(24))
-    engine.tokenizer = ToyChat()
-    return Conversation(engine)
+    return Conversation(make_engine(MODEL, RandomTrees(24), tokenizer=ToyChat()))
 
 
 def test_a_chat_proves_its_last_reply_with_the_settings_of_then_and_goes_on():

@@ -114,8 +114,7 @@ def test_a_command_sees_a_lost_row_in_half_precision(words, command, rounds, los
 
 
 def test_a_chat_says_whether_a_rounding_decided(rounds):
-    engine = make_engine(half_model(twins=True), RandomTrees(24))
-    engine.tokenizer = ToyChat()
+    engine = make_engine(half_model(twins=True), RandomTrees(24), tokenizer=ToyChat())
     conversation = Conversation(engine)
     for _ in conversation.reply("abc", replace(PARAMS, max_tokens=60)):
         pass

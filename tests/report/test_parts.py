@@ -232,9 +232,7 @@ def test_a_verdict_in_the_report_sees_a_rule_that_is_broken(loaded, monkeypatch)
     say_the_second_best(monkeypatch)
 
     def always_drafting(*arguments):
-        site = make_site(*arguments)
-        site.engine.budget = FixedBudget()
-        return site
+        return make_site(*arguments, budget=FixedBudget())
 
     monkeypatch.setattr(replies, "make_site", always_drafting)
     figures = found(lossless)

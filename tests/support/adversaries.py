@@ -24,8 +24,8 @@ class Adversary:
     def start(self, prompt, law, key):
         self.tokens = list(prompt[:-1])
 
-    def update(self, outcome):
-        self.tokens += [outcome.tokens[0], *outcome.accepted]
+    def update(self, round):
+        self.tokens += [round.tokens[0], *round.accepted]
 
 
 class AlwaysRight(Adversary):

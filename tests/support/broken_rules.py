@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-import mlxspec.reply.reply as reply_module
+import mlxspec.reply.continuation as continuation
 
 
 def say_the_second_best(monkeypatch):
     """Emit the second best token after a greedy draft; sampled laws stay right."""
-    right = reply_module.verify
+    right = continuation.verify
 
     def second_best(draft, laws, noise, rule="block"):
         verdict = right(draft, laws, noise, rule)
@@ -18,4 +18,4 @@ def say_the_second_best(monkeypatch):
         last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
         return replace(verdict, bonus_token=laws.top_tokens(2)[0][last, 1])
 
-    monkeypatch.setattr(reply_module, "verify", second_best)
+    monkeypatch.setattr(continuation, "verify", second_best)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import StoredRows, extend
-from mlxspec.drafts.draft import RoundOutcome
+from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 
 LAW, KEY = SamplingParams(temperature=0.0), mx.random.key(0)
@@ -41,7 +41,7 @@ def path_probs(draft):
     return products[1:]
 
 
-def outcome_of(draft, continuation, next_rows):
+def round_of(draft, continuation, next_rows):
     """The verdict of a target that says `continuation`.
 
     Args:
@@ -59,7 +59,7 @@ def outcome_of(draft, continuation, next_rows):
         path += below
     rows = [next_rows(path_to(node, tokens, parents)) for node in range(len(tokens))]
     top_tokens, top_probs = zip(*rows, strict=True)
-    return RoundOutcome(tokens, parents, path, continuation[len(path) - 1], top_tokens, top_probs)
+    return Round(tokens, parents, path, continuation[len(path) - 1], top_tokens, top_probs)
 
 
 def path_to(node, tokens, parents):
@@ -80,10 +80,10 @@ def reply(drafter, prompt, text, *, budget=8, next_rows=fixed_row):
     while said < len(text):
         drafts.append(drafter.propose(root, budget))
         assert_valid(drafts[-1], root, budget)
-        outcome = outcome_of(drafts[-1], padded[said:], next_rows)
-        drafter.update(outcome)
-        said += len(outcome.path)
-        root = outcome.bonus_token
+        round = round_of(drafts[-1], padded[said:], next_rows)
+        drafter.update(round)
+        said += len(round.path)
+        root = round.bonus_token
     return drafts
 
 
@@ -120,7 +120,7 @@ def learned(*texts, **settings):
         top_tokens, top_probs = [list(row) for row in rows], [[*row.values()] for row in rows]
         nodes = range(len(tokens))
         chain = [node - 1 for node in nodes]
-        drafter.update(RoundOutcome(tokens, chain, nodes, 0, top_tokens, top_probs))
+        drafter.update(Round(tokens, chain, nodes, 0, top_tokens, top_probs))
     return drafter
 
 

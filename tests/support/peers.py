@@ -32,13 +32,26 @@ class Pair:
     their_tokenizer: their_tokenizers.TokenizerWrapper
 
 
-def make_pair(drafter=None, kind="full", *, seed=5, stops=(), **config) -> Pair:
-    """`stops` are further tokens that end a reply, for both."""
+def make_pair(
+    drafter=None, kind="full", *, make_drafter=None, tokenizer=None, seed=5, stops=(), **config
+) -> Pair:
+    """The same model twice, one of them in an engine.
+
+    Args:
+        drafter: What drafts; left out, suffixes.
+        kind: Of the cache.
+        make_drafter: Returns what drafts in place of `drafter`, given the size of the vocabulary.
+        tokenizer: What our side reads text with, where that is not what theirs does.
+        seed: Of the weights.
+        stops: Further tokens that end a reply, for both.
+        config: Of the model.
+    """
     wrapped = byte_level(chat_template=TEMPLATE)
     model = tiny_model("qwen2", vocab_size=len(wrapped), seed=seed, **config)
-    tokenizer = Tokenizer(wrapped, stops)
+    tokenizer = tokenizer or Tokenizer(wrapped, stops)
     decoder = Decoder(model, make_cache(model, kind))
-    engine = Engine(decoder, drafter or SuffixDrafter(), tokenizer, name="tiny")
+    own = make_drafter(decoder.vocab_size) if make_drafter else drafter or SuffixDrafter()
+    engine = Engine(decoder, own, tokenizer, name="tiny")
     theirs = their_tokenizers.TokenizerWrapper(
         byte_level(chat_template=TEMPLATE),
         their_tokenizers.BPEStreamingDetokenizer,

@@ -29,10 +29,14 @@ class ToyTokenizer(testing.LetterTokenizer):
         super().__init__(vocab_size)
 
 
-def make_engine(model: Model, drafter, kind: str = "full") -> Engine:
+def make_engine(
+    model: Model, drafter, kind: str = "full", *, make_drafter=None, tokenizer=None, budget=None
+) -> Engine:
+    """An engine on a tiny target; `make_drafter` is given that, and stands for `drafter`."""
     decoder = Decoder(model, make_cache(model, kind))
-    drafter = drafter or NoDrafter()
-    return Engine(decoder, drafter, ToyTokenizer(model.config.vocab_size), name="tiny")
+    own = make_drafter(decoder) if make_drafter else drafter or NoDrafter()
+    tokenizer = tokenizer or ToyTokenizer(model.config.vocab_size)
+    return Engine(decoder, own, tokenizer, name="tiny", budget=budget)
 
 
 def emitted(events) -> list[int]:

@@ -74,8 +74,8 @@ def test_a_script_is_followed_round_by_round_and_what_came_of_it_is_kept():
     drafter = ScriptedDrafter([REPLY[:2], [], [9 - REPLY[4]] * 9])
     assert REPLY[4] > 1  # so that the third chain holds another token
     assert emitted(tiny_engine(drafter).generate(PROMPT, PARAMS)) == REPLY
-    assert [len(outcome.tokens) - 1 for outcome in drafter.outcomes[:4]] == [2, 0, 4, 0]
-    assert [outcome.accepted for outcome in drafter.outcomes[:3]] == [REPLY[:2], [], []]
+    assert [len(round.tokens) - 1 for round in drafter.rounds[:4]] == [2, 0, 4, 0]
+    assert [round.accepted for round in drafter.rounds[:3]] == [REPLY[:2], [], []]
 
 
 # ---- the judge -------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ class Writing(SuffixDrafter):
         super().__init__()
         self._target = target
 
-    def update(self, outcome):
-        super().update(outcome)
+    def update(self, round):
+        super().update(round)
         for plane in self._target.cache.arrays:
             plane[:] = plane * 0.5
 

@@ -249,13 +249,13 @@ def test_a_walk_gives_the_drafter_the_targets_top_tokens_along_the_answer():
     class Listener(AlwaysRight):
         num_top_tokens = 8
 
-        def update(self, outcome):
-            super().update(outcome)
-            told.append(outcome)
+        def update(self, round):
+            super().update(round)
+            told.append(round)
 
     fast_walk(lambda: Listener(FULL[:28]), [ANSWER], 4)
-    assert [outcome.bonus_token for outcome in told] == [FULL[place] for place in (12, 17, 22, 27)]
-    places = [row[0] // 8 for outcome in told for row in outcome.top_tokens]
+    assert [round.bonus_token for round in told] == [FULL[place] for place in (12, 17, 22, 27)]
+    places = [row[0] // 8 for round in told for row in round.top_tokens]
     assert places == list(range(7, 27))
 
 

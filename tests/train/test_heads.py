@@ -83,10 +83,11 @@ def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, shards, tmp_
     engine = make_engine(loaded.model, None)
     if kind == "draft-model":
         small = load_draft_model_file(out, loaded.tokenizer)
-        engine.drafter = DraftModelDrafter(Decoder(small.model), 24)
+        drafter = DraftModelDrafter(Decoder(small.model), 24)
     else:
-        (engine.drafter,) = head_drafters(load_head(out, loaded.config), engine.target)
-    events = list(engine.generate(PROMPT, GenerationParams(max_tokens=20)))
+        (drafter,) = head_drafters(load_head(out, loaded.config), engine.target)
+    params = GenerationParams(max_tokens=20)
+    events = list(engine.generate(PROMPT, params, drafter=drafter))
     assert emitted(events) == Target(loaded.model).greedy(PROMPT, 20)
     assert any(event.t == "draft" for event in events)
 

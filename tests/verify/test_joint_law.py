@@ -104,8 +104,7 @@ def draw(engine, params):
 @pytest.mark.parametrize("drafter", [*DRAWING, *CHOOSING])
 def test_the_first_tokens_follow_the_joint_law_of_the_target(drafter):
     make_drafter, num_nodes, settings = {**DRAWING, **CHOOSING}[drafter]
-    engine = make_engine(MODEL, NoDrafter())
-    engine.drafter = make_drafter(engine.target)
+    engine = make_engine(MODEL, None, make_drafter=make_drafter)
     drawn, kept = [], 0
     for seed in range(DRAWS):
         params = GenerationParams(

@@ -124,8 +124,7 @@ def test_every_processor_is_called_once_a_node_with_what_the_one_before_returned
 
 
 def test_a_round_ahead_waits_for_functions_that_want_the_token_before():
-    engine = make_engine(MODEL, NoDrafter())
-    engine.budget = LooksAhead()
+    engine = make_engine(MODEL, NoDrafter(), budget=LooksAhead())
     params = GenerationParams(max_tokens=LENGTH, logits_processors=PROCESSORS)
     assert emitted(engine.generate(PROMPT, params)) == reply("none", logits_processors=PROCESSORS)
 

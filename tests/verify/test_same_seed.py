@@ -50,9 +50,7 @@ DRAWING = {  # with branches, where the budget allows for them
 
 
 def engine_with(make_drafter, kind="full"):
-    engine = make_engine(MODEL, NoDrafter(), kind)
-    engine.drafter = make_drafter(engine.target)
-    return engine
+    return make_engine(MODEL, None, kind, make_drafter=make_drafter)
 
 
 def texts(engine, law, *, budget, exact_seed=False, seed=5):

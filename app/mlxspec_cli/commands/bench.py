@@ -33,7 +33,7 @@ from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import forward_table, profile_forward, profile_rounds, round_table
-from mlxspec.budget import FixedBudget, MeasuredBudget
+from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import Site
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
@@ -62,20 +62,22 @@ def run(args: Namespace) -> int:
     lengths = context_lengths(args.context) if args.context else []
     loaded = load_model(args.model, dtype=args.dtype)
     options = load_options(args)
-    site = make_site(loaded, options, say)
-    if args.k is not None:
-        site.engine.budget = FixedBudget()
+    fixed = None if args.k is None else FixedBudget()
+    site = make_site(loaded, options, say, budget=fixed)
     if lengths:
         measure = partial(measure_context, loaded, options, own, task=plan.task, say=say)
         return _contexts(lengths, measure, setup_of(site, plan.task, own[0]))
     if args.profile:
         return _profile(site, own, plan)
     notes: list[str] = []
-    arms = [*own_arms(own, site), *_peers(peers, site, notes)]
-    return _compare(args, plan, site, arms, notes)
+    budget = MeasuredBudget() if fixed is None else fixed
+    arms = [*own_arms(own, site, budget), *_peers(peers, site, notes)]
+    return _compare(args, plan, site, arms, budget, notes)
 
 
-def _compare(args: Namespace, plan: Plan, site: Site, arms: list[Arm], notes: list[str]) -> int:
+def _compare(
+    args: Namespace, plan: Plan, site: Site, arms: list[Arm], budget: Budget, notes: list[str]
+) -> int:
     names = [arm.name for arm in arms]
     baseline = args.baseline or names[0]
     if baseline not in names:
@@ -84,9 +86,8 @@ def _compare(args: Namespace, plan: Plan, site: Site, arms: list[Arm], notes: li
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
     cost = forward_cost(site)
-    if args.k is None:  # what another hour's forwards took is of no use in this comparison
-        site.engine.budget = MeasuredBudget()
-        site.engine.budget.record(0, cost)
+    # What another hour's forwards took is of no use in this comparison.
+    budget.record(0, cost)
     is_partial = False
     gc.freeze()  # what is loaded stays: to look for garbage in it again and again takes long
     try:

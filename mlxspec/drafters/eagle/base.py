@@ -16,7 +16,8 @@ from mlxspec.drafters.eagle.history import Head, PairHistory
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafters.search.reduced_head import head_rows
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import Branching
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
@@ -128,9 +129,9 @@ class EagleBase:
         self.history.end()
         return draft
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         if self._law:
-            self._law.count([*outcome.accepted, outcome.bonus_token])
+            self._law.count([*round.accepted, round.bonus_token])
 
     # ---- inside ----------------------------------------------------------------------------
 

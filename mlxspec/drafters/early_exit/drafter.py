@@ -18,7 +18,8 @@ from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import ExitHead
 from mlxspec.drafters.search.draft_distribution import DraftLaw
 from mlxspec.drafters.search.reduced_head import head_rows
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FREE, SamplingParams, check_threshold
 from mlxspec.target.decoder import Decoder
@@ -121,8 +122,8 @@ class EarlyExitDrafter:
             steps.append(step)
         return self._draft(tokens, steps)
 
-    def update(self, outcome: RoundOutcome) -> None:
-        self._law.count([*outcome.accepted, outcome.bonus_token])
+    def update(self, round: Round) -> None:
+        self._law.count([*round.accepted, round.bonus_token])
 
     def _step(self, tokens: Sequence[int]) -> _Step:
         """Run the last token through the lower layers, as the others were, and draw the next."""

@@ -21,7 +21,8 @@ from mlxspec.device.ops import exp
 from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.drafters.medusa.rank_tree import RankTree, best_guesses
 from mlxspec.drafters.search.reduced_head import head_rows
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import FREE, SamplingParams
@@ -99,7 +100,7 @@ class MedusaDrafter:
     def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
         """Do nothing: the only input of the heads is the last state."""
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Do nothing: the state after what was accepted came through `read`."""
 
     def propose(self, root: int, budget: int) -> Draft:

@@ -19,7 +19,8 @@ import mlx.core as mx
 from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, SamplingParams
 from mlxspec.trace.difference import common_length
 
@@ -80,9 +81,9 @@ class SuffixDrafter:
         """Return the tree of the most probable continuations; empty without a match."""
         return grow(root, self.cursor(root), budget, self.limits)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Read the accepted tokens and the bonus token, and learn which matches came true."""
-        for token in (*outcome.accepted, outcome.bonus_token):
+        for token in (*round.accepted, round.bonus_token):
             self._learn(token)
             self._read((token,))
 

@@ -21,7 +21,8 @@ from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
-from mlxspec.drafts.draft import Draft, RoundOutcome
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, SamplingParams
 from mlxspec.trace.difference import common_length
 
@@ -113,16 +114,16 @@ class TableDrafter:
         """Return the tree of the most probable continuations; empty where no context has a row."""
         return grow(root, self.cursor(root), budget, self.limits)
 
-    def update(self, outcome: RoundOutcome) -> None:
+    def update(self, round: Round) -> None:
         """Learn a row from every verified node, rejected ones included."""
-        contexts = [self._context_of(outcome.tokens[0])]
-        for token, parent in zip(outcome.tokens[1:], outcome.parents[1:], strict=True):
+        contexts = [self._context_of(round.tokens[0])]
+        for token, parent in zip(round.tokens[1:], round.parents[1:], strict=True):
             contexts.append(extend(contexts[parent], token))
-        self._context = extend(contexts[outcome.path[-1]], outcome.bonus_token)
-        for row in zip(contexts, outcome.top_tokens, outcome.top_probs, strict=True):
+        self._context = extend(contexts[round.path[-1]], round.bonus_token)
+        for row in zip(contexts, round.top_tokens, round.top_probs, strict=True):
             self._learn(*row)
         if self._memory is not None:
-            self._memory.learn(contexts, outcome.top_tokens, outcome.top_probs)
+            self._memory.learn(contexts, round.top_tokens, round.top_probs)
 
     def cursor(self, root: int) -> "TableCursor":
         """Return the cursor after `root`."""

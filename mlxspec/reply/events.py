@@ -1,16 +1,12 @@
 """The beginning of a reply and its rounds as events."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from mlxspec import __version__
-from mlxspec.budget import Spent
 from mlxspec.device import backend
-from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.params import GenerationParams
-from mlxspec.reply.readout import Readout
-from mlxspec.reply.reply import RoundReport
 from mlxspec.trace.events import (
     DraftNode,
     DraftProposed,
@@ -20,29 +16,6 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 from mlxspec.verify.processors import name_of
-
-
-@dataclass(frozen=True)
-class RoundFacts:
-    """One round as it happened, before it becomes events.
-
-    Attributes:
-        number: Number of the target forward, from 1.
-        seconds: When it was over, since the reply was asked for.
-        context: Tokens in the cache after it.
-        draft: What was verified.
-        report: What was emitted.
-        readout: What the host read of it.
-        spent: What it took.
-    """
-
-    number: int
-    seconds: float
-    context: int
-    draft: Draft
-    report: RoundReport
-    readout: Readout
-    spent: Spent
 
 
 def started_event(
@@ -71,19 +44,18 @@ def started_event(
     )
 
 
-def round_events(facts: RoundFacts, token_bytes: Callable[[int], bytes]) -> Iterator[Event]:
+def round_events(round: Round, token_bytes: Callable[[int], bytes]) -> Iterator[Event]:
     """Yield the events of a round.
 
     Args:
-        facts: The round.
+        round: The round, which is over.
         token_bytes: Returns what a token stands for.
     """
-    r, now, report, spent = facts.number, facts.seconds, facts.report, facts.spent
-    tokens, parents = report.outcome.tokens, report.outcome.parents
+    number, ended, emitted = round.number, round.ended_s, round.emitted
+    tokens, parents, probs = round.tokens, round.parents, round.draft_probs
     if len(tokens) == 1:
-        yield PlainDecoded(r, now, report.emit, spent.target_ms, facts.context)
+        yield PlainDecoded(number, ended, emitted, round.target_ms, round.context)
         return
-    probs = facts.readout.draft_probs
     nodes = tuple(
         DraftNode(
             index=index,
@@ -91,15 +63,15 @@ def round_events(facts: RoundFacts, token_bytes: Callable[[int], bytes]) -> Iter
             token=tokens[index],
             text=token_bytes(tokens[index]).decode("utf-8", "replace"),
             prob=probs[index - 1] if probs is not None else None,
-            source=facts.draft.sources[index - 1],
+            source=round.sources[index - 1],
         )
         for index in range(1, len(tokens))
     )
-    started = now - spent.target_ms / 1e3
-    yield DraftProposed(r, started, tokens[0], nodes, spent.draft_ms)
-    rollback = len(tokens) - len(report.outcome.path)
+    started = ended - round.target_ms / 1e3
+    yield DraftProposed(number, started, tokens[0], nodes, round.draft_ms)
+    rollback = len(tokens) - len(round.path)
     yield DraftVerified(
-        r, now, report.accepted, report.emit, spent.target_ms, rollback, facts.context
+        number, ended, round.emitted_nodes, emitted, round.target_ms, rollback, round.context
     )
 
 

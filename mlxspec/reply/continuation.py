@@ -1,0 +1,214 @@
+"""How a prompt goes on: settings, position, text, the law of the next tokens, and the end.
+
+It is what a reply is, whoever writes it: alone (`reply.py`) or as one sequence of a batch.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import mlx.core as mx
+
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
+from mlxspec.params import GenerationParams
+from mlxspec.reply.pending_round import PendingRound
+from mlxspec.target.decoder import Decoder
+from mlxspec.text import TextStream
+from mlxspec.tokenizer import Tokenizer
+from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
+from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.processors import choose, process
+from mlxspec.verify.rules import match_rule, verify
+
+StopWhen = Callable[[EmittedToken], bool]
+"""Asked of every emitted token in turn: is it to be the last of the reply?"""
+
+
+def never(token: EmittedToken) -> bool:
+    """Let a reply go on until it ends by itself."""
+    return False
+
+
+class Continuation:
+    """The text of one reply and what decides on it, changed once a round.
+
+    Attributes:
+        params: Its settings.
+        tokens: The prompt and what was emitted.
+        root: The last of these, which the next round starts from: it is not in the cache.
+        num_emitted: Tokens emitted so far.
+        num_rounds: Target forwards so far.
+        finish_reason: Why the reply is over, or None while it is not.
+        text: The text stream.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        params: GenerationParams,
+        target: Decoder,
+        tokenizer: Tokenizer,
+        stop_when: StopWhen = never,
+    ) -> None:
+        """Begin a reply; one of no tokens is over at once.
+
+        Args:
+            prompt: Tokens, at least one.
+            params: Settings.
+            target: Whose reply it is to be.
+            tokenizer: The target's.
+            stop_when: Asked of every token whether it is the last.
+        """
+        self.params = params
+        self.tokens = list(prompt)
+        self.root = prompt[-1]
+        self.num_emitted = 0
+        self.num_rounds = 0
+        self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
+        self.text = TextStream(tokenizer.token_bytes, params.stop)
+        stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
+        self._stop_tokens = frozenset(params.stop_tokens)
+        if not params.ignore_eos:
+            self._stop_tokens |= stop_tokens
+        self._stop_when = stop_when
+        self._noise = Noise.of_seed(params.seed)
+        self._prompt_length = len(prompt)
+        self._vocab_size = target.vocab_size
+        self._counts = None
+        if params.sampling.has_penalties:
+            self._counts = TokenCounts.of(list(prompt), target.vocab_size)
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds since the reply was asked for."""
+        return time.perf_counter() - self._start
+
+    def draft_budget(self, room: int, num_pending: int = 0) -> int:
+        """Return how many nodes are worth drafting.
+
+        The last token of a reply is the target's own, and a node needs a place in the context.
+
+        Args:
+            room: Tokens that the context can still take beside the root.
+            num_pending: Tokens that will have been emitted then, beside those that are.
+        """
+        remaining = self.params.max_tokens - self.num_emitted - num_pending - 1
+        return max(0, min(self.params.num_draft_tokens, remaining, room - num_pending))
+
+    def goes_on(self, room: int) -> bool:
+        """Return whether a round follows that emits one token, unless that token ends the reply."""
+        return self.num_emitted + 1 < self.params.max_tokens and room > 0
+
+    @property
+    def may_look_ahead(self) -> bool:
+        """Whether a round can be begun before the tokens of the one before it are read."""
+        return not (
+            self.params.sampling.has_penalties
+            or self.params.logits_processors
+            or self.params.sampler
+        )
+
+    @property
+    def noise(self) -> Noise:
+        """The chance of the reply, seen from the position of the next token."""
+        return self._noise.at(self._prompt_length + self.num_emitted)
+
+    def verify(
+        self,
+        draft: Draft,
+        logits: mx.array,
+        num_top_tokens: int,
+        safe: Draft | None = None,
+        num_pending: int = 0,
+    ) -> PendingRound:
+        """Decide on a draft; everything is lazy.
+
+        Args:
+            draft: The draft.
+            logits: (n_nodes, V) what the target says after each node.
+            num_top_tokens: As in `PendingRound.of`.
+            safe: The same draft as it was read by the target, where that is not `draft` itself.
+            num_pending: Tokens of an earlier round that have not been read yet.
+        """
+        read = safe or draft
+        counts = self._counts.along(read.tree) if self._counts else None
+        processors, sampler = self.params.logits_processors, self.params.sampler
+        processed = process(processors, logits, read.tree, self.tokens) if processors else None
+        laws = NodeLaws(self.params.sampling, logits, counts, processed)
+        noise = self.noise.at(self.noise.position + num_pending)
+        if sampler is None:
+            verdict = verify(read, laws, noise, self.params.rule)
+        else:
+            verdict = match_rule(read.tree, choose(sampler, laws.logprobs))
+        keeps_laws = self.params.on_logits is not None
+        return PendingRound.of(
+            draft, read.tree, verdict, laws, num_top_tokens, keeps_laws=keeps_laws
+        )
+
+    def emit(self, read: Round, laws: NodeLaws | None) -> Round:
+        """Emit the tokens of a round up to the one that ends the reply.
+
+        Args:
+            read: The round, as the device left it.
+            laws: Those of its nodes, where logits are asked for.
+
+        Returns:
+            The round cut after the last emitted token, which becomes the root.
+
+        Raises:
+            ValueError: The sampler chose a token outside the vocabulary.
+        """
+        if not 0 <= read.bonus_token < self._vocab_size:
+            raise ValueError(
+                f"the sampler chose token {read.bonus_token}; allowed are 0 to "
+                f"{self._vocab_size - 1}"
+            )
+        self.num_rounds += 1
+        emitted: list[EmittedToken] = []
+        for node in (*read.path[1:], None):
+            emitted.append(self._emit(*_told(read, node)))
+            if self.finish_reason:
+                break
+        self.root = emitted[-1].token
+        path = read.path[: len(emitted)]
+        self._note([token.token for token in emitted], path, laws)
+        return replace(
+            read,
+            path=path,
+            bonus_token=self.root,
+            number=self.num_rounds,
+            emitted=tuple(emitted),
+            emitted_nodes=tuple(read.path[1:][: len(emitted)]),
+        )
+
+    def _note(self, tokens: list[int], path: Sequence[int], laws: NodeLaws | None) -> None:
+        self.tokens += tokens
+        if self._counts:
+            self._counts = self._counts.add(tokens)
+        if self.params.on_logits:
+            assert laws, "a round keeps its laws where logits are asked for"
+            self.params.on_logits(tokens, laws.adjusted[mx.array(list(path), mx.int32)])
+
+    def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
+        self.num_emitted += 1
+        emitted = EmittedToken(token, self.text.push(token), kind, p, q)
+        # Asked even where the token ends the reply anyway: a caller counts on being told of all.
+        is_last = self._stop_when(emitted)
+        if is_last or token in self._stop_tokens or self.text.stopped:
+            self.finish_reason = "stop"
+        elif self.num_emitted == self.params.max_tokens:
+            self.finish_reason = "length"
+        return emitted
+
+
+def _told(read: Round, node: int | None) -> tuple[int, TokenKind, float, float | None]:
+    """Return token, kind, and both probabilities of an accepted node; of the bonus for None."""
+    target_probs, draft_probs = read.target_probs, read.draft_probs
+    if node is None:
+        drafted: TokenKind = "corrected" if read.from_residual else "bonus"
+        kind: TokenKind = "plain" if len(read.tokens) == 1 else drafted
+        return read.bonus_token, kind, target_probs[-1], None
+    q = draft_probs[node - 1] if draft_probs is not None else None
+    return read.tokens[node], "accepted", target_probs[node], q

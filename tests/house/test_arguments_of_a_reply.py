@@ -1,0 +1,50 @@
+"""What one reply is to be written with is an argument of it, never an attribute put on an engine.
+
+An attribute that is set for a while has to be put back, and what raises in between leaves it. The
+one place that completes an engine is `mlxspec.api`: a trained drafter is built on its target.
+"""
+
+import ast
+
+import pytest
+
+from tests.support.paths import ROOT
+
+OWN = {"target", "drafter", "budget", "tokenizer", "name", "weights", "chain_rule"}
+COMPLETES = "mlxspec/api.py"
+
+
+def swaps(source):
+    """The lines that set an attribute of what is called an engine."""
+    stored = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return [
+        ast.unparse(node)
+        for node in stored
+        if isinstance(node.ctx, ast.Store) and node.attr in OWN
+        if ast.unparse(node.value).rpartition(".")[2].endswith("engine")
+    ]
+
+
+def test_nobody_sets_an_attribute_of_an_engine():
+    paths = [
+        path for top in ("mlxspec", "app", "tests", "docs") for path in ROOT.glob(f"{top}/**/*.py")
+    ]
+    found = {path.relative_to(ROOT).as_posix(): swaps(path.read_text()) for path in paths}
+    assert len(found) > 500
+    assert {path: lines for path, lines in found.items() if lines} == {
+        COMPLETES: ["engine.drafter"]
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "engine.drafter = drafter",
+        "site.engine.budget = FixedBudget()",
+        "for engine.drafter in drafters: reply()",
+        "drafter = pair.engine.drafter = make()",
+        "(engine.drafter,) = made",
+    ],
+)
+def test_one_that_did_would_be_seen(line):
+    assert len(swaps(line)) == 1

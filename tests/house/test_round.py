@@ -1,0 +1,41 @@
+"""The round that the README shows is the round that the engine runs, statement by statement."""
+
+import ast
+import inspect
+import re
+import textwrap
+
+import pytest
+
+from mlxspec.engine.engine import Engine
+from tests.support.paths import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+(SHOWN,) = (
+    block
+    for block in re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    if block.startswith("def round(")
+)
+RUN = textwrap.dedent(inspect.getsource(Engine.round))
+
+
+def statements(source):
+    """A function as it runs: without its docstring and without comments."""
+    (function,) = ast.parse(source).body
+    if ast.get_docstring(function):
+        del function.body[0]
+    return ast.unparse(function)
+
+
+def test_the_round_of_the_readme_is_that_of_the_engine():
+    assert statements(SHOWN) == statements(RUN)
+
+
+def test_the_round_is_six_lines():
+    assert len(ast.parse(SHOWN).body[0].body) == 6
+
+
+@pytest.mark.parametrize("line", SHOWN.splitlines()[1:])
+def test_a_round_that_lacks_a_line_or_has_another_would_be_seen(line):
+    assert statements(RUN) != statements(SHOWN.replace(line, "    pass"))
+    assert statements(RUN) != statements(SHOWN.replace(line, line.replace("reply", "other")))
