@@ -6,8 +6,8 @@ import subprocess
 import sys
 from itertools import takewhile
 
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from tests.support.app_desk import enter, fill, kept_chat, kept_texts, press, rest

@@ -5,8 +5,8 @@ import sys
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app import app as apps
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import SessionFailed
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.prompt import Prompt

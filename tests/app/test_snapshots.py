@@ -13,13 +13,13 @@ import pytest
 from mlxspec.trace.file import read_trace
 from mlxspec_app import themed_app
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
     ModelChoice,
     SessionFailed,
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession

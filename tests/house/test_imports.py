@@ -207,7 +207,7 @@ def test_imports_lead_down():
         ("mlxspec.models.llama", "def read():\n    from mlxspec.target import decoder"),
         ("mlxspec.api", "from mlxspec_app.text import wrap"),
         ("mlxspec_app.app", "from mlxspec_cli import main"),
-        ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.state import apply"),
+        ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.fold import apply"),
     ],
 )
 def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):

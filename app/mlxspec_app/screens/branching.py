@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual import on, work
 
 from mlxspec.trace.events import Event
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionEvent
 from mlxspec_app.screens.keeping import KeepingScreen
 from mlxspec_app.store.entries import ChosenChat
@@ -122,7 +124,7 @@ class BranchingScreen(KeepingScreen):
     def action_regenerate(self, seed: str = "") -> None:
         if seed == "new" and not self._draw_seed():
             return
-        self.state.phase = "busy"
+        apply(self.state, OrderGiven())
         self.session.regenerate()
         self.query_one(Transcript).follow()
         self.after_order()
@@ -174,8 +176,7 @@ class BranchingScreen(KeepingScreen):
         if self.state.phase == "busy":
             self.unqueue()
             self.session.stop()
-        if self.state.phase != "loading":
-            self.state.phase = "busy"
+        apply(self.state, OrderGiven())
         self.session.edit(edit.turn, text)
         self.query_one(Transcript).follow()
         return True

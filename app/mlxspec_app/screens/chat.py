@@ -10,7 +10,9 @@ from textual.binding import BindingType
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import Reply, said
+from mlxspec_app.conversation.screen_events import MessageQueued, OrderGiven, QueuedSent
 from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.playback.demo import read_demo
 from mlxspec_app.playback.events_of import events_of
@@ -88,7 +90,9 @@ class ChatScreen(ChoosingScreen, DeskScreen):
         if self.state.load_failure is not None or (is_broken and not was_loading):
             self.unqueue()
         else:
-            self._say(self.state.queue.pop(0))
+            text = self.state.queue[0]
+            apply(self.state, QueuedSent())
+            self._say(text)
 
     def selected_text(self) -> str:
         return super().selected_text() or self.query_one(Prompt).selected_text
@@ -127,7 +131,7 @@ class ChatScreen(ChoosingScreen, DeskScreen):
         if self.state.phase == "ready":
             self._say(text)
         else:
-            self.state.queue.append(text)
+            apply(self.state, MessageQueued(text))
         self.after_order()
 
     @on(Welcome.Chosen)
@@ -157,7 +161,7 @@ class ChatScreen(ChoosingScreen, DeskScreen):
             super().action_regenerate(seed)
 
     def action_verify(self) -> None:
-        self.state.phase = "busy"
+        apply(self.state, OrderGiven())
         self.session.prove()
         self.after_order()
 
@@ -194,6 +198,6 @@ class ChatScreen(ChoosingScreen, DeskScreen):
             self.notify(str(error), severity="warning", timeout=4)
 
     def _say(self, text: str) -> None:
-        self.state.phase = "busy"  # until the session says so itself, no second message goes out
+        apply(self.state, OrderGiven())  # until the session says so, no second message goes out
         self.session.send(text)
         self.query_one(Transcript).follow()

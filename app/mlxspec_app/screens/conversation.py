@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.conversation.session import Session, SessionEvent
 from mlxspec_app.conversation.state import ChatState
@@ -120,7 +121,7 @@ class ConversationScreen(PacingScreen):
 
     def take_in(self, event: Event | SessionEvent) -> None:
         """Change the state as an event says."""
-        self.state.apply(event)
+        apply(self.state, event)
 
     def on_phase_changed(self) -> None:
         """Act on a new phase of the session."""

@@ -14,7 +14,9 @@ from textual import work
 from textual.content import Content
 
 from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.conversation.screen_events import OrderGiven, OrderWithdrawn, QueueEmptied
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
@@ -131,7 +133,7 @@ class KeepingScreen(RoomScreen):
     def unqueue(self) -> None:
         """Give waiting messages back to be edited: what they followed is not what it was."""
         self.query_one(Prompt).restore("\n".join(self.state.queue))
-        self.state.queue.clear()
+        apply(self.state, QueueEmptied())
 
     @work(exclusive=True, group="standing")
     async def look_around(self) -> None:
@@ -150,15 +152,14 @@ class KeepingScreen(RoomScreen):
     @work(exclusive=True, group="open")
     async def _open(self, find: FindChat, message: int | None) -> None:
         phase, is_open = self.state.phase, False
-        if phase != "loading":
-            self.state.phase = "busy"  # what is typed from here on is meant for that chat
+        apply(self.state, OrderGiven())  # what is typed from here on is meant for that chat
         self._is_opening = True
         try:
             is_open = await self._hand_over(find, message)
         finally:
             self._is_opening = False
-            if not is_open:
-                self.state.phase = phase
+            if not is_open and phase != "loading":
+                apply(self.state, OrderWithdrawn(phase))
         self.after_order()
 
     @work

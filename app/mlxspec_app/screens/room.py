@@ -2,6 +2,8 @@
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app_choices import choices_of
+from mlxspec_app.conversation.fold import apply
+from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import ContextFull, Session, SessionEvent
 from mlxspec_app.screens.context_full import ContextAnswer, ContextFullScreen
 from mlxspec_app.screens.conversation import ConversationScreen
@@ -49,7 +51,7 @@ class RoomScreen(ConversationScreen):
     def _take_way(self, answer: ContextAnswer | None) -> None:
         if answer is None:
             return
-        self.state.phase = "busy"
+        apply(self.state, OrderGiven())
         self._keeper.take(answer.way, self.state)
         if answer.is_for_good:
             choices_of(self.app).change("context_full", answer.way)

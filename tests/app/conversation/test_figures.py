@@ -18,8 +18,8 @@ from mlxspec.trace.events import (
 )
 from mlxspec_app.conversation.baseline import speedup
 from mlxspec_app.conversation.figures import reply_figures, times_plain
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import ChatCleared, SessionOpening, SessionReady
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of

@@ -3,6 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
@@ -12,7 +13,6 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen

@@ -14,10 +14,13 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.screen_events import MessageQueued
 from mlxspec_app.conversation.session import (
     LoadProgress,
     SessionFailed,
+    SessionNotice,
     SessionOpening,
     SessionReady,
 )
@@ -232,8 +235,8 @@ async def test_nothing_a_trace_holds_reaches_the_terminal_as_a_control():
     )
     async with running(session, size=(140, 40)) as driver:
         await driver.press("f3")
-        driver.screen.state.notices.append(evil)
-        driver.screen.state.queue.append(evil)
+        apply(driver.screen.state, SessionNotice(evil))
+        apply(driver.screen.state, MessageQueued(evil))
         await driver.settle()
         kinds = {unicodedata.category(c) for c in driver.shown.replace("\n", "")}
         assert not kinds & {"Cc", "Cs", "Zl", "Zp"}
