@@ -31,7 +31,7 @@ async def main():
             await driver.wait(0.05)
             reply = driver.screen.state.reply
             if reply is not None and reply.rounds:
-                await driver.screen.ask(lambda recorder: None)
+                await driver.screen.keeper.ask(lambda recorder: None)
                 tell(reply.text.encode().hex())
                 if len(reply.rounds) > 5:
                     tell("enough")
@@ -234,7 +234,7 @@ async def test_only_a_new_seed_is_drawn_anew(tmp_path):
     session.adjust = lambda name, value: seeds.append((name, int(value)))
     async with kept_chat(tmp_path, session) as driver:
         for command, num_seeds in (("/retry", 0), ("/retry same", 0), ("/retry new", 1)):
-            driver.screen.state = fold([SessionReady(), *exchange("One", "1")])
+            driver.screen.feed.state = fold([SessionReady(), *exchange("One", "1")])
             await enter(driver, command)
             assert session.orders.pop() == "regenerate"
             assert len(seeds) == num_seeds

@@ -178,7 +178,7 @@ class Soaker:
         """Leave whatever screen is in front of the chat, and what is being edited."""
         await self._until(self._leave)
         await self._idle()
-        if self._driver.screen.is_editing:
+        if self._driver.screen.editor.is_editing:
             await self._press("escape")
 
     async def _leave(self) -> bool:

@@ -6,7 +6,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec_app.app_choices import choices_of
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation import ConversationScreen
@@ -52,12 +51,12 @@ class ReplayScreen(ConversationScreen):
         yield Transport(self.recording)
 
     def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in key_list(REPLAY, choices_of(self.app).keys)]
+        return [Key(*row) for row in key_list(REPLAY, self.choices.keys)]
 
     def tick(self) -> None:
         state = self.recording.rewound()
         if state is not None:
-            self.state = state
+            self.feed.state = state
             self.update_views()
             self.refresh_bindings()
         super().tick()
@@ -71,15 +70,15 @@ class ReplayScreen(ConversationScreen):
 
     def action_pause(self) -> None:
         self.recording.playhead.paused = not self.recording.playhead.paused
-        self._show_now()
+        self.show_now()
 
     def action_move(self, unit: Unit, direction: Literal[1, -1]) -> None:
         self.recording.move(unit, direction)
-        self._show_now()
+        self.show_now()
 
     def action_speed(self, direction: Literal["faster", "slower"]) -> None:
         self.recording.playhead.change_speed(direction)
-        self._show_now()
+        self.show_now()
 
     def action_rewind(self) -> None:
         self._go_to(0)
@@ -103,9 +102,4 @@ class ReplayScreen(ConversationScreen):
 
     def _go_to(self, position: int) -> None:
         self.recording.go_to(position)
-        self._show_now()
-
-    def _show_now(self) -> None:
-        self.wake()
-        self.tick()
-        self.update_panels()
+        self.show_now()

@@ -64,7 +64,7 @@ async def test_left_and_right_go_through_what_a_setting_can_be(desk):
         assert driver.app.animation_level == "none"
         assert await kept(driver, desk) == Settings("mint", "confidence", reduced_motion=True)
         await driver.press("escape")
-        assert driver.screen.ink.name == "confidence"
+        assert driver.screen.inks.ink.name == "confidence"
 
 
 async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(desk):

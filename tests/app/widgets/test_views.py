@@ -113,7 +113,7 @@ async def test_inks_cycle_and_say_their_names():
         names = []
         for _ in INKS:
             await driver.press("f2")
-            names.append(driver.screen.ink.name)
+            names.append(driver.screen.inks.ink.name)
             assert f"ink: {names[-1]}" in driver.shown
         assert names == [ink.name for ink in (*INKS[1:], INKS[0])]
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from mlxspec_app.app_choices import choices_of
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.frame_rate import frames_per_s
+from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
