@@ -15,7 +15,8 @@ from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from tests.support.app_driver import ScriptedSession, chat, replay, rows, running
+from tests.support.app_driver import chat, replay, rows, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 

@@ -5,7 +5,8 @@ import pytest
 from mlxspec.trace.events import GenerationFailed, GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.frames import SHARE_BESIDE_A_MODEL, FrameBudget
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
+from tests.support.scripted_session import ScriptedSession
 
 FRAME_S = 1 / 30
 

@@ -11,8 +11,9 @@ from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from tests.support.app_desk import enter, fill, kept_chat, kept_texts, press, rest
-from tests.support.app_driver import ScriptedSession, chat, texts
+from tests.support.app_driver import chat, texts
 from tests.support.paths import ROOT
+from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange
 from tests.traces import make_fake
 

@@ -11,7 +11,8 @@ from mlxspec_app.scrollback import as_plain_text
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
-from tests.support.app_driver import ScriptedSession, chat
+from tests.support.app_driver import chat
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 

@@ -14,7 +14,8 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.widgets.chat.prompt import Prompt
-from tests.support.app_driver import Clock, ScriptedSession
+from tests.support.app_driver import Clock
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 

@@ -34,11 +34,12 @@ from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_desk import fill
-from tests.support.app_driver import Clock, ScriptedSession, rows
+from tests.support.app_driver import Clock, rows
 from tests.support.app_pictures import FOLDER, Pictures, picture
 from tests.support.fake_catalogue import FakeCatalogue
 from tests.support.paths import TRACES
 from tests.support.race_runs import decoded_plainly
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))

@@ -13,8 +13,9 @@ from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from tests.support.app_driver import ScriptedSession, chat, running, texts
+from tests.support.app_driver import chat, running, texts
 from tests.support.app_live import PATIENCE_S, FakeConversation
+from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange, open_writer, path, record
 
 BRIEF = TurnStarted("system", "Be brief.")

@@ -250,6 +250,13 @@ def test_imports_are_absolute_name_by_name_and_of_public_names():
     assert bad == []
 
 
+def test_the_controllers_of_screens_know_no_textual():
+    controllers = [name for name in modules() if name.startswith("mlxspec_app.controllers.")]
+    found = {package_of(found.module) for name in controllers for found in imports_of(name)}
+    assert "mlxspec_app" in found
+    assert "textual" not in found
+
+
 # ---- without MLX ---------------------------------------------------------------------------
 
 

@@ -27,7 +27,8 @@ from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
-from tests.support.app_driver import ScriptedSession, chat, replay, running
+from tests.support.app_driver import chat, replay, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tok/s

@@ -10,7 +10,8 @@ from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
-from tests.support.app_driver import ScriptedSession, chat, running
+from tests.support.app_driver import chat, running
+from tests.support.scripted_session import ScriptedSession
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.words import SECTIONS
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
+from tests.support.scripted_session import ScriptedSession
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
-from tests.support.app_driver import ScriptedSession, chat, running
+from tests.support.app_driver import chat, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 
