@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxspec.trace.file import read_trace
-from mlxspec_app import themed_app
+from mlxspec_app import app as app_module
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
@@ -253,7 +253,7 @@ async def staged(name, look, folder):
 
 @pytest.fixture(autouse=True)
 def _takes_unicode_and_colour(monkeypatch):
-    monkeypatch.setattr(themed_app, "terminal_takes_unicode", lambda: True)
+    monkeypatch.setattr(app_module, "terminal_takes_unicode", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
 
-from mlxspec_app.app import open_desk
-from mlxspec_app.gc_policy import collect_rarely
+from mlxspec_app.run import collect_rarely, open_desk
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_cli.chat_catalogue import ChatCatalogue
 from mlxspec_cli.chosen import filled_in

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from mlxspec_app.app_choices import FEW_ROWS, AppChoices, choices_of
+from mlxspec_app.app import FEW_ROWS, MlxspecApp, choices_of
 from mlxspec_app.controllers.commander import Commander
 from mlxspec_app.controllers.exporting import Exporter
 from mlxspec_app.controllers.feed import Feed
@@ -102,7 +102,7 @@ class ConversationScreen(SteadyScreen[None]):
         return self.feed.state
 
     @property
-    def choices(self) -> AppChoices:
+    def choices(self) -> MlxspecApp:
         return choices_of(self.app)
 
     @property

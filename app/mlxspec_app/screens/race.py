@@ -8,7 +8,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.app_choices import choices_of
+from mlxspec_app.app import choices_of
 from mlxspec_app.controllers.view import InkChoice
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.frames import frames_per_s
