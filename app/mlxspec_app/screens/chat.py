@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.errors import TraceError
+from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.context_room import ContextRoom, Way
@@ -21,7 +22,7 @@ from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingDesk
 from mlxspec_app.controllers.turn_editor import TurnEditor
-from mlxspec_app.conversation.messages import Reply, said
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
@@ -82,6 +83,7 @@ class ChatScreen(ConversationScreen):
         self._sampling = SamplingDesk(self.feed, self)
         self._branches = Branches(self.feed, self, self.keeper, self._sampling)
         self._models = ModelSwitch(self.feed, self, self._pick_models)
+        self._abilities = Abilities(self.feed, self.keeper, self.editor, self._models)
         self._room = ContextRoom(self.feed, self, self._ask_for_way)
         self.feed.listen(
             self._room.take_in, self.keeper.take_in, self.editor.take_in, self.pacer.take_in
@@ -119,23 +121,7 @@ class ChatScreen(ConversationScreen):
         return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        state = self.state
-        is_ready, is_failed = state.phase == "ready", state.phase == "failed"
-        can_be_done: dict[str, Callable[[], bool]] = {
-            "stop": lambda: self._is_stoppable or bool(state.queue) or self.editor.is_editing,
-            "replay": lambda: state.reply is not None or is_failed,
-            "model": lambda: self._models.can_choose,
-            "draft": lambda: self._models.can_choose,
-            "verify": lambda: is_ready and state.reply is not None,
-            "regenerate": lambda: (
-                bool(said(state.messages)) if is_ready else is_failed and self._models.can_choose
-            ),
-            "new_chat": lambda: not state.is_empty,
-            "edit": lambda: not state.is_empty,
-            "fork": lambda: not state.is_empty and self.keeper.store is not None,
-            "version": lambda: bool(self.keeper.standing.versions),
-        }
-        return action not in can_be_done or can_be_done[action]()
+        return self._abilities.allows(action)
 
     # ---- time -------------------------------------------------------------------------------
 
@@ -237,14 +223,10 @@ class ChatScreen(ConversationScreen):
 
     # ---- what is asked for ------------------------------------------------------------------
 
-    @property
-    def _is_stoppable(self) -> bool:
-        return self.state.phase == "busy" or self.state.loading is not None
-
     def action_stop(self) -> None:
         if self.editor.end():
             return
-        if self._is_stoppable:
+        if self._abilities.is_at_work:
             self.session.stop()
         else:
             self.outbox.give_back()

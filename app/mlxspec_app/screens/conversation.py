@@ -4,7 +4,7 @@ A frame drains the session, folds what happened into the state and appends new t
 transcript; now and then it renews everything around it. Nothing here waits for the session.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from mlxspec_app.controllers.exporting import Exporter
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.pacer import FramePacer
 from mlxspec_app.controllers.reading import MessageReader
-from mlxspec_app.controllers.view import STATS_FROM_WIDTH, InkChoice, StatsChoice
+from mlxspec_app.controllers.view import STATS_FROM_WIDTH, InkChoice
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
@@ -28,6 +28,7 @@ from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
+from mlxspec_app.screens.surroundings import Surroundings
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.text.clipboard import copy_text
 from mlxspec_app.themes import THEMES
@@ -36,7 +37,7 @@ from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
 from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.chat.welcome import Welcome
+from mlxspec_app.widgets.chat.welcome import EXAMPLES, Example, Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
@@ -48,15 +49,22 @@ class ConversationScreen(SteadyScreen[None]):
     Attributes:
         NOTE: What this is besides a chat, in a word or two.
         FOLLOW_KEYS: How to follow the newest text again, in a few words.
+        EXAMPLES: What the first page offers to say.
+        TREE: The view of the last draft tree.
+        LANE: The view of the last round.
         feed: The session, and what is known about it.
         pacer: Has the screen drawn in time.
         inks: What the colours of the text say.
+        surroundings: What stands around the transcript.
         reader: Acts on the message that is pointed at.
     """
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
     NOTE: ClassVar[str] = ""
     FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
+    EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
+    TREE: ClassVar[type[TreePanel]] = TreePanel
+    LANE: ClassVar[type[DraftLane]] = DraftLane
 
     def __init__(self, session: Session) -> None:
         """Make a screen for a session that has not been started."""
@@ -65,7 +73,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.pacer = FramePacer(self)
         self.inks = InkChoice(self._show_ink, self.notify)
         self.reader = MessageReader(self.feed, self, self.copy)
-        self._stats = StatsChoice()
+        self.surroundings = Surroundings(self, self.FOLLOW_KEYS)
         self._has_few_rows = False
 
     @cached_property
@@ -115,13 +123,13 @@ class ConversationScreen(SteadyScreen[None]):
         yield StatusBar(self.NOTE)
         with Horizontal(id="body"):
             with Vertical(id="conversation"):
-                yield self.make_welcome()
+                yield Welcome(self.EXAMPLES)
                 yield Transcript(id="transcript")
                 yield Static(id="pill")
             yield StatsPanel()
         yield Inspector()
-        yield self.make_tree()
-        yield self.make_lane()
+        yield self.TREE()
+        yield self.LANE()
         yield NoticeRows(can_adjust=self.commander.can("adjust"))
         yield from self.compose_controls()
         yield KeyFooter()
@@ -129,18 +137,6 @@ class ConversationScreen(SteadyScreen[None]):
     def compose_controls(self) -> ComposeResult:
         """Yield the widgets below the draft lane."""
         yield from ()
-
-    def make_welcome(self) -> Welcome:
-        """Return the page shown until there is a message."""
-        return Welcome()
-
-    def make_tree(self) -> TreePanel:
-        """Return the view of the last draft tree."""
-        return TreePanel()
-
-    def make_lane(self) -> DraftLane:
-        """Return the view of the last round."""
-        return DraftLane()
 
     def active_keys(self) -> list[Key]:
         """Return the keys of the screen, for the help page."""
@@ -207,44 +203,19 @@ class ConversationScreen(SteadyScreen[None]):
 
     def update_views(self) -> None:
         """Show the state everywhere at once."""
-        self._show_welcome()
+        self.surroundings.show_welcome(self.state)
         self.transcript.sync(self.state.messages)
         self.update_panels()
 
     def update_panels(self) -> None:
         """Renew what stands around the transcript."""
-        if not self.is_current:
-            return
-        self.update_rows()
-        stats, tree = self.query_one(StatsPanel), self.query_one(TreePanel)
-        if stats.has_class("-shown"):
-            stats.show(self.state.reply)
-        if tree.has_class("-shown"):
-            tree.show(self.state.last_round)
+        if self.is_current:
+            self.surroundings.show(self.state)
 
     def update_rows(self) -> None:
         """Renew what stands around the transcript and is cheap to draw."""
-        if not self.is_current:
-            return
-        transcript = self.transcript
-        self._show_welcome()
-        transcript.update_footers()
-        self.query_one(StatusBar).show(self.state)
-        self.query_one(NoticeRows).show(self.state)
-        self.query_one(DraftLane).show(self.state.last_round)
-        self.show_unseen(transcript.unseen)
-
-    def show_unseen(self, unseen: int) -> None:
-        """Say how many tokens arrived below what is in view."""
-        pill = self.query_one("#pill", Static)
-        pill.set_class(unseen > 0, "-shown")
-        if unseen:
-            pill.update(f" ↓ {unseen} new tokens · {self.FOLLOW_KEYS} ")
-
-    def _show_welcome(self) -> None:
-        self.set_class(self.state.is_empty, "-empty")
-        if self.state.is_empty:
-            self.query_one(Welcome).show(self.state)
+        if self.is_current:
+            self.surroundings.show_rows(self.state)
 
     # ---- what the reader sees ---------------------------------------------------------------
 
@@ -265,14 +236,15 @@ class ConversationScreen(SteadyScreen[None]):
         self.transcript.set_ink(ink)
 
     def action_toggle_stats(self) -> None:
-        if self._stats.fits(self.size.width):
-            self._stats.toggle(self.size.width)
+        stats, width = self.surroundings.stats, self.size.width
+        if stats.fits(width):
+            stats.toggle(width)
             self._place_stats()
         else:
             self.notify(f"the statistics need {STATS_FROM_WIDTH} columns", timeout=3)
 
     def _place_stats(self) -> None:
-        self.query_one(StatsPanel).set_class(self._stats.is_shown(self.size.width), "-shown")
+        self.surroundings.place_stats()
         self.call_after_refresh(self.update_panels)
 
     def action_toggle_tree(self, view: str = "") -> None:

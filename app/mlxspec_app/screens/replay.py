@@ -13,10 +13,7 @@ from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.keys import key_list
 from mlxspec_app.settings.keys_recordings import REPLAY
-from mlxspec_app.widgets.chat.welcome import Welcome
-from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree
-from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.playback.scrubber import Scrubber
 from mlxspec_app.widgets.playback.transport import Transport
 
@@ -25,6 +22,9 @@ class ReplayScreen(ConversationScreen):
     """Plays a recording with the views of the chat, phase by phase where there is time for it."""
 
     NOTE = "replay"
+    EXAMPLES = ()
+    TREE = PhaseTree
+    LANE = PhaseLane
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
     AUTO_FOCUS = ""
 
@@ -37,15 +37,6 @@ class ReplayScreen(ConversationScreen):
         super().begin()
         if self.app.animation_level == "none":
             self.recording.playhead.paused = True  # it plays when asked to
-
-    def make_tree(self) -> TreePanel:
-        return PhaseTree()
-
-    def make_lane(self) -> DraftLane:
-        return PhaseLane()
-
-    def make_welcome(self) -> Welcome:
-        return Welcome(examples=())
 
     def compose_controls(self) -> ComposeResult:
         yield Transport(self.recording)
