@@ -1,34 +1,57 @@
-"""The app: themes, the first screen, and the ways to run it.
+"""The app: its themes, signs, motion and keys, which follow the settings while it runs.
 
-`run_chat` talks to a session that the caller makes; `run_replay` plays a recorded trace and
-`run_race` two of them, which needs no MLX. All return a process exit code. Each imports its own
-screen alone, as the time to the first frame is mostly imports.
+The colours are those of `theme`. Signs are drawn in ASCII while `ascii_glyphs` is set, and
+nothing moves or blinks while `animation_level` is "none". This is the one place where settings are
+applied to what is shown; `run` puts a screen into the app and runs it.
 """
 
-import sys
-from collections.abc import Callable
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
+from textual import constants, events, on
+from textual.app import App
+from textual.filter import LineFilter, Monochrome, NoColor
+from textual.notifications import SeverityLevel
+from textual.reactive import reactive
 from textual.screen import Screen
+from textual.widgets import Input, TextArea
 
-from mlxspec_app.app_choices import FEW_ROWS
-from mlxspec_app.conversation.session import Session
-from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.gc_policy import collect_rarely
-from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.scrollback import as_plain_text
-from mlxspec_app.settings.keys.choices import all_bindings
-from mlxspec_app.settings_app import THEME_NAMES, SettingsApp
-from mlxspec_app.text.safe_text import safe_text
-from mlxspec_app.user_data import Desk, find_desk
+from mlxspec_app.settings.file import Settings, SettingsError
+from mlxspec_app.settings.keys.choices import usable_keys
+from mlxspec_app.settings.rules import Value
+from mlxspec_app.settings.values import with_value
+from mlxspec_app.text.ascii_filter import AsciiFilter
+from mlxspec_app.text.glyphs import terminal_takes_unicode
+from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.themes import THEMES, fallback_colours
+from mlxspec_app.user_data import Desk
 
-if TYPE_CHECKING:
-    from mlxspec_app.playback.race import Race
+THEME_NAMES = tuple(theme.name for theme in THEMES)
+FEW_ROWS = 10
+"""With fewer, a terminal shows what is said and what is typed, and nothing else."""
+_NO_COLOUR = NoColor()
 
 
-class MlxspecApp(SettingsApp):
-    """A Textual app around one screen."""
+@runtime_checkable
+class FollowsSettings(Protocol):
+    """A screen on which settings have an effect."""
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        """Show what is different now."""
+
+
+class MlxspecApp(App[None]):
+    """A Textual app around one screen, as the user chose it to be.
+
+    Attributes:
+        ascii_glyphs: Whether every sign around the text is drawn in ASCII; where the terminal's
+            encoding is not Unicode it is done unasked.
+        settings: What the user chose.
+        keys: The chosen keys that can be used, by the id of their binding.
+        notices: What the user should know about the settings.
+        settings_place: Where the settings file lies, or that there is none.
+    """
 
     TITLE = "mlxspec"
     CSS_PATH = "app.tcss"
@@ -39,141 +62,140 @@ class MlxspecApp(SettingsApp):
     ]
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (FEW_ROWS, "-short"), (26, "-tall")]  # noqa: RUF012
 
+    ascii_glyphs = reactive(False)
+
     def __init__(
         self,
         make_screen: Callable[[], Screen[None]],
         theme: str | None = None,
         desk: Desk | None = None,
     ) -> None:
-        """Make the app.
+        """Make an app that begins as the settings say.
 
         Args:
             make_screen: Returns the screen to show.
             theme: Name of the theme; without one, TEXTUAL_THEME decides, then the settings.
             desk: Holds the settings; without one they are the usual ones and nothing is written.
         """
-        super().__init__(theme, desk)
+        super().__init__()
         self._make_screen = make_screen
+        for known in THEMES:
+            self.register_theme(known)
+        self._ascii = AsciiFilter()
+        self._takes_unicode = terminal_takes_unicode()
+        self._desk = desk
+        self.settings = desk.settings if desk is not None else Settings()
+        self.settings_place = str(desk.places.settings) if desk is not None else "kept nowhere"
+        keys = usable_keys(self.settings.keys)
+        self.keys: Mapping[str, str] = keys.keys
+        self.notices = (*(desk.notices if desk is not None else ()), *keys.troubles)
+        self.set_keymap(keys.keys)
+        asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
+        self.theme = next((name for name in asked if name in self.available_themes), THEME_NAMES[0])
+        # Textual begins with TEXTUAL_THEME itself, before it knows our themes: no change is seen
+        self.mutate_reactive(MlxspecApp.theme)
+        self._show_signs()
 
     def get_default_screen(self) -> Screen[Any]:
         return self._make_screen()
 
+    # ---- what is chosen ---------------------------------------------------------------------
 
-def open_desk(data_dir: str | PathLike[str] | None = None) -> Desk:
-    """Return the user's desk, whose settings name themes and actions of this app.
+    def change(self, name: str, value: Value | None) -> None:
+        """Change a setting, here at once and in its file soon; None gives the default.
 
-    Args:
-        data_dir: What `--data-dir` names.
-    """
-    return find_desk(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
+        Raises:
+            ValueError: There is no such setting, or it cannot have this value.
+        """
+        self.apply(with_value(self.settings, name, value, THEME_NAMES))
+        if name == "theme":  # the one in use may have been asked for on the command line
+            self._use_theme()
+        if self._desk is not None:
+            self._desk.change(name, value, THEME_NAMES)
+            self.run_worker(self._write_settings, thread=True, group="settings")
 
+    def apply(self, settings: Settings) -> None:
+        """Have the app and its screens follow settings; what did not change stays as it is."""
+        before, self.settings = self.settings, settings
+        if settings.theme != before.theme:
+            self._use_theme()
+        if settings.keys != before.keys:
+            self.keys = usable_keys(settings.keys).keys
+            self.set_keymap(dict(self.keys))
+        self._show_signs()
+        for screen in self.screen_stack:
+            if isinstance(screen, FollowsSettings):
+                screen.follow_settings(before, settings)
 
-def run_chat(
-    make_session: Callable[[], Session],
-    *,
-    desk: Desk | None = None,
-    theme: str | None = None,
-    inline: bool = False,
-    continues: bool = False,
-    introduce: Callable[[], Introduction] | None = None,
-) -> int:
-    """Run the chat until the user quits, leave its text in the scrollback, return the exit code.
+    def _use_theme(self) -> None:
+        self.theme = self.settings.theme or THEME_NAMES[0]
 
-    Args:
-        make_session: Returns a session that has not been started.
-        desk: Holds the settings and the chats; None keeps none.
-        theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
-        inline: Whether to stand below the shell's prompt instead of taking the whole terminal.
-        continues: Whether to go on with the last chat of the desk.
-        introduce: Finds what a newcomer is told, in a thread.
-    """
-    from mlxspec_app.screens.chat import ChatScreen
+    def _show_signs(self) -> None:
+        is_still = self.settings.reduced_motion
+        self.animation_level = "none" if is_still else constants.TEXTUAL_ANIMATIONS
+        self.ascii_glyphs = self.settings.ascii_glyphs
 
-    session = make_session()
-    screens: list[ChatScreen] = []
+    def _write_settings(self) -> None:
+        assert self._desk is not None
+        try:
+            self._desk.write_settings()
+        except SettingsError as error:
+            message = f"{error}; what you changed holds until you quit"
+            self.call_from_thread(self.notify, message, severity="warning", timeout=8)
 
-    def make_screen() -> ChatScreen:
-        screens.append(ChatScreen(session, desk, introduce, continues=continues))
-        return screens[-1]
+    # ---- how it looks -----------------------------------------------------------------------
 
-    if desk is not None:
-        desk.keeps_chats = True
-    code = _run(session, make_screen, theme, desk, inline=inline)
-    return _leave(screens[-1].state, code) if screens else code
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return fallback_colours(dark=self.current_theme.dark)
 
+    @property
+    def draws_ascii(self) -> bool:
+        """Whether signs are drawn in ASCII, asked or unasked."""
+        return self.ascii_glyphs or not self._takes_unicode
 
-def run_replay(
-    path: str | PathLike[str],
-    speed: float = 1.0,
-    *,
-    desk: Desk | None = None,
-    theme: str | None = None,
-) -> int:
-    """Play a trace file until the user quits and return the exit code.
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = list(super().get_line_filters())
+        if self.no_color and self.native_ansi_color:
+            # greys cannot be made of colours that only the terminal knows
+            filters = [_NO_COLOUR if isinstance(item, Monochrome) else item for item in filters]
+        return [*filters, self._ascii] if self.draws_ascii else filters
 
-    Args:
-        path: The trace.
-        speed: Recorded seconds that pass in a second.
-        desk: Holds the settings; without one they are the usual ones.
-        theme: Name of the theme.
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Say something for a while, as plain text whatever it holds: it often quotes the user.
 
-    Raises:
-        TraceError: The trace cannot be read.
-        ValueError: The speed is not above 0.
-    """
-    from mlxspec_app.playback.replay import ReplaySession
-    from mlxspec_app.screens.replay import ReplayScreen
+        Args:
+            message: What to say.
+            title: What it is about.
+            severity: How bad it is.
+            timeout: For how many seconds; None for the usual ones.
+            markup: Not looked at; a bracket is a bracket.
+        """
+        text, about = safe_text(message), safe_line(title)
+        super().notify(text, title=about, severity=severity, timeout=timeout, markup=False)
 
-    if not speed > 0:
-        raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
-    session = ReplaySession.from_file(path, speed)
-    return _run(session, lambda: ReplayScreen(session), theme, desk)
+    def watch_ascii_glyphs(self) -> None:
+        self.set_class(self.draws_ascii, "-ascii")
+        for screen in self.screen_stack:
+            for widget in screen.walk_children(with_self=True):
+                widget.notify_style_update()  # forget what was drawn
+                widget.refresh()
 
-
-def run_race(race: "Race", *, desk: Desk | None = None, theme: str | None = None) -> int:
-    """Play a race until the user quits and return the exit code.
-
-    Args:
-        race: Two recorded runs.
-        desk: Holds the settings; without one they are the usual ones.
-        theme: Name of the theme.
-    """
-    from mlxspec_app.screens.race import RaceScreen
-
-    app = MlxspecApp(lambda: RaceScreen(race), theme, desk)
-    collect_rarely()
-    app.run()
-    if desk is not None:
-        desk.close()
-    return app.return_code or 0
-
-
-def _run(
-    session: Session,
-    make_screen: Callable[[], Screen[None]],
-    theme: str | None,
-    desk: Desk | None = None,
-    *,
-    inline: bool = False,
-) -> int:
-    app = MlxspecApp(make_screen, theme, desk)
-    collect_rarely()
-    try:
-        app.run(inline=inline)
-    finally:
-        session.close()
-        if desk is not None:
-            desk.close()
-    return app.return_code or 0
+    @on(events.DescendantFocus)
+    def _steady_cursor(self, event: events.DescendantFocus) -> None:
+        """Let no cursor blink where nothing may move."""
+        if isinstance(event.widget, Input | TextArea):
+            event.widget.cursor_blink = self.animation_level != "none"
 
 
-def _leave(state: ChatState, code: int) -> int:
-    """Print what was said, and why it could not go on where that is so; return the exit code."""
-    text = as_plain_text(state.messages)
-    if text:
-        encoding = sys.stdout.encoding  # a terminal may know fewer characters than the model
-        print(text.encode(encoding, "replace").decode(encoding))
-    if state.phase == "failed":
-        print(f"mlxspec: {safe_text(state.error)}", file=sys.stderr)
-        return code or 1
-    return code
+def choices_of(app: App[object]) -> MlxspecApp:
+    """Return the app of a screen, by which it knows the user's choices."""
+    assert isinstance(app, MlxspecApp)
+    return app

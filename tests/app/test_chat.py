@@ -8,7 +8,8 @@ from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from tests.support.app_driver import Clock, ScriptedSession, chat, running, texts
+from tests.support.app_driver import Clock, chat, running, texts
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 

@@ -15,7 +15,8 @@ from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from tests.support.app_driver import ScriptedSession, chat, replay, rows, running
+from tests.support.app_driver import chat, replay, rows, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 
@@ -62,8 +63,7 @@ def test_names_are_not_given_twice():
 
 
 def test_every_command_has_its_action():
-    for command in COMMANDS:
-        assert hasattr(ChatScreen, f"action_{command.action}"), command.name
+    assert ChatScreen(ScriptedSession()).commander.commands == list(COMMANDS)
 
 
 def test_what_is_typed_so_far_finds_the_commands():
@@ -97,7 +97,7 @@ async def test_inks_and_themes_are_chosen_by_name():
     async with chat() as driver:
         await driver.say("/ink surprise")
         await driver.say("/theme day")
-        assert driver.screen.ink.name == "surprise"
+        assert driver.screen.inks.ink.name == "surprise"
         assert driver.app.theme == "day"
         await driver.say("/theme")
         assert driver.app.theme == THEMES[THEMES.index(DAY) + 1].name
@@ -195,7 +195,7 @@ async def test_a_replay_takes_commands_of_the_palette_too():
         screen = driver.screen
         assert isinstance(screen, ConversationScreen)
         assert screen.enter("/ink off")
-        assert screen.ink.name == "off"
+        assert screen.inks.ink.name == "off"
         screen.enter("/temp", is_complete=False)
         await driver.settle()
         assert "/temp cannot be typed here" in driver.shown

@@ -26,8 +26,9 @@ from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.chat.status_bar import status_parts
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
 from tests.support.app_live import PATIENCE_S
+from tests.support.scripted_session import ScriptedSession
 from tests.support.toy_chat import toy_target
 
 LOADED = ModelChoice("t", "pool")

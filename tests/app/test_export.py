@@ -9,7 +9,7 @@ import pytest
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.commands import UnknownCommandError, parse
-from mlxspec_app.conversation.state import fold
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.export.filing import encoded, file_away, read_order
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording

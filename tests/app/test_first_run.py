@@ -15,8 +15,9 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.legend_film import LegendFilm
 from mlxspec_cli import chat_facts
 from mlxspec_cli.chat_facts import introduce
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
 from tests.support.model_folders import save_folder, save_json
+from tests.support.scripted_session import ScriptedSession
 
 FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, "fits", False)
 

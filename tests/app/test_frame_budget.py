@@ -4,8 +4,9 @@ import pytest
 
 from mlxspec.trace.events import GenerationFailed, GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.frame_budget import SHARE_BESIDE_A_MODEL, FrameBudget
-from tests.support.app_driver import ScriptedSession, running
+from mlxspec_app.frames import SHARE_BESIDE_A_MODEL, FrameBudget
+from tests.support.app_driver import running
+from tests.support.scripted_session import ScriptedSession
 
 FRAME_S = 1 / 30
 
@@ -73,7 +74,7 @@ async def test_a_model_on_the_processor_limits_the_frames_of_its_chat(blas, is_s
     session = ScriptedSession(SessionReady())
     async with running(session) as driver:
         asked = []
-        driver.screen.frame_budget.limit = lambda **how: asked.append(how)
+        driver.screen.pacer.budget.limit = lambda **how: asked.append(how)
         session.news += [TurnStarted("user", "hi"), GenerationStarted("t", "d", blas=blas)]
         await driver.settle()
         assert asked == [{"is_shared": is_shared}]

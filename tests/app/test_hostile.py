@@ -6,8 +6,9 @@ import pytest
 
 from mlxspec_app.conversation.session import SessionNotice, SessionOpening, SessionReady
 from tests.support import hostile_traces
-from tests.support.app_driver import ScriptedSession, chat, replay, rows, running
+from tests.support.app_driver import chat, replay, rows, running
 from tests.support.race_driver import racing
+from tests.support.scripted_session import ScriptedSession
 
 EVENTS = list(hostile_traces.events())
 SIZES = pytest.mark.parametrize("size", [(60, 20), (140, 45)])

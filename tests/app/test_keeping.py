@@ -6,13 +6,14 @@ import subprocess
 import sys
 from itertools import takewhile
 
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from tests.support.app_desk import enter, fill, kept_chat, kept_texts, press, rest
-from tests.support.app_driver import ScriptedSession, chat, texts
+from tests.support.app_driver import chat, texts
 from tests.support.paths import ROOT
+from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange
 from tests.traces import make_fake
 
@@ -31,7 +32,7 @@ async def main():
             await driver.wait(0.05)
             reply = driver.screen.state.reply
             if reply is not None and reply.rounds:
-                await driver.screen.ask(lambda recorder: None)
+                await driver.screen.keeper.ask(lambda recorder: None)
                 tell(reply.text.encode().hex())
                 if len(reply.rounds) > 5:
                     tell("enough")
@@ -234,7 +235,7 @@ async def test_only_a_new_seed_is_drawn_anew(tmp_path):
     session.adjust = lambda name, value: seeds.append((name, int(value)))
     async with kept_chat(tmp_path, session) as driver:
         for command, num_seeds in (("/retry", 0), ("/retry same", 0), ("/retry new", 1)):
-            driver.screen.state = fold([SessionReady(), *exchange("One", "1")])
+            driver.screen.feed.state = fold([SessionReady(), *exchange("One", "1")])
             await enter(driver, command)
             assert session.orders.pop() == "regenerate"
             assert len(seeds) == num_seeds

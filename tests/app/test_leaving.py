@@ -4,14 +4,15 @@ import io
 import sys
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
-from mlxspec_app import app as apps
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import SessionFailed
-from mlxspec_app.conversation.state import fold
-from mlxspec_app.scrollback import as_plain_text
+from mlxspec_app.run import as_plain_text, run_chat
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
-from tests.support.app_driver import ScriptedSession, chat
+from tests.support.app_driver import chat
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 
@@ -78,7 +79,7 @@ def leave(monkeypatch, state):
     """Run the chat with an app that shows its screen and ends at once."""
 
     def run(app, *, inline):
-        app.get_default_screen().state = state
+        app.get_default_screen().feed.state = state
 
-    monkeypatch.setattr(apps.MlxspecApp, "run", run)
-    return apps.run_chat(ScriptedSession)
+    monkeypatch.setattr(MlxspecApp, "run", run)
+    return run_chat(ScriptedSession)

@@ -7,14 +7,15 @@ from textual import constants
 from textual.widgets import Input
 
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.controllers.pacer import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.pacing import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.widgets.chat.prompt import Prompt
-from tests.support.app_driver import Clock, ScriptedSession
+from tests.support.app_driver import Clock
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 

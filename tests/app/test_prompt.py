@@ -7,7 +7,8 @@ from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.chat.prompt import Prompt
-from tests.support.app_driver import ScriptedSession, chat, running, texts
+from tests.support.app_driver import chat, running, texts
+from tests.support.scripted_session import ScriptedSession
 
 LONG = "line\n" * 211 + "end"
 

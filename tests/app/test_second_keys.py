@@ -119,9 +119,9 @@ async def test_letters_in_the_prompt_are_typed():
 
 async def change_views(driver):
     """Press the letters that change what is seen, and check each."""
-    ink = driver.screen.ink
+    ink = driver.screen.inks.ink
     await driver.press("i")
-    assert driver.screen.ink != ink
+    assert driver.screen.inks.ink != ink
     for key, panel in (("t", TreePanel), ("s", StatsPanel)):
         was_shown = driver.screen.query_one(panel).has_class("-shown")
         await driver.press(key)
@@ -171,9 +171,9 @@ async def test_a_race_has_letters_too():
         await driver.press("greater_than_sign", "question_mark")
         assert isinstance(driver.pilot.app.screen, HelpScreen)
         await driver.press("q")
-        ink = screen._ink
+        ink = screen.inks.ink
         await driver.press("i", "p")
-        assert screen._ink != ink
+        assert screen.inks.ink != ink
         places = [transcript.scroll_y for transcript in screen.query(Transcript)]
         assert places != [transcript.max_scroll_y for transcript in screen.query(Transcript)]
         await driver.press("G")
@@ -214,6 +214,6 @@ async def test_the_note_of_unseen_text_names_a_way_that_is_there():
         await driver.wait(0.3)
         assert "new tokens · Ctrl+End or /follow" in driver.shown
     async with replay(make_fake.chat(), size=(60, 18)) as driver:
-        driver.screen.show_unseen(5)
+        driver.screen.surroundings.show_unseen(5)
         await driver.pilot.pause(0)
         assert "5 new tokens · Ctrl+End or G" in driver.shown

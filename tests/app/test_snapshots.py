@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from mlxspec.trace.file import read_trace
-from mlxspec_app import themed_app
+from mlxspec_app import app as app_module
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
     ModelChoice,
     SessionFailed,
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
@@ -34,11 +34,12 @@ from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_desk import fill
-from tests.support.app_driver import Clock, ScriptedSession, rows
+from tests.support.app_driver import Clock, rows
 from tests.support.app_pictures import FOLDER, Pictures, picture
 from tests.support.fake_catalogue import FakeCatalogue
 from tests.support.paths import TRACES
 from tests.support.race_runs import decoded_plainly
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))
@@ -252,7 +253,7 @@ async def staged(name, look, folder):
 
 @pytest.fixture(autouse=True)
 def _takes_unicode_and_colour(monkeypatch):
-    monkeypatch.setattr(themed_app, "terminal_takes_unicode", lambda: True)
+    monkeypatch.setattr(app_module, "terminal_takes_unicode", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 

@@ -6,15 +6,16 @@ import pytest
 
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.fold import apply, fold
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionReady
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from tests.support.app_driver import ScriptedSession, chat, running, texts
+from tests.support.app_driver import chat, running, texts
 from tests.support.app_live import PATIENCE_S, FakeConversation
+from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange, open_writer, path, record
 
 BRIEF = TurnStarted("system", "Be brief.")
@@ -61,7 +62,7 @@ def test_a_new_chat_keeps_the_system_prompt_and_shows_it():
     state = fold([BRIEF, *EXCHANGE, ChatCleared()])
     assert [message.text for message in state.messages] == ["Be brief."]
     assert state.system == "Be brief."
-    state.apply(ChatOpened(()))
+    apply(state, ChatOpened(()))
     assert state.messages == []
 
 

@@ -8,7 +8,7 @@ from mlxspec_app.store import opening
 from mlxspec_app.store.errors import StoreError, explain
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user_data import find_desk
-from tests.support.app_driver import ScriptedSession
+from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange
 
 

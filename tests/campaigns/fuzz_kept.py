@@ -21,7 +21,7 @@ from mlxspec.drafting.measured import keep, recall
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.state import fold
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.export.recording import Recording

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
 
-from mlxspec_app.app import open_desk
-from mlxspec_app.gc_policy import collect_rarely
+from mlxspec_app.run import collect_rarely, open_desk
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.chat_facts import ChatCatalogue
@@ -177,7 +176,7 @@ class Soaker:
         """Leave whatever screen is in front of the chat, and what is being edited."""
         await self._until(self._leave)
         await self._idle()
-        if self._driver.screen.is_editing:
+        if self._driver.screen.editor.is_editing:
             await self._press("escape")
 
     async def _leave(self) -> bool:

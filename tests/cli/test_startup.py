@@ -7,8 +7,9 @@ import pytest
 
 from mlxspec_app.bench.startup import start
 from mlxspec_app.conversation.session import SessionReady
-from tests.support.app_driver import ScriptedSession, rows, running
+from tests.support.app_driver import rows, running
 from tests.support.paths import TRACES
+from tests.support.scripted_session import ScriptedSession
 
 TRACE = str(TRACES / "chat.jsonl")
 WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "

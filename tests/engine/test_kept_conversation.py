@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import said
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
@@ -80,7 +81,7 @@ class Chatting:
         self.interpreter.take(self.model)
 
     def publish(self, event):
-        self.state.apply(event)
+        apply(self.state, event)
         self.recorder.apply(event)
 
     def take(self, step, number, ending):

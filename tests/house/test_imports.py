@@ -34,14 +34,15 @@ FLOORS = {
         {"__main__"},
     ],
     "mlxspec_app": [
-        {"text", "themes", "frame_budget", "frames", "gc_policy"},
-        {"conversation", "themed_app"},
-        {"sessions", "playback", "picker", "user", "scrollback"},
+        {"text", "themes"},
+        {"conversation"},
+        {"sessions", "playback", "picker", "user"},
         {"store", "settings", "export"},
-        {"commands", "user_data", "app_choices", "frame_rate"},
-        {"widgets", "palette", "settings_app"},
-        {"screens"},
+        {"commands", "user_data", "frames"},
         {"app"},
+        {"widgets", "controllers", "palette"},
+        {"screens"},
+        {"run"},
         {"bench"},
     ],
     "mlxspec_cli": [
@@ -207,7 +208,7 @@ def test_imports_lead_down():
         ("mlxspec.models.llama", "def read():\n    from mlxspec.target import decoder"),
         ("mlxspec.api", "from mlxspec_app.text import wrap"),
         ("mlxspec_app.app", "from mlxspec_cli import main"),
-        ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.state import apply"),
+        ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.fold import apply"),
     ],
 )
 def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):
@@ -248,6 +249,13 @@ def test_imports_are_absolute_name_by_name_and_of_public_names():
         or (found.name.startswith("_") and found.name != "__version__")
     ]
     assert bad == []
+
+
+def test_the_controllers_of_screens_know_no_textual():
+    controllers = [name for name in modules() if name.startswith("mlxspec_app.controllers.")]
+    found = {package_of(found.module) for name in controllers for found in imports_of(name)}
+    assert "mlxspec_app" in found
+    assert "textual" not in found
 
 
 # ---- without MLX ---------------------------------------------------------------------------

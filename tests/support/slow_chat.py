@@ -2,8 +2,8 @@
 
 import sys
 
-from mlxspec_app.app import run_chat
 from mlxspec_app.playback.replay import ReplaySession
+from mlxspec_app.run import run_chat
 from mlxspec_app.user_data import find_desk
 from tests.traces import make_fake
 

@@ -17,7 +17,7 @@ from typing import Literal
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.bench.load import TOKENS_PER_ROUND, FedSession, TextKind, conversation, rounds_of
-from mlxspec_app.gc_policy import collect_rarely
+from mlxspec_app.run import collect_rarely
 from mlxspec_app.screens.chat import ChatScreen
 
 UPDATES_PER_PANELS = 6

@@ -16,8 +16,8 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 
 

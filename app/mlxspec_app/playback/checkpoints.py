@@ -13,10 +13,11 @@ from typing import Any
 
 from mlxspec.trace.events import Event
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.pace import Pace
 from mlxspec_app.conversation.session import SessionEvent
-from mlxspec_app.conversation.state import ChatState, fold
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.timeline import Timeline, folded_events
 
 _SPACING = 256  # at most this number of moments between two checkpoints

@@ -14,8 +14,9 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.figures import seconds
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.state import ChatState, fold
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.checkpoints import Checkpoints
 from mlxspec_app.playback.playhead import Playhead
 from mlxspec_app.playback.timeline import Timeline, folded_events

@@ -1,5 +1,10 @@
-"""The chat: a conversation with a prompt, kept among others."""
+"""The chat: a conversation with a prompt, kept among others.
 
+The screen composes widgets and controllers, and routes: a key, a command or a message of a widget
+goes to the controller that it concerns, and the news of the session go to all of them.
+"""
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -8,97 +13,175 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
-from mlxspec_app.app_choices import choices_of
-from mlxspec_app.conversation.messages import Reply, said
-from mlxspec_app.conversation.session import SessionEvent
+from mlxspec_app.controllers.abilities import Abilities
+from mlxspec_app.controllers.branches import Branches
+from mlxspec_app.controllers.chats import ChatSwitch
+from mlxspec_app.controllers.context_room import ContextRoom, Way
+from mlxspec_app.controllers.keeper import ChatKeeper
+from mlxspec_app.controllers.model_switch import ModelSwitch, Part
+from mlxspec_app.controllers.outbox import Outbox
+from mlxspec_app.controllers.sampling import SamplingDesk
+from mlxspec_app.controllers.turn_editor import TurnEditor
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.screen_events import OrderGiven
+from mlxspec_app.conversation.session import Session
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.demo import read_demo
 from mlxspec_app.playback.events_of import events_of
-from mlxspec_app.screens.choosing import ChoosingScreen
-from mlxspec_app.screens.desk import DeskScreen
+from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
+from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.store.records import Overview
 from mlxspec_app.text.mentions import MentionError, with_files
+from mlxspec_app.user_data import Desk
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
-from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.version_mark import VersionMark
 from mlxspec_app.widgets.chat.welcome import Welcome
 
 
-class ChatScreen(ChoosingScreen, DeskScreen):
-    """Talk to a model. What is typed while it cannot listen waits in a queue."""
+class ChatScreen(ConversationScreen):
+    """Talk to a model. What is typed while it cannot listen waits in a queue.
+
+    Attributes:
+        desk: Keeps what is said, if anything does.
+        outbox: What is said, and what waits to be.
+        keeper: Keeps the chat.
+        editor: Says a turn differently.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
     FOLLOW_KEYS = "Ctrl+End or /follow"
 
-    _was_loading = True
+    def __init__(
+        self,
+        session: Session,
+        desk: Desk | None = None,
+        introduce: Callable[[], Introduction] | None = None,
+        *,
+        continues: bool = False,
+    ) -> None:
+        """Make a screen for a session that has not been started.
 
-    def on_mount(self) -> None:
-        self.query_one(Transcript).can_focus = True
+        Args:
+            session: The session.
+            desk: Keeps what is said; None keeps nothing.
+            introduce: Finds what a newcomer is told; None tells nothing.
+            continues: Whether to go on with the last chat.
+        """
+        super().__init__(session)
+        self.desk, self._introduce, self._continues = desk, introduce, continues
+        self.outbox = Outbox(self.feed, self)
+        self.keeper = ChatKeeper(self.feed, self, self.outbox, desk)
+        self.editor = TurnEditor(self.feed, self, self.outbox)
+        self._chats = ChatSwitch(self.feed, self, self.outbox, self.keeper)
+        self._sampling = SamplingDesk(self.feed, self)
+        self._branches = Branches(self.feed, self, self.keeper, self._sampling)
+        self._models = ModelSwitch(self.feed, self, self._pick_models)
+        self._abilities = Abilities(self.feed, self.keeper, self.editor, self._models)
+        self._room = ContextRoom(self.feed, self, self._ask_for_way)
+        self.feed.listen(
+            self._room.take_in, self.keeper.take_in, self.editor.take_in, self.pacer.take_in
+        )
 
-    def begin(self) -> None:
-        self.call_after_refresh(super().begin)  # loading takes the processor: paint a frame first
+    def orders(self) -> dict[str, Callable[..., object]]:
+        return {
+            **super().orders(),
+            "adjust": self._sampling.adjust,
+            "chats": self.action_chats,
+            "continue": self.keeper.go_on_with_last,
+            "draft": self._models.choose_drafter,
+            "edit": self.editor.begin,
+            "fork": self._branches.fork,
+            "model": self._models.choose_model,
+            "new_chat": self._chats.begin_anew,
+            "regenerate": self.action_regenerate,
+            "rename": self._chats.rename,
+            "replay": self.action_replay,
+            "stop": self.action_stop,
+            "system": self._set_system,
+            "verify": self._verify,
+        }
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
 
     def compose_controls(self) -> ComposeResult:
         yield CommandHints()
         yield Prompt()
 
     def active_keys(self) -> list[Key]:
-        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST), choices_of(self.app).keys)
+        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
         return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        is_stuck = self.state.phase == "failed" and self.can_choose
-        if action == "stop":
-            is_at_work = self.state.phase == "busy" or self.state.loading is not None
-            return is_at_work or bool(self.state.queue) or self.is_editing
-        if action == "replay":
-            return self.state.reply is not None or self.state.phase == "failed"
-        if action in ("model", "draft"):
-            return self.can_choose
-        if action == "regenerate" and is_stuck:
-            return True
-        if action == "verify":
-            return self.state.phase == "ready" and self.state.reply is not None
-        if action == "regenerate":
-            return self.state.phase == "ready" and bool(said(self.state.messages))
-        if action in ("new_chat", "edit"):
-            return not self.state.is_empty
-        if action == "fork":
-            return not self.state.is_empty and self.store is not None
-        return action != "version" or bool(self.standing.versions)
+        return self._abilities.allows(action)
 
-    def take_in(self, event: Event | SessionEvent) -> None:
-        super().take_in(event)
-        if isinstance(event, GenerationStarted):
-            self.frame_budget.limit(is_shared=bool(event.blas))
-        elif isinstance(event, GenerationFinished | GenerationFailed):
-            self.frame_budget.limit(is_shared=False)
+    # ---- time -------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self.transcript.can_focus = True
+        for notice in self.choices.notices:
+            self.session.tell(notice)
+        self._room.follow_settings(Settings(), self.choices.settings)
+
+    def on_unmount(self) -> None:
+        if self.desk is not None:
+            self.desk.log.note(self.pacer.clock.describe())
+
+    def begin(self) -> None:
+        self.call_after_refresh(self._begin)  # loading takes the processor: paint a frame first
+
+    def _begin(self) -> None:
+        desk = self.desk
+        if desk is not None and desk.keeps_chats and desk.store is None:
+            desk.keep_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
+        self.keeper.begin(continues=self._continues)
+        if self.keeper.store is not None:
+            self.run_worker(self._remember_sent())
+        if self._introduce is not None and desk is not None and desk.is_new:
+            from mlxspec_app.screens.first_run import FirstRunScreen
+
+            self.app.push_screen(FirstRunScreen(self._introduce, self.state))
+
+    async def _remember_sent(self) -> None:
+        sent = await self.keeper.ask(lambda it: it.writer.reader.recent_turns(), is_quiet=True)
+        for prompt in self.query(Prompt):
+            prompt.remember(sent or [])
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        super().follow_settings(before, settings)
+        self._room.follow_settings(before, settings)
+        self._sampling.follow_settings(before, settings)
 
     def on_phase_changed(self) -> None:
-        super().on_phase_changed()
-        was_loading, self._was_loading = self._was_loading, self.state.phase == "loading"
-        if self.state.phase != "ready" or not self.state.queue:
-            return
-        reply = self.state.reply
-        is_broken = reply is not None and (reply.reason == "cancelled" or bool(reply.error))
-        if self.state.load_failure is not None or (is_broken and not was_loading):
-            self.unqueue()
-        else:
-            self._say(self.state.queue.pop(0))
+        self.keeper.follow_phase()
+        self.outbox.follow_phase()
+
+    def after_order(self) -> None:
+        """Show at once what an order to the session changed."""
+        self.show_now()
+        self.refresh_bindings()
+
+    def show_chats(self, chats: Overview) -> None:
+        """Say that there are chats to go on with."""
+        self.query_one(Welcome).show_chats(chats)
+
+    # ---- what is typed ----------------------------------------------------------------------
 
     def selected_text(self) -> str:
-        return super().selected_text() or self.query_one(Prompt).selected_text
+        return super().selected_text() or self.prompt.selected_text
 
     def offer(self, line: str) -> None:
-        prompt = self.query_one(Prompt)
-        prompt.text = line
-        prompt.move_cursor(prompt.document.end)
-        prompt.focus()
+        self.prompt.fill(line)
+        self.prompt.focus()
 
     @on(Prompt.Changed)
     def _hint(self, event: Prompt.Changed) -> None:
@@ -114,7 +197,7 @@ class ChatScreen(ChoosingScreen, DeskScreen):
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
-        if self.send_edit(event.text):
+        if self.editor.send(event.text):
             self.after_order()
             return
         if self.enter(event.text):
@@ -123,64 +206,82 @@ class ChatScreen(ChoosingScreen, DeskScreen):
             text = with_files(event.text, Path.cwd())
         except MentionError as error:
             self.notify(str(error), severity="warning", timeout=6)
-            self.query_one(Prompt).restore(event.text)
+            self.prompt.restore(event.text)
             return
-        if self.state.phase == "ready":
-            self._say(text)
-        else:
-            self.state.queue.append(text)
+        self.outbox.submit(text)
         self.after_order()
 
     @on(Welcome.Chosen)
     def _choose(self, event: Welcome.Chosen) -> None:
-        self.query_one(Prompt).focus()
+        self.prompt.focus()
         if self.state.phase == "ready":
-            self._say(event.prompt)
+            self.outbox.submit(event.prompt)
         self.after_order()
 
     @on(Welcome.WayOut)
     async def _take_way_out(self, event: Welcome.WayOut) -> None:
         await self.run_action(event.action)
 
+    # ---- what is asked for ------------------------------------------------------------------
+
     def action_stop(self) -> None:
-        if self.end_edit():
+        if self.editor.end():
             return
-        if self.state.phase == "busy" or self.state.loading is not None:
+        if self._abilities.is_at_work:
             self.session.stop()
         else:
-            self.unqueue()
+            self.outbox.give_back()
         self.after_order()
 
     def action_regenerate(self, seed: str = "") -> None:
         if self.state.phase == "failed":
-            self.load_again()
+            self._models.load_again()
         else:
-            super().action_regenerate(seed)
+            self._branches.regenerate(seed)
 
-    def action_verify(self) -> None:
-        self.state.phase = "busy"
+    def _verify(self) -> None:
+        self.feed.note(OrderGiven())
         self.session.prove()
         self.after_order()
 
-    def action_adjust(self, name: str, value: str) -> None:
-        if not value:
-            now = self.session.adjustable().get(name, "not known")
-            self.notify(f"{name} is {now}; /settings shows all", timeout=4)
-            return
-        try:
-            self.session.adjust(name, value)
-        except ValueError as error:
-            self.notify(str(error), severity="warning", timeout=4)
-        else:
-            self.notify(f"{name} is {value} from the next reply on", timeout=2)
-
-    def action_system(self, text: str) -> None:
+    def _set_system(self, text: str) -> None:
         if not text:
             self.offer(f"/system {self.state.system}")
             return
         self.session.set_system("" if text == "-" else text)
-        self.query_one(Transcript).follow()
+        self.transcript.follow()
         self.after_order()
+
+    def action_edit(self) -> None:
+        self.editor.begin()
+
+    def action_fork(self) -> None:
+        self._branches.fork()
+
+    def action_version(self, step: int) -> None:
+        self._branches.step(step)
+
+    @on(VersionMark.Chosen)
+    def _choose_version(self, event: VersionMark.Chosen) -> None:
+        self._branches.step_at(event.message, event.step)
+
+    def action_new_chat(self) -> None:
+        self._chats.begin_anew()
+
+    def action_model(self) -> None:
+        self._models.choose_model()
+
+    # ---- other screens ----------------------------------------------------------------------
+
+    def action_chats(self, words: str = "") -> None:
+        if self.keeper.store is None:
+            self.notify("no chats are kept in this session", timeout=4)
+            return
+        from mlxspec_app.screens.history import HistoryScreen  # not before the first frame
+
+        leave = self._chats.leave_deleted
+        screen = HistoryScreen(self.keeper.store, words, on_deleted=leave)
+        self.app.push_screen(screen, self._chats.follow_choice)
 
     def action_replay(self) -> None:
         def num_rounds() -> int:
@@ -194,7 +295,15 @@ class ChatScreen(ChoosingScreen, DeskScreen):
         except TraceError as error:
             self.notify(str(error), severity="warning", timeout=4)
 
-    def _say(self, text: str) -> None:
-        self.state.phase = "busy"  # until the session says so itself, no second message goes out
-        self.session.send(text)
-        self.query_one(Transcript).follow()
+    def _pick_models(self, part: Part) -> bool:
+        if self.desk is None or self.desk.catalogue is None:
+            return False
+        from mlxspec_app.screens.models import ModelsScreen  # not before the first frame
+
+        catalogue, stop = self.desk.catalogue, self.session.stop
+        screen = ModelsScreen(self.desk, catalogue, self.state, stop, begins_with=part)
+        self.app.push_screen(screen, self._models.load)
+        return True
+
+    def _ask_for_way(self, ways: Sequence[Way], context_length: int) -> None:
+        self.app.push_screen(ContextFullScreen(ways, context_length), self._room.take)

@@ -1,7 +1,7 @@
 """The question what to do when the chat no longer fits the model's context."""
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Checkbox, OptionList, Static
 from textual.widgets.option_list import Option
 
+from mlxspec_app.controllers.context_room import ContextAnswer, Way
 from mlxspec_app.screens.steady import SteadyModal
-from mlxspec_app.sessions.context_keeper import Way
 
 _MUTED = "$spec-muted"
 _NAMES: dict[Way, str] = {
@@ -26,18 +26,6 @@ _MEANINGS: dict[Way, str] = {
     "the target itself says; drafts still change nothing.",
     "new": "The model sees nothing of the earlier turns.",
 }
-
-
-class ContextAnswer(NamedTuple):
-    """What the user wants.
-
-    Attributes:
-        way: What to do.
-        is_for_good: Whether to do so from now on without asking.
-    """
-
-    way: Way
-    is_for_good: bool
 
 
 class ContextFullScreen(SteadyModal[ContextAnswer | None]):

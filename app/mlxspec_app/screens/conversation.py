@@ -4,57 +4,133 @@ A frame drains the session, folds what happened into the state and appends new t
 transcript; now and then it renews everything around it. Nothing here waits for the session.
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from mlxspec.trace.events import Event
-from mlxspec_app.app_choices import choices_of
-from mlxspec_app.conversation.inks import ink_named
-from mlxspec_app.conversation.session import Session, SessionEvent
+from mlxspec_app.app import FEW_ROWS, MlxspecApp, choices_of
+from mlxspec_app.controllers.commander import Commander
+from mlxspec_app.controllers.exporting import Exporter
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.pacer import FramePacer
+from mlxspec_app.controllers.reading import MessageReader
+from mlxspec_app.controllers.view import STATS_FROM_WIDTH, InkChoice
+from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.frame_rate import frames_per_s
+from mlxspec_app.frames import frames_per_s
+from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.help import HelpScreen, Key
-from mlxspec_app.screens.pacing import PacingScreen
+from mlxspec_app.screens.steady import SteadyScreen
+from mlxspec_app.screens.surroundings import Surroundings
 from mlxspec_app.settings.file import Settings
+from mlxspec_app.text.clipboard import copy_text
+from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
 from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.chat.welcome import Welcome
+from mlxspec_app.widgets.chat.welcome import EXAMPLES, Example, Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
 
-class ConversationScreen(PacingScreen):
-    """Shows a session. Subclasses add what stands below the draft lane, and their keys."""
+class ConversationScreen(SteadyScreen[None]):
+    """Shows a session. Subclasses add what stands below the draft lane, their keys and orders.
 
+    Attributes:
+        NOTE: What this is besides a chat, in a word or two.
+        FOLLOW_KEYS: How to follow the newest text again, in a few words.
+        EXAMPLES: What the first page offers to say.
+        TREE: The view of the last draft tree.
+        LANE: The view of the last round.
+        feed: The session, and what is known about it.
+        pacer: Has the screen drawn in time.
+        inks: What the colours of the text say.
+        surroundings: What stands around the transcript.
+        reader: Acts on the message that is pointed at.
+    """
+
+    COMMANDS = {CommandProvider}  # noqa: RUF012
     NOTE: ClassVar[str] = ""
+    FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
+    EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
+    TREE: ClassVar[type[TreePanel]] = TreePanel
+    LANE: ClassVar[type[DraftLane]] = DraftLane
 
     def __init__(self, session: Session) -> None:
         """Make a screen for a session that has not been started."""
         super().__init__()
-        self.session = session
-        self.state = ChatState()
+        self.feed = Feed(session)
+        self.pacer = FramePacer(self)
+        self.inks = InkChoice(self._show_ink, self.notify)
+        self.reader = MessageReader(self.feed, self, self.copy)
+        self.surroundings = Surroundings(self, self.FOLLOW_KEYS)
+        self._has_few_rows = False
+
+    @cached_property
+    def commander(self) -> Commander:
+        """What carries out commands."""
+        return Commander(self, self.orders())
+
+    def orders(self) -> dict[str, Callable[..., object]]:
+        """Return what commands can have done here, by the names of their actions."""
+        return {
+            "context": self._show_context,
+            "copy_code": self.action_copy_code,
+            "copy_message": self.action_copy_message,
+            "export": Exporter(self.feed, self).export,
+            "follow": partial(self.action_scroll, "end"),
+            "help": self.action_help,
+            "ink": self.inks.choose,
+            "quit": self.action_quit,
+            "read_back": partial(self.action_scroll, "up"),
+            "read_on": partial(self.action_scroll, "down"),
+            "settings": self.action_settings,
+            "theme": self._change_theme,
+            "toggle_markdown": self.action_toggle_markdown,
+            "toggle_stats": self.action_toggle_stats,
+            "toggle_tree": self.action_toggle_tree,
+        }
+
+    @property
+    def session(self) -> Session:
+        return self.feed.session
+
+    @property
+    def state(self) -> ChatState:
+        return self.feed.state
+
+    @property
+    def choices(self) -> MlxspecApp:
+        return choices_of(self.app)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    # ---- what stands on it ------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield StatusBar(self.NOTE)
         with Horizontal(id="body"):
             with Vertical(id="conversation"):
-                yield self.make_welcome()
+                yield Welcome(self.EXAMPLES)
                 yield Transcript(id="transcript")
                 yield Static(id="pill")
             yield StatsPanel()
         yield Inspector()
-        yield self.make_tree()
-        yield self.make_lane()
-        yield NoticeRows(can_adjust=hasattr(self, "action_adjust"))
+        yield self.TREE()
+        yield self.LANE()
+        yield NoticeRows(can_adjust=self.commander.can("adjust"))
         yield from self.compose_controls()
         yield KeyFooter()
 
@@ -62,111 +138,133 @@ class ConversationScreen(PacingScreen):
         """Yield the widgets below the draft lane."""
         yield from ()
 
-    def make_welcome(self) -> Welcome:
-        """Return the page shown until there is a message."""
-        return Welcome()
-
-    def make_tree(self) -> TreePanel:
-        """Return the view of the last draft tree."""
-        return TreePanel()
-
-    def make_lane(self) -> DraftLane:
-        """Return the view of the last round."""
-        return DraftLane()
-
     def active_keys(self) -> list[Key]:
         """Return the keys of the screen, for the help page."""
         return []
 
+    # ---- time -------------------------------------------------------------------------------
+
     def on_mount(self) -> None:
-        settings = choices_of(self.app).settings
-        self.use_ink(ink_named(settings.ink))
+        settings = self.choices.settings
+        self.inks.use(settings.ink)
         self.begin()
-        self.draw_at(frames_per_s(settings))
-        self.begin_panels()
+        self.pacer.draw_at(frames_per_s(settings))
+        self.pacer.begin_panels(moves=self.app.animation_level != "none")
         self.update_views()
-
-    def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Show what is different now."""
-        if settings.ink != before.ink:
-            self.use_ink(ink_named(settings.ink))
-        if settings.frame_rate != before.frame_rate:
-            self.draw_at(frames_per_s(settings))
-
-    @property
-    def is_at_work(self) -> bool:
-        return self.session.busy
 
     def begin(self) -> None:
         """Start the session; called once, when the widgets are there."""
         self.session.start()
 
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        """Show what is different now."""
+        if settings.ink != before.ink:
+            self.inks.use(settings.ink)
+        if settings.frame_rate != before.frame_rate:
+            self.pacer.draw_at(frames_per_s(settings))
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.session.busy
+
     def tick(self) -> None:
         """Take in what happened since the last frame and show it."""
-        was_idle = not self.session.busy
-        news = self.session.drain()
-        phase, was_empty = self.state.phase, self.state.is_empty
-        for event in news:
-            self.take_in(event)
-        if news:
-            self.query_one(Transcript).sync(self.state.messages)
-        if self.state.phase != phase:
+        news = self.feed.take_news()
+        if news.has_events:
+            self.transcript.sync(self.state.messages)
+        if news.has_new_phase:
             self.on_phase_changed()
-        if self.state.phase != phase or was_empty != self.state.is_empty:
+        if news.has_new_phase or news.has_new_page:
             self.refresh_bindings()
             self.update_views()
-        if was_idle and not news and self.state.phase != "loading":
-            self.rest()
+        if news.is_over:
+            self.pacer.rest()
 
-    def take_in(self, event: Event | SessionEvent) -> None:
-        """Change the state as an event says."""
-        self.state.apply(event)
+    def run_beside(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        group: str = "default",
+        exit_on_error: bool = True,
+        exclusive: bool = False,
+    ) -> None:
+        """Run something beside the screen, as `run_worker` does."""
+        begin: Callable[[], Any] = work
+        self.run_worker(begin, group=group, exit_on_error=exit_on_error, exclusive=exclusive)
 
     def on_phase_changed(self) -> None:
         """Act on a new phase of the session."""
 
+    def show_now(self) -> None:
+        """Show at once what an order changed."""
+        self.pacer.wake()
+        self.tick()
+        self.update_panels()
+
     def update_views(self) -> None:
         """Show the state everywhere at once."""
-        empty = self.state.is_empty
-        self.set_class(empty, "-empty")
-        if empty:
-            self.query_one(Welcome).show(self.state)
-        self.query_one(Transcript).sync(self.state.messages)
+        self.surroundings.show_welcome(self.state)
+        self.transcript.sync(self.state.messages)
         self.update_panels()
 
     def update_panels(self) -> None:
         """Renew what stands around the transcript."""
-        if not self.is_current:
-            return
-        self.update_rows()
-        stats, tree = self.query_one(StatsPanel), self.query_one(TreePanel)
-        if stats.has_class("-shown"):
-            stats.show(self.state.reply)
-        if tree.has_class("-shown"):
-            tree.show(self.state.last_round)
+        if self.is_current:
+            self.surroundings.show(self.state)
 
     def update_rows(self) -> None:
-        if not self.is_current:
-            return
-        transcript = self.query_one(Transcript)
-        self.set_class(self.state.is_empty, "-empty")
-        if self.state.is_empty:
-            self.query_one(Welcome).show(self.state)
-        transcript.update_footers()
-        self.query_one(StatusBar).show(self.state)
-        self.query_one(NoticeRows).show(self.state)
-        self.query_one(DraftLane).show(self.state.last_round)
-        self.show_unseen(transcript.unseen)
+        """Renew what stands around the transcript and is cheap to draw."""
+        if self.is_current:
+            self.surroundings.show_rows(self.state)
+
+    # ---- what the reader sees ---------------------------------------------------------------
+
+    def on_resize(self) -> None:
+        self._place_stats()
+        has_few, self._has_few_rows = self._has_few_rows, self.size.height < FEW_ROWS
+        if self._has_few_rows and not has_few:
+            self.notify(f"keys and drafts need {FEW_ROWS} rows", timeout=3)
 
     @on(Transcript.Pointed)
     def _inspect(self, event: Transcript.Pointed) -> None:
         self.query_one(Inspector).show(event.facts)
 
-    def action_context(self) -> None:
-        self.app.push_screen(ContextScreen(self.state))
+    def action_next_ink(self) -> None:
+        self.inks.choose()
 
-    def action_help(self) -> None:
-        self.app.push_screen(HelpScreen(self.active_keys(), self.known_commands()))
+    def _show_ink(self, ink: Ink) -> None:
+        self.transcript.set_ink(ink)
+
+    def action_toggle_stats(self) -> None:
+        stats, width = self.surroundings.stats, self.size.width
+        if stats.fits(width):
+            stats.toggle(width)
+            self._place_stats()
+        else:
+            self.notify(f"the statistics need {STATS_FROM_WIDTH} columns", timeout=3)
+
+    def _place_stats(self) -> None:
+        self.surroundings.place_stats()
+        self.call_after_refresh(self.update_panels)
+
+    def action_toggle_tree(self, view: str = "") -> None:
+        self.query_one(TreePanel).toggle(view)
+        self.update_panels()
+
+    def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
+        self.transcript.turn(where)
+        self.call_after_refresh(self.update_panels)
+
+    # ---- what the reader takes along --------------------------------------------------------
+
+    def action_copy_message(self) -> None:
+        self.reader.copy_message()
+
+    def action_copy_code(self) -> None:
+        self.reader.copy_code()
+
+    def action_toggle_markdown(self) -> None:
+        self.reader.toggle_markdown()
 
     def action_copy_or_quit(self) -> None:
         text = self.selected_text()
@@ -177,3 +275,42 @@ class ConversationScreen(PacingScreen):
 
     def selected_text(self) -> str:
         return self.get_selected_text() or ""
+
+    def copy(self, text: str, if_empty: str) -> None:
+        """Copy text and name the route it took, or say why there is none."""
+        if not text:
+            self.notify(if_empty, timeout=3)
+            return
+        copied = copy_text(self.app, text)
+        self.notify(
+            f"{len(text)} characters, {copied.route}", title=copied.title, timeout=copied.seconds
+        )
+
+    # ---- commands ---------------------------------------------------------------------------
+
+    def enter(self, line: str, *, is_complete: bool = True) -> bool:
+        """Carry out a line that is a command; return whether it was one."""
+        return self.commander.enter(line, is_complete=is_complete)
+
+    def offer(self, line: str) -> None:
+        """Let the user finish a line; here there is nowhere to type."""
+        self.notify(f"{line.strip()} cannot be typed here", timeout=3)
+
+    def action_help(self) -> None:
+        self.app.push_screen(HelpScreen(self.active_keys(), self.commander.commands))
+
+    def _show_context(self) -> None:
+        self.app.push_screen(ContextScreen(self.state))
+
+    def action_settings(self) -> None:
+        from mlxspec_app.screens.settings import SettingsScreen  # not before the first frame
+
+        self.app.push_screen(SettingsScreen(self.session.adjustable()))
+
+    def action_quit(self) -> None:
+        self.app.exit()
+
+    def _change_theme(self, name: str) -> None:
+        names = [theme.name for theme in THEMES]
+        place = names.index(self.app.theme) if self.app.theme in names else -1
+        self.choices.change("theme", name or names[(place + 1) % len(names)])

@@ -6,7 +6,6 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from mlxspec.trace.events import Event
-from mlxspec_app.app_choices import choices_of
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.help import Key
 from mlxspec_app.screens.replay import ReplayScreen
@@ -51,7 +50,7 @@ class LiveReplayScreen(ReplayScreen):
 
     def active_keys(self) -> list[Key]:
         others = [binding for binding in REPLAY if binding.id != "replay.quit"]
-        return [Key(*row) for row in key_list((_BACK, *others), choices_of(self.app).keys)]
+        return [Key(*row) for row in key_list((_BACK, *others), self.choices.keys)]
 
     def update_panels(self) -> None:
         super().update_panels()

@@ -8,9 +8,10 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.app_choices import choices_of
-from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
-from mlxspec_app.frame_rate import frames_per_s
+from mlxspec_app.app import choices_of
+from mlxspec_app.controllers.view import InkChoice
+from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
 from mlxspec_app.screens.help import HelpScreen, Key
@@ -38,7 +39,7 @@ class RaceScreen(SteadyScreen[None]):
         super().__init__()
         self.race = race
         self.verdict = compare(*(track.events for track in race.tracks))
-        self._ink = INKS[0]
+        self.inks = InkChoice(self._show_ink, self.notify)
 
     def compose(self) -> ComposeResult:
         yield Static(self._title(), id="race-title")
@@ -52,7 +53,7 @@ class RaceScreen(SteadyScreen[None]):
     def on_mount(self) -> None:
         self.race.go_to(0.0)
         settings = choices_of(self.app).settings
-        self._use_ink(ink_named(settings.ink))
+        self.inks.use(settings.ink)
         self.set_interval(1 / frames_per_s(settings), self.tick)
         self.race.playhead.paused = self.app.animation_level == "none"  # then it runs when asked to
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
@@ -103,8 +104,7 @@ class RaceScreen(SteadyScreen[None]):
         self.query_one(WhatIfPanel).move(step)
 
     def action_next_ink(self) -> None:
-        self._use_ink(next_ink(self._ink))
-        self.notify(self._ink.meaning, title=f"ink: {self._ink.name}", timeout=2)
+        self.inks.choose()
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):
@@ -114,8 +114,7 @@ class RaceScreen(SteadyScreen[None]):
         rows = key_list(RACE, choices_of(self.app).keys)
         self.app.push_screen(HelpScreen([Key(*row) for row in rows]))
 
-    def _use_ink(self, ink: Ink) -> None:
-        self._ink = ink
+    def _show_ink(self, ink: Ink) -> None:
         for lane in self.query(RaceLane):
             lane.set_ink(ink)
 

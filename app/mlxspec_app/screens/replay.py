@@ -6,7 +6,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec_app.app_choices import choices_of
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation import ConversationScreen
@@ -14,10 +13,7 @@ from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.recordings import REPLAY
-from mlxspec_app.widgets.chat.welcome import Welcome
-from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree
-from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.playback.scrubber import Scrubber
 from mlxspec_app.widgets.playback.transport import Transport
 
@@ -26,6 +22,9 @@ class ReplayScreen(ConversationScreen):
     """Plays a recording with the views of the chat, phase by phase where there is time for it."""
 
     NOTE = "replay"
+    EXAMPLES = ()
+    TREE = PhaseTree
+    LANE = PhaseLane
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
     AUTO_FOCUS = ""
 
@@ -39,25 +38,16 @@ class ReplayScreen(ConversationScreen):
         if self.app.animation_level == "none":
             self.recording.playhead.paused = True  # it plays when asked to
 
-    def make_tree(self) -> TreePanel:
-        return PhaseTree()
-
-    def make_lane(self) -> DraftLane:
-        return PhaseLane()
-
-    def make_welcome(self) -> Welcome:
-        return Welcome(examples=())
-
     def compose_controls(self) -> ComposeResult:
         yield Transport(self.recording)
 
     def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in key_list(REPLAY, choices_of(self.app).keys)]
+        return [Key(*row) for row in key_list(REPLAY, self.choices.keys)]
 
     def tick(self) -> None:
         state = self.recording.rewound()
         if state is not None:
-            self.state = state
+            self.feed.state = state
             self.update_views()
             self.refresh_bindings()
         super().tick()
@@ -71,15 +61,15 @@ class ReplayScreen(ConversationScreen):
 
     def action_pause(self) -> None:
         self.recording.playhead.paused = not self.recording.playhead.paused
-        self._show_now()
+        self.show_now()
 
     def action_move(self, unit: Unit, direction: Literal[1, -1]) -> None:
         self.recording.move(unit, direction)
-        self._show_now()
+        self.show_now()
 
     def action_speed(self, direction: Literal["faster", "slower"]) -> None:
         self.recording.playhead.change_speed(direction)
-        self._show_now()
+        self.show_now()
 
     def action_rewind(self) -> None:
         self._go_to(0)
@@ -103,9 +93,4 @@ class ReplayScreen(ConversationScreen):
 
     def _go_to(self, position: int) -> None:
         self.recording.go_to(position)
-        self._show_now()
-
-    def _show_now(self) -> None:
-        self.wake()
-        self.tick()
-        self.update_panels()
+        self.show_now()

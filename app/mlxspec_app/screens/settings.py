@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from mlxspec_app.app_choices import choices_of
+from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.press_key import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen

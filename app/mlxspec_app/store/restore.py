@@ -15,8 +15,8 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import FinishReason, GenerationStarted
 from mlxspec.trace.file import event_from_json, read_trace
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.store.records import LOST_ENDING, Generation, StoredMessage
 from mlxspec_app.store.transaction import storable
 

@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
             raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")
         return _run_plain(args)
     backend.check_early()
-    from mlxspec_app.app import open_desk, run_chat
+    from mlxspec_app.run import open_desk, run_chat
 
     desk = open_desk(args.data_dir)
     desk.catalogue = ChatCatalogue()

@@ -21,7 +21,7 @@ def run(args: Namespace) -> int:
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
     if not args.plain and can_draw():
-        from mlxspec_app.app import open_desk, run_race
+        from mlxspec_app.run import open_desk, run_race
 
         return run_race(race, desk=open_desk())
     verdict = compare(*(track.events for track in race.tracks))

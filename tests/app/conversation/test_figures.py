@@ -18,8 +18,8 @@ from mlxspec.trace.events import (
 )
 from mlxspec_app.conversation.baseline import speedup
 from mlxspec_app.conversation.figures import reply_figures, times_plain
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import ChatCleared, SessionOpening, SessionReady
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
@@ -27,7 +27,8 @@ from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
-from tests.support.app_driver import ScriptedSession, chat, replay, running
+from tests.support.app_driver import chat, replay, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tok/s

@@ -3,6 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
@@ -12,14 +13,14 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
 from tests.support.fake_catalogue import FakeCatalogue
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 NOW = ModelChoice("", "pool", 512)

@@ -1,5 +1,9 @@
 """The fold of events into what the screen shows."""
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +23,16 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.proof import Proof
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation import fold as fold_module
+from mlxspec_app.conversation.fold import apply, fold
 from mlxspec_app.conversation.messages import Message, Reply, Span, Turn, turns_of
+from mlxspec_app.conversation.screen_events import (
+    MessageQueued,
+    OrderGiven,
+    OrderWithdrawn,
+    QueuedSent,
+    QueueEmptied,
+)
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
@@ -35,7 +48,6 @@ from mlxspec_app.conversation.session import (
     SessionReady,
     TurnsForgotten,
 )
-from mlxspec_app.conversation.state import fold
 from tests.traces import make_fake
 
 STARTED = GenerationStarted("target", "drafter", seed=7, context_length=100)
@@ -52,6 +64,11 @@ def verified(*tokens, r=1, path=(1,)):
 
 ANY_EVENT = st.sampled_from(
     [
+        OrderGiven(),
+        OrderWithdrawn("ready"),
+        MessageQueued("later"),
+        QueuedSent(),
+        QueueEmptied(),
         SessionOpening("t", "d"),
         LoadProgress(1, 2),
         SessionReady(),
@@ -143,7 +160,7 @@ def test_phases_follow_the_session():
         STARTED,
         GenerationFinished(1, "stop"),
     ):
-        state.apply(event)
+        apply(state, event)
         phases.append(state.phase)
     assert phases == ["loading", "ready", "busy", "busy", "ready"]
 
@@ -199,7 +216,7 @@ def test_a_new_chat_is_empty():
 def test_the_context_is_what_the_cache_holds():
     state = fold([STARTED, PrefillProgress(0.1, 8, 16)])
     assert state.context == 8
-    state.apply(plain("x"))
+    apply(state, plain("x"))
     assert state.context == 10
 
 
@@ -275,7 +292,7 @@ def test_a_notice_stands_until_something_is_said():
 def test_an_earlier_chat_takes_the_place_of_the_one_on_the_screen():
     state = fold([TurnStarted("user", "now"), SessionNotice("note")])
     earlier = (Message("user", [Span("then")]), Reply(spans=[Span("yes")], reason="stop"))
-    state.apply(ChatOpened(earlier, "be brief", 4, 7))
+    apply(state, ChatOpened(earlier, "be brief", 4, 7))
     assert state.messages[0].text == "be brief"
     assert state.messages[1:] == list(earlier)
     assert (state.phase, state.system, state.notices) == ("ready", "be brief", [])
@@ -303,3 +320,73 @@ def test_turns_pair_what_was_said_with_what_was_answered():
         ]
     ).messages
     assert turns_of(messages) == [Turn("one", "yes"), Turn("two", None)]
+
+
+# ---- what is done on the screen ------------------------------------------------------------
+
+
+def test_an_order_keeps_the_session_busy_until_it_says_what_it_does():
+    assert fold([SessionReady(), OrderGiven()]).phase == "busy"
+    assert fold([SessionReady(), OrderGiven(), SessionReady()]).phase == "ready"
+    assert fold([SessionOpening(), OrderGiven()]).phase == "loading"
+
+
+def test_an_order_that_comes_to_nothing_gives_its_phase_back_unless_the_session_said_another():
+    assert fold([SessionFailed("x"), OrderGiven(), OrderWithdrawn("failed")]).phase == "failed"
+    opened = [SessionReady(), OrderGiven(), SessionOpening(), OrderWithdrawn("ready")]
+    assert fold(opened).phase == "loading"
+
+
+def test_messages_wait_in_the_order_they_were_typed():
+    typed = [MessageQueued("a"), MessageQueued("b"), MessageQueued("c")]
+    assert fold([*typed, QueuedSent()]).queue == ["b", "c"]
+    assert fold([*typed, QueueEmptied()]).queue == []
+    assert fold([QueuedSent()]).queue == []
+
+
+# ---- nobody else writes --------------------------------------------------------------------
+
+CHANGES_A_LIST = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
+
+
+def written_in(source):
+    """What a module writes into a record that it calls a state, as source text."""
+    for node in ast.walk(ast.parse(source)):
+        targets = []
+        if isinstance(node, ast.Assign | ast.Delete):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            targets = [node.func.value] if node.func.attr in CHANGES_A_LIST else []
+        for target in (part for whole in targets for part in ast.walk(whole)):
+            if not isinstance(target, ast.Attribute):
+                continue
+            if re.search(r"(^|[._])state$", ast.unparse(target.value)):
+                yield ast.unparse(target)
+
+
+def test_the_fold_alone_writes_the_state():
+    app = Path(fold_module.__file__).parents[1]
+    writers = {path.name: list(written_in(path.read_text())) for path in app.rglob("*.py")}
+    assert len(writers.pop("fold.py")) > 20
+    assert {name: written for name, written in writers.items() if written} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.state.phase = 'busy'",
+        "state.queue.append(text)",
+        "copied, self._state.error = state, ''",
+        "del state.messages[3:]",
+        "self.feed.state.context += 1",
+    ],
+)
+def test_another_writer_would_be_seen(line):
+    assert list(written_in(line))
+
+
+@pytest.mark.parametrize("line", ["self.state = fold(events)", "found = state.phase"])
+def test_reading_a_state_or_taking_another_one_is_no_writing(line):
+    assert not list(written_in(line))

@@ -15,8 +15,9 @@ from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_desk
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.lists.choice_list import ChoiceList
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
 from tests.support.fake_catalogue import LARGE, MIDDLE, MISSING, SMALL, FakeCatalogue
+from tests.support.scripted_session import ScriptedSession
 
 NOW = ModelChoice("", "pool", 512)
 OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", NOW)

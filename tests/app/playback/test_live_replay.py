@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxspec_app.conversation.state import fold
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.screens.live_replay import LiveReplayScreen

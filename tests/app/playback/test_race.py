@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.conversation.state import fold
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.playback.compare import compare, replies_of
 from mlxspec_app.playback.race import Race, Track, lead, open_race
 from mlxspec_app.playback.timeline import Timeline, folded_events

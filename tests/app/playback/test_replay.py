@@ -14,12 +14,12 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
-from mlxspec_app.app import run_replay
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, ReplyDiscarded, SessionNotice
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
+from mlxspec_app.run import run_replay
 from tests.support.app_driver import Clock
 from tests.support.paths import TRACES
 from tests.traces import make_fake

@@ -19,9 +19,9 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback import checkpoints as rewind
 from mlxspec_app.playback.checkpoints import Checkpoints
 from mlxspec_app.playback.strip import cell_of, cells, rounds_at

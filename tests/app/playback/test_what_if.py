@@ -11,9 +11,9 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
 )
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.playback.what_if import (
     MOST_DRAFTED,
     Expectation,

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.driver import Interpreter
 from tests.support.app_live import FakeConversation
 

@@ -21,6 +21,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.proof import Proof
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
@@ -35,7 +36,6 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, Live
 from tests.traces import make_fake

@@ -10,7 +10,8 @@ from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk, find_desk
-from tests.support.app_driver import ScriptedSession, chat, running
+from tests.support.app_driver import chat, running
+from tests.support.scripted_session import ScriptedSession
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ async def test_the_chat_begins_as_the_settings_say(folder):
     desk = desk_with(folder, theme="day", ink="off", reduced_motion=True)
     async with chat(desk=desk) as driver:
         assert driver.app.theme == "day"
-        assert driver.screen.ink.name == "off"
+        assert driver.screen.inks.ink.name == "off"
         assert driver.app.animation_level == "none"
 
 
@@ -59,7 +60,7 @@ async def test_the_frame_rate_suits_the_connection_or_is_as_chosen(
     if ssh:
         monkeypatch.setenv("SSH_CONNECTION", ssh)
     async with chat(desk=desk_with(folder, frame_rate=chosen)) as driver:
-        assert driver.screen._frames._interval == pytest.approx(1 / rate)
+        assert driver.screen.pacer._frames._interval == pytest.approx(1 / rate)
 
 
 async def test_a_chosen_key_does_what_the_usual_one_did(folder):
@@ -91,8 +92,8 @@ async def test_a_change_shows_at_once_and_is_kept(folder):
             driver.app.change(name, value)
         driver.app.change("keys.app.help", "f9")
         assert driver.app.theme == "day"
-        assert driver.screen.ink.name == "drafter"
-        assert driver.screen._frames._interval == pytest.approx(0.1)
+        assert driver.screen.inks.ink.name == "drafter"
+        assert driver.screen.pacer._frames._interval == pytest.approx(0.1)
         await driver.press("f9")
         assert isinstance(driver.app.screen, HelpScreen)
         await driver.app.workers.wait_for_complete()
@@ -117,4 +118,4 @@ async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(folder
         await driver.settle()
         told = [note.message for note in driver.app._notifications]
         assert any("is not TOML, so nothing was changed" in message for message in told)
-        assert driver.screen.ink.name == "off"
+        assert driver.screen.inks.ink.name == "off"

@@ -10,7 +10,8 @@ from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.user.paths import find_places
 from mlxspec_app.user_data import Desk
-from tests.support.app_driver import ScriptedSession, running
+from tests.support.app_driver import running
+from tests.support.scripted_session import ScriptedSession
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def test_left_and_right_go_through_what_a_setting_can_be(desk):
         assert driver.app.animation_level == "none"
         assert await kept(driver, desk) == Settings("mint", "confidence", reduced_motion=True)
         await driver.press("escape")
-        assert driver.screen.ink.name == "confidence"
+        assert driver.screen.inks.ink.name == "confidence"
 
 
 async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(desk):

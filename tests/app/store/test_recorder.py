@@ -12,6 +12,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
@@ -19,7 +20,6 @@ from mlxspec_app.conversation.session import (
     ReplyDiscarded,
     SessionReady,
 )
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import TraceKeeper
 from tests.support.paths import TRACES

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.figures import reply_figures
-from mlxspec_app.conversation.state import fold
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
 from mlxspec_app.store.restore import CUT_OFF, recollect

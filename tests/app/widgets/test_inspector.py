@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
-from mlxspec_app.conversation.state import fold
 from mlxspec_app.conversation.token_cursor import (
     TokenCursor,
     by_message,

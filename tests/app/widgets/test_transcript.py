@@ -16,7 +16,8 @@ from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.rendered_reply import RenderedReply
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
-from tests.support.app_driver import ScriptedSession, chat, replay, running
+from tests.support.app_driver import chat, replay, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 MOST_SHOWN = 20

@@ -14,10 +14,13 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.screen_events import MessageQueued
 from mlxspec_app.conversation.session import (
     LoadProgress,
     SessionFailed,
+    SessionNotice,
     SessionOpening,
     SessionReady,
 )
@@ -27,7 +30,8 @@ from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
-from tests.support.app_driver import ScriptedSession, chat, running
+from tests.support.app_driver import chat, running
+from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 
@@ -110,7 +114,7 @@ async def test_inks_cycle_and_say_their_names():
         names = []
         for _ in INKS:
             await driver.press("f2")
-            names.append(driver.screen.ink.name)
+            names.append(driver.screen.inks.ink.name)
             assert f"ink: {names[-1]}" in driver.shown
         assert names == [ink.name for ink in (*INKS[1:], INKS[0])]
 
@@ -232,8 +236,8 @@ async def test_nothing_a_trace_holds_reaches_the_terminal_as_a_control():
     )
     async with running(session, size=(140, 40)) as driver:
         await driver.press("f3")
-        driver.screen.state.notices.append(evil)
-        driver.screen.state.queue.append(evil)
+        apply(driver.screen.state, SessionNotice(evil))
+        apply(driver.screen.state, MessageQueued(evil))
         await driver.settle()
         kinds = {unicodedata.category(c) for c in driver.shown.replace("\n", "")}
         assert not kinds & {"Cc", "Cs", "Zl", "Zp"}

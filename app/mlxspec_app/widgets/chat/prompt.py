@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual import events
+from textual.content import Content
 from textual.filter import LineFilter
 from textual.message import Message
 from textual.widgets import TextArea
 
 from mlxspec_app.text.ascii_filter import without_ascii
 from mlxspec_app.text.folds import Folds
+from mlxspec_app.text.safe_text import safe_line
 
 _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
@@ -86,10 +88,22 @@ class Prompt(TextArea):
         filters = super().get_line_filters()
         return without_ascii(filters) if self.text else filters  # the placeholder has our own signs
 
+    def fill(self, text: str) -> None:
+        """Hold a text instead, to be typed on at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
     def restore(self, text: str) -> None:
         """Put an unsent text back, before the text that was typed since."""
-        self.text = "\n".join(part for part in (self._folds.fold(text), self.text) if part)
-        self.move_cursor(self.document.end)
+        self.fill("\n".join(part for part in (self._folds.fold(text), self.text) if part))
+
+    def show_purpose(self, purpose: str) -> None:
+        """Say above the field what the text is for; "" for a message."""
+        self.border_title = purpose or None
+
+    def show_chat(self, title: str) -> None:
+        """Say below the field which chat it is."""
+        self.border_subtitle = Content(safe_line(title))
 
     def _submit(self) -> None:
         text = self._folds.unfold(self.text.strip())

@@ -8,9 +8,10 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.app_choices import choices_of
+from mlxspec_app.app import choices_of
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.frame_rate import frames_per_s
+from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
@@ -59,7 +60,7 @@ class LegendFilm(Vertical):
         """Show the events since the last frame."""
         news = self._session.drain() if self._session is not None else []
         for event in news:
-            self._state.apply(event)
+            apply(self._state, event)
         reply = self._state.reply
         if not news or reply is None:
             return

@@ -1,4 +1,4 @@
-"""The part of the chat that keeps chats: it records what happens, and goes on with what was kept.
+"""Keeps the chat on the screen, and goes on with one that was kept.
 
 A kept chat is gone on with in three steps. A reply that is being written is stopped, and kept as
 far as it came; then the store is asked, whose answer counts all of that; then the session is given
@@ -8,31 +8,27 @@ the conversation, and tells when it goes on with it.
 import asyncio
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from textual import work
-from textual.content import Content
-
 from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.outbox import Outbox
+from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.conversation.screen_events import OrderGiven, OrderWithdrawn
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
     ChatOpened,
     ReplyDiscarded,
-    Session,
     SessionEvent,
 )
-from mlxspec_app.screens.room import RoomScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import find_last, overview, standing
 from mlxspec_app.store.records import Standing, StoredChat
 from mlxspec_app.store.restore import recollect
-from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.user_data import Desk
-from mlxspec_app.widgets.chat.prompt import Prompt
-from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.chat.welcome import Welcome
 
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder
@@ -43,28 +39,24 @@ T = TypeVar("T")
 _MOVES = (TurnStarted, GenerationStarted, ReplyDiscarded, ChatCleared, ChatOpened, ChatCut)
 
 
-class KeepingScreen(RoomScreen):
-    """A conversation that is kept, among others that were.
+class ChatKeeper:
+    """Keeps a conversation among others.
 
     Attributes:
-        desk: Keeps what is said, if anything does.
         standing: What the store knew of the conversation when it was last asked.
     """
 
-    def __init__(
-        self, session: Session, desk: Desk | None = None, *, continues: bool = False
-    ) -> None:
-        """Make a screen for a session that has not been started.
+    def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, desk: Desk | None) -> None:
+        """Keep nothing yet.
 
         Args:
-            session: The session.
-            desk: Keeps what is said; None keeps nothing.
-            continues: Whether to go on with the last chat.
+            feed: Tells what is to be kept.
+            page: Shows the conversation.
+            outbox: Holds what would be said in it.
+            desk: Keeps what is said, if anything does.
         """
-        super().__init__(session)
-        self.desk = desk
         self.standing = Standing()
-        self._continues = continues
+        self._feed, self._page, self._outbox, self._desk = feed, page, outbox, desk
         self._waiting: tuple[FindChat, int | None] | None = None  # for the end of a reply
         self._is_opening = False
         self._goal: Message | None = None  # to be shown once its chat is open
@@ -72,33 +64,28 @@ class KeepingScreen(RoomScreen):
     @property
     def store(self) -> "StoreThread | None":
         """What keeps the chats, if anything does."""
-        return self.desk.store if self.desk is not None else None
+        return self._desk.store if self._desk is not None else None
 
-    def begin(self) -> None:
-        if self.desk is not None and self.desk.keeps_chats and self.desk.store is None:
-            self.desk.keep_chats_of(self.session, lambda: self.call_later(self.wake))
-        if self._continues and self.store is not None:
-            self._begin_with_last()
+    def begin(self, *, continues: bool) -> None:
+        """Start the session, with the last chat if it is to go on."""
+        if continues and self.store is not None:
+            self._page.run_beside(self._begin_with_last)
         else:
-            super().begin()
+            self._feed.session.start()
         if self.store is not None:
             self.look_around()
 
     def take_in(self, event: Event | SessionEvent) -> None:
-        super().take_in(event)
-        if self.desk is not None:
-            self.desk.take_in(event)
+        if self._desk is not None:
+            self._desk.take_in(event)
         if self.store is not None and isinstance(event, _MOVES):
             self.look_around()
         if isinstance(event, ChatOpened):
-            self.call_after_refresh(self._arrive)
+            self._page.call_after_refresh(self._arrive)
 
-    def on_unmount(self) -> None:
-        if self.desk is not None:
-            self.desk.log.note(self.frame_clock.describe())
-
-    def on_phase_changed(self) -> None:
-        if self._waiting is not None and self.state.phase == "ready":
+    def follow_phase(self) -> None:
+        """Go on with the chat that waited for the end of a reply."""
+        if self._waiting is not None and self._feed.state.phase == "ready":
             self.go_on_with(*self._waiting)
 
     def go_on_with(self, find: FindChat, message: int | None = None) -> None:
@@ -109,13 +96,21 @@ class KeepingScreen(RoomScreen):
             message: Number of the message to show, or None for the end.
         """
         self._waiting = None
-        self.unqueue()
-        if self.state.phase == "busy" and not self._is_opening:
+        self._outbox.give_back()
+        if self._feed.state.phase == "busy" and not self._is_opening:
             self._waiting = (find, message)
-            self.session.stop()
-            self.after_order()
+            self._feed.session.stop()
+            self._page.after_order()
         else:
-            self._open(find, message)
+            self._page.run_beside(partial(self._open, find, message), group="open", exclusive=True)
+
+    def go_on_with_last(self) -> None:
+        """Go on with the chat before this one."""
+        self.go_on_with(find_last)
+
+    def look_around(self) -> None:
+        """Ask the store anew what it knows of this conversation, and of the others."""
+        self._page.run_beside(self._look_around, group="standing", exclusive=True)
 
     async def ask(self, question: "Callable[[Recorder], T]", *, is_quiet: bool = False) -> T | None:
         """Return an answer of the store, or None after saying why there is none."""
@@ -125,66 +120,56 @@ class KeepingScreen(RoomScreen):
             return await asyncio.wrap_future(self.store.ask(question))
         except StoreError as error:
             if not is_quiet:
-                self.notify(str(error), severity="warning", timeout=6, markup=False)
+                self._page.notify(str(error), severity="warning", timeout=6)
             return None
 
-    def unqueue(self) -> None:
-        """Give waiting messages back to be edited: what they followed is not what it was."""
-        self.query_one(Prompt).restore("\n".join(self.state.queue))
-        self.state.queue.clear()
-
-    @work(exclusive=True, group="standing")
-    async def look_around(self) -> None:
-        """Ask the store anew what it knows of this conversation, and of the others."""
-        if not said(self.state.messages):
+    async def _look_around(self) -> None:
+        if not said(self._feed.state.messages):
             chats = await self.ask(overview, is_quiet=True)
             if chats is not None:
-                self.query_one(Welcome).show_chats(chats)
+                self._page.show_chats(chats)
         self.standing = await self.ask(standing, is_quiet=True) or Standing()
-        versions = self.standing.versions
-        numbers = [message.number for message in said(self.state.messages)]
-        marks = {numbers[place]: version for place, version in versions.items()}
-        self.query_one(Transcript).show_versions(marks)
-        self.query_one(Prompt).border_subtitle = Content(safe_line(self.standing.title))
+        numbers = [message.number for message in said(self._feed.state.messages)]
+        versions = self.standing.versions.items()
+        self._page.transcript.show_versions({numbers[place]: mark for place, mark in versions})
+        self._page.prompt.show_chat(self.standing.title)
 
-    @work(exclusive=True, group="open")
     async def _open(self, find: FindChat, message: int | None) -> None:
-        phase, is_open = self.state.phase, False
-        if phase != "loading":
-            self.state.phase = "busy"  # what is typed from here on is meant for that chat
+        phase, is_open = self._feed.state.phase, False
+        self._feed.note(OrderGiven())  # what is typed from here on is meant for that chat
         self._is_opening = True
         try:
             is_open = await self._hand_over(find, message)
         finally:
             self._is_opening = False
-            if not is_open:
-                self.state.phase = phase
-        self.after_order()
+            if not is_open and phase != "loading":
+                self._feed.note(OrderWithdrawn(phase))
+        self._page.after_order()
 
-    @work
     async def _begin_with_last(self) -> None:
         try:
             await self._hand_over(find_last, None)
         finally:
-            self.session.start()
-        self.after_order()
+            self._feed.session.start()
+        self._page.after_order()
 
     async def _hand_over(self, find: FindChat, message: int | None) -> bool:
         """Give the session a conversation of the store; return whether there was one."""
         found = await self.ask(find)
-        if found is None or self.desk is None:
+        if found is None or self._desk is None:
             return False
-        messages = await asyncio.to_thread(recollect, found.path, self.desk.places.traces)
+        messages = await asyncio.to_thread(recollect, found.path, self._desk.places.traces)
         numbers = [stored.id for stored in found.path]
         self._goal = messages[numbers.index(message)] if message in numbers else None
         leaf = numbers[-1] if numbers else None
-        self.session.open_chat(ChatOpened(messages, found.chat.system, found.chat.id, leaf))
+        chat = ChatOpened(messages, found.chat.system, found.chat.id, leaf)
+        self._feed.session.open_chat(chat)
         return True
 
     def _arrive(self) -> None:
         goal, self._goal = self._goal, None
         if goal is None:
-            self.query_one(Transcript).follow()
+            self._page.transcript.follow()
         else:
-            self.query_one(Transcript).show_message(goal)
+            self._page.transcript.show_message(goal)
         gc.collect()  # the conversation before is gone

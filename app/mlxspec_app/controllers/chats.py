@@ -1,0 +1,60 @@
+"""Moves between chats: to a new one, to one of the list, and gives the one at hand a name."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.keeper import ChatKeeper
+from mlxspec_app.controllers.outbox import Outbox
+from mlxspec_app.controllers.page import ChatPage
+from mlxspec_app.store.entries import ChosenChat
+from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.questions import find_chat
+
+if TYPE_CHECKING:
+    from mlxspec_app.store.recorder import Recorder
+
+
+class ChatSwitch:
+    """Has another chat on the screen."""
+
+    def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, keeper: ChatKeeper) -> None:
+        """Stay in the chat of a feed, which a keeper keeps."""
+        self._feed, self._page, self._outbox, self._keeper = feed, page, outbox, keeper
+
+    def begin_anew(self) -> None:
+        """Begin an empty chat."""
+        self._outbox.give_back()
+        self._feed.session.stop()
+        self._feed.session.new_chat()
+        self._page.after_order()
+
+    def follow_choice(self, choice: ChosenChat | None) -> None:
+        """Go to the chat that was chosen from the list, if one was; it may have another name."""
+        self._keeper.look_around()
+        if choice is None:
+            return
+        if choice.chat is None:
+            self.begin_anew()
+            return
+        chat, message = choice.chat, choice.message
+        if message is not None or chat != self._keeper.standing.chat:
+            self._keeper.go_on_with(lambda recorder: find_chat(recorder, chat, message), message)
+
+    def leave_deleted(self, chat: int) -> None:
+        """Begin an empty chat where the one on the screen was deleted."""
+        if chat == self._keeper.standing.chat:
+            self.begin_anew()
+
+    def rename(self, title: str) -> None:
+        """Give the chat another title."""
+        self._page.run_beside(partial(self._rename, title))
+
+    async def _rename(self, title: str) -> None:
+        def rename(recorder: "Recorder") -> None:
+            if recorder.chat is None:
+                raise GoneError("nothing was said in this chat yet: it has no title to change")
+            recorder.writer.rename(recorder.chat, title)
+
+        await self._keeper.ask(rename)
+        self._keeper.look_around()

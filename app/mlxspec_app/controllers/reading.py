@@ -1,0 +1,54 @@
+"""What can be done with a message: copied, its code alone, or rendered."""
+
+from collections.abc import Callable
+from functools import partial
+
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.page import Page
+from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.text.code_blocks import code_block_at, code_blocks
+
+
+class MessageReader:
+    """Acts on the message pointed at in the transcript, else on the last reply."""
+
+    def __init__(self, feed: Feed, page: Page, copy: Callable[[str, str], None]) -> None:
+        """Read the conversation of a feed.
+
+        Args:
+            feed: Holds the conversation.
+            page: Shows it.
+            copy: Copies a text, or says the second one where the first is empty.
+        """
+        self._feed, self._page, self._copy = feed, page, copy
+
+    @property
+    def message(self) -> Message | None:
+        """The message pointed at, else the last reply."""
+        return self._page.transcript.pointed_message or self._feed.state.reply
+
+    def copy_message(self) -> None:
+        """Copy the text of the message."""
+        message = self.message
+        self._copy(message.text if message is not None else "", "there is no reply to copy yet")
+
+    def copy_code(self) -> None:
+        """Copy the block of code pointed at, else the last one of any reply."""
+        pointed = self._page.transcript.pointed_message
+        if pointed is not None:
+            block = code_block_at(pointed.text, self._page.transcript.pointed_character)
+            self._copy(block, "this message holds no block of code")
+            return
+        replies = (m.text for m in reversed(self._feed.state.messages) if isinstance(m, Reply))
+        blocks = next(filter(None, map(code_blocks, replies)), [""])
+        self._copy(blocks[-1], "no reply holds a block of code yet")
+
+    def toggle_markdown(self) -> None:
+        """Render the reply, or show its tokens again."""
+        message = self.message
+        if not isinstance(message, Reply) or not message.text:
+            self._page.notify("there is no reply to render here", timeout=3)
+        elif not message.is_finished:
+            self._page.notify("a reply can be rendered when it has ended", timeout=3)
+        else:
+            self._page.run_beside(partial(self._page.transcript.toggle_rendered, message))

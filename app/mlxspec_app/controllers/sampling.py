@@ -1,0 +1,53 @@
+"""How the next replies are sampled: as the settings say, or as a command says for now."""
+
+import random
+from contextlib import suppress
+
+from mlxspec.params.table import KEPT
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.page import ChatPage
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.rules import DEFAULTS
+from mlxspec_app.settings.values import value_of
+
+_SEED_BITS = 32
+
+
+class SamplingDesk:
+    """Adjusts the session."""
+
+    def __init__(self, feed: Feed, page: ChatPage) -> None:
+        """Adjust nothing yet."""
+        self._feed, self._page = feed, page
+
+    def adjust(self, name: str, value: str) -> None:
+        """Change a setting from the next reply on, or say what it is where no value is given."""
+        if not value:
+            now = self._feed.session.adjustable().get(name, "not known")
+            self._page.notify(f"{name} is {now}; /settings shows all", timeout=4)
+        elif self._adjust(name, value):
+            self._page.notify(f"{name} is {value} from the next reply on", timeout=2)
+
+    def draw_seed(self) -> bool:
+        """Set another seed; return whether that could be done."""
+        seed = random.getrandbits(_SEED_BITS)
+        is_done = self._adjust("seed", str(seed))
+        if is_done:
+            self._page.notify(f"seed {seed}; it makes no difference at temperature 0", timeout=3)
+        return is_done
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        """Adjust what was changed for good."""
+        for name in DEFAULTS:
+            value = value_of(settings, name)
+            if value != value_of(before, name):
+                with suppress(ValueError):  # a recording has nothing to adjust
+                    self._feed.session.adjust(KEPT[name].word, str(value))
+
+    def _adjust(self, name: str, value: str) -> bool:
+        try:
+            self._feed.session.adjust(name, value)
+        except ValueError as error:
+            self._page.notify(str(error), severity="warning", timeout=4)
+            return False
+        return True

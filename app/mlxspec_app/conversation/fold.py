@@ -1,0 +1,316 @@
+"""How events change what a screen shows: `apply` is the only thing that changes a `ChatState`.
+
+An event comes from the session, from a recording, or from the screen where something is done that
+the session has not told yet. Nothing here knows which, nor asks for the time.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mlxspec.trace.events import (
+    CostMeasured,
+    DrafterFailed,
+    DraftProposed,
+    DraftVerified,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    TurnStarted,
+)
+from mlxspec_app.conversation.baseline import Baseline
+from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.screen_events import (
+    MessageQueued,
+    OrderGiven,
+    OrderWithdrawn,
+    QueuedSent,
+    QueueEmptied,
+    ScreenEvent,
+)
+from mlxspec_app.conversation.session import (
+    ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ContextFull,
+    LoadFailed,
+    LoadProgress,
+    ProofFinished,
+    ProofProgress,
+    ReplyDiscarded,
+    SessionEvent,
+    SessionFailed,
+    SessionNotice,
+    SessionOpening,
+    SessionReady,
+    TurnsForgotten,
+)
+from mlxspec_app.conversation.state import ChatState
+
+AnyEvent = Event | SessionEvent | ScreenEvent
+
+
+def apply(state: ChatState, event: AnyEvent) -> None:
+    """Change the state as the event says; an event out of place changes what it can."""
+    _APPLY[type(event)](state, event)
+
+
+def fold(events: Iterable[AnyEvent], state: ChatState | None = None) -> ChatState:
+    """Return the state after the events, starting from `state`, which is changed, or afresh."""
+    state = ChatState() if state is None else state
+    for event in events:
+        apply(state, event)
+    return state
+
+
+# ---- models that come and go ---------------------------------------------------------------
+
+
+def _open(state: ChatState, event: SessionOpening) -> None:
+    if state.phase != "loading":  # else the models before return after a failure
+        state.load_failure = None
+    state.phase, state.error = "loading", ""
+    state.target, state.drafter, state.choice = event.target, event.drafter, event.choice
+    state.baseline = Baseline()
+
+
+def _progress(state: ChatState, event: LoadProgress) -> None:
+    state.loading = event
+
+
+def _ready(state: ChatState, event: SessionReady) -> None:
+    state.phase, state.loading = "ready", None
+
+
+def _fail_load(state: ChatState, event: LoadFailed) -> None:
+    state.load_failure, state.loading = event, None
+
+
+def _fail_session(state: ChatState, event: SessionFailed) -> None:
+    state.phase, state.loading, state.error = "failed", None, event.message
+    state.choice = None if event.is_over else state.choice
+
+
+# ---- what is done on the screen ------------------------------------------------------------
+
+
+def _order(state: ChatState, event: OrderGiven) -> None:
+    if state.phase != "loading":  # the session says when that is over
+        state.phase = "busy"
+
+
+def _withdraw(state: ChatState, event: OrderWithdrawn) -> None:
+    if state.phase == "busy":
+        state.phase = event.phase
+
+
+def _queue(state: ChatState, event: MessageQueued) -> None:
+    state.queue.append(event.text)
+
+
+def _send_queued(state: ChatState, event: QueuedSent) -> None:
+    del state.queue[:1]
+
+
+def _empty_queue(state: ChatState, event: QueueEmptied) -> None:
+    state.queue.clear()
+
+
+# ---- the conversation ----------------------------------------------------------------------
+
+
+def _notice(state: ChatState, event: SessionNotice) -> None:
+    state.notices.append(event.message)
+
+
+def _discard(state: ChatState, event: ReplyDiscarded) -> None:
+    if state.messages and isinstance(state.messages[-1], Reply):
+        state.messages.pop()
+    state.repeats_turn = True
+    state.phase = "busy"
+
+
+def _clear(state: ChatState, event: ChatCleared) -> None:
+    _begin_chat(state, [])  # in which the system prompt goes on
+
+
+def _open_chat(state: ChatState, event: ChatOpened) -> None:
+    state.system = event.system or ""
+    _begin_chat(state, list(event.messages))
+
+
+def _begin_chat(state: ChatState, messages: list[Message]) -> None:
+    prompt = [Message("system", [Span(state.system)])] if state.system else []
+    state.messages[:] = [*prompt, *messages]
+    state.notices.clear()
+    state.context = 0
+    state.phase, state.is_full = "ready", False
+    state.draft, state.repeats_turn = None, False
+
+
+def _cut(state: ChatState, event: ChatCut) -> None:
+    turns = [place for place, m in enumerate(state.messages) if m.role == "user"]
+    if event.num_turns < len(turns):
+        del state.messages[turns[event.num_turns] :]
+    state.draft, state.repeats_turn = None, False
+
+
+def _full(state: ChatState, event: ContextFull) -> None:
+    state.is_full = True
+    state.context_length = event.context_length or state.context_length
+
+
+def _forgotten(state: ChatState, event: TurnsForgotten) -> None:
+    turns = "turn no longer fits" if event.num_turns == 1 else "turns no longer fit"
+    state.notices.append(
+        f"the oldest {event.num_turns} {turns} the context: the model does not see them any more"
+    )
+
+
+def _proving(state: ChatState, event: ProofProgress) -> None:
+    if state.reply is not None:
+        state.phase = "busy"
+        state.reply.proof = f"decoding plainly: {event.done} of {event.total} tokens are the same"
+
+
+def _proven(state: ChatState, event: ProofFinished) -> None:
+    state.phase = "ready"
+    if event.proof is None or state.reply is None:
+        state.notices.append(event.message)
+        return
+    proof = event.proof
+    is_known = proof.is_identical or proof.difference is not None
+    state.reply.proof = proof.describe()
+    state.reply.is_proven = proof.is_identical if is_known else None
+
+
+# ---- a reply -------------------------------------------------------------------------------
+
+
+def _turn(state: ChatState, event: TurnStarted) -> None:
+    if event.role == "user":
+        state.phase, state.is_full, state.load_failure = "busy", False, None
+        state.notices.clear()  # they were read, or are of no use any more
+    last = state.messages[-1] if state.messages else None
+    if event.role == "system":
+        state.system = event.text
+        if last is not None and last.role == "system":
+            state.messages.pop()  # nothing was said under it
+    if state.repeats_turn and last is not None and last.role == event.role:
+        return  # a regenerated turn may say again what is on the screen
+    state.messages.append(Message(event.role, [Span(event.text)]))
+
+
+def _started(state: ChatState, event: GenerationStarted) -> None:
+    state.phase, state.repeats_turn, state.draft = "busy", False, None
+    state.target, state.drafter = event.target, event.drafter
+    state.context_length = event.context_length
+    reply = _open_reply(state)
+    if reply.started is not None:  # the reply before never ended; leave it as it stands
+        reply = Reply()
+        state.messages.append(reply)
+    reply.started = event
+    reply.stats.add(event)
+    state.baseline = state.baseline.before(reply)
+
+
+def _prefill(state: ChatState, event: PrefillProgress) -> None:
+    reply = _open_reply(state)
+    reply.prefill = event
+    reply.stats.add(event)
+    state.context = event.done
+
+
+def _draft(state: ChatState, event: DraftProposed) -> None:
+    _open_reply(state).stats.add(event)
+    state.draft = event
+
+
+def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
+    reply, draft = _open_reply(state), state.draft
+    state.draft = None
+    reply.stats.add(event)
+    fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
+    round_ = Round(draft if fits else None, event)
+    reply.rounds.append(round_)
+    reply.pace.add(round_)
+    pairs = zip(event.emit, round_.sources, strict=True)
+    reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
+    state.context = event.context
+    state.baseline = state.baseline.after_round(reply)
+
+
+def _measured(state: ChatState, event: CostMeasured) -> None:
+    state.baseline = state.baseline.measured(event, state.reply)
+
+
+def _spec_off(state: ChatState, event: DrafterFailed) -> None:
+    _open_reply(state).drafter_fault = event.message
+    state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
+
+
+def _finished(state: ChatState, event: GenerationFinished) -> None:
+    reply = _open_reply(state)
+    reply.stats.add(event)
+    reply.reason = event.reason
+    if event.text:
+        last = reply.rounds[-1].verdict if reply.rounds else None
+        kind = last.emit[-1].kind if last is not None and last.emit else "plain"
+        reply.spans.append(Span(event.text, kind, last.r if last is not None else 0))
+    memory = event.stats.get("peak_memory_gb")
+    if isinstance(memory, int | float) and 0 < memory < 1e6:
+        reply.peak_memory = float(memory)
+    state.phase = "ready"
+
+
+def _failed(state: ChatState, event: GenerationFailed) -> None:
+    reply = _open_reply(state)
+    reply.stats.add(event)
+    reply.error, reply.traceback = event.message or "the reply broke off", event.traceback
+    state.phase, state.repeats_turn = "ready", False
+
+
+def _open_reply(state: ChatState) -> Reply:
+    """Return the reply that is being written; begin one where there is none."""
+    last = state.messages[-1] if state.messages else None
+    if isinstance(last, Reply) and not last.is_finished:
+        return last
+    reply = Reply()
+    state.messages.append(reply)
+    return reply
+
+
+_APPLY: dict[type, Callable[[ChatState, Any], None]] = {
+    SessionOpening: _open,
+    LoadProgress: _progress,
+    SessionReady: _ready,
+    LoadFailed: _fail_load,
+    SessionFailed: _fail_session,
+    OrderGiven: _order,
+    OrderWithdrawn: _withdraw,
+    MessageQueued: _queue,
+    QueuedSent: _send_queued,
+    QueueEmptied: _empty_queue,
+    SessionNotice: _notice,
+    ReplyDiscarded: _discard,
+    ChatCleared: _clear,
+    ChatOpened: _open_chat,
+    ChatCut: _cut,
+    ContextFull: _full,
+    TurnsForgotten: _forgotten,
+    ProofProgress: _proving,
+    ProofFinished: _proven,
+    TurnStarted: _turn,
+    GenerationStarted: _started,
+    PrefillProgress: _prefill,
+    DraftProposed: _draft,
+    DraftVerified: _verdict,
+    PlainDecoded: _verdict,
+    DrafterFailed: _spec_off,
+    GenerationFinished: _finished,
+    GenerationFailed: _failed,
+    CostMeasured: _measured,
+}

@@ -1,0 +1,62 @@
+"""A chat that is kept, without a screen: a feed, a store that answers at once, the controllers."""
+
+from mlxspec_app.controllers.branches import Branches
+from mlxspec_app.controllers.chats import ChatSwitch
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.keeper import ChatKeeper
+from mlxspec_app.controllers.outbox import Outbox
+from mlxspec_app.controllers.sampling import SamplingDesk
+from mlxspec_app.controllers.turn_editor import TurnEditor
+from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.user.paths import find_places
+from mlxspec_app.user_data import Desk
+from tests.support.fake_page import DirectStore, FakePage
+from tests.support.scripted_session import ScriptedSession
+from tests.support.store_files import open_writer
+
+
+class KeptTalk:
+    """The controllers of a chat screen, on a page that notes what it is told."""
+
+    def __init__(self, folder):
+        self.page, self.session = FakePage(), ScriptedSession()
+        self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
+        self.desk = Desk(find_places(folder))
+        self.desk.store = DirectStore(self.recorder)
+        self.feed = Feed(self.session)
+        self.outbox = Outbox(self.feed, self.page)
+        self.keeper = ChatKeeper(self.feed, self.page, self.outbox, self.desk)
+        self.editor = TurnEditor(self.feed, self.page, self.outbox)
+        self.chats = ChatSwitch(self.feed, self.page, self.outbox, self.keeper)
+        sampling = SamplingDesk(self.feed, self.page)
+        self.branches = Branches(self.feed, self.page, self.keeper, sampling)
+        self.feed.listen(self.keeper.take_in, self.editor.take_in)
+
+    async def hear(self, *groups):
+        """Let the session tell events, and groups of them, and all that follows happen."""
+        for group in groups:
+            self.session.news += [group] if hasattr(group, "__dataclass_fields__") else group
+        if self.feed.take_news().has_new_phase:
+            self.keeper.follow_phase()
+            self.outbox.follow_phase()
+        await self.page.settle()
+
+    async def begin(self, *groups):
+        """Let the session be ready, and tell what was said."""
+        await self.hear(SessionReady(), *groups)
+
+    async def opened(self):
+        """Let the session go on with the chat that it was given last; return the texts of that."""
+        await self.page.settle()
+        chat = next(order[1] for order in reversed(self.session.orders) if order[0] == "open_chat")
+        await self.hear(chat)
+        return self.texts
+
+    @property
+    def texts(self):
+        return [message.text for message in self.feed.state.messages]
+
+    def close(self):
+        self.recorder.close()
+        self.desk.log.close()
