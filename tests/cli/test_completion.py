@@ -50,7 +50,7 @@ def completed(tmp_path_factory):
         (["train", "eval", "--folder", "c"], {"chats"}),
         (["completion", ""], set(SHELLS)),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(sorted(value) if isinstance(value, set) else value),
 )
 def test_bash_completes(completed, words, found):
     assert completed(*words) == found
