@@ -57,9 +57,9 @@ def test_only_what_was_changed_for_good_is_adjusted_under_the_name_of_the_sessio
     sampling, session, page
 ):
     before = Settings()
-    changed = replace(before.sampling, temperature=0.25, max_tokens=9)
-    sampling.follow_settings(before, replace(before, ink="off", sampling=changed))
+    chosen = {"temperature": 0.25, "max_tokens": 9}
+    sampling.follow_settings(before, replace(before, ink="off", sampling=chosen))
     assert session.orders == [("adjust", "temp", "0.25"), ("adjust", "max", "9")]
     session.adjust = refuse
-    sampling.follow_settings(before, replace(before, sampling=changed))
+    sampling.follow_settings(before, replace(before, sampling=chosen))
     assert page.told == []  # a recording has nothing to adjust
