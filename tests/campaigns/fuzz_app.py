@@ -65,7 +65,7 @@ class SettingsTarget:
             assert path.read_bytes() == before
             raise
         changed = read_settings(path, themes=self._themes, key_ids=self._keys).settings
-        assert (changed.ink, changed.sampling.top_k, changed.theme) == ("off", 3, "")
+        assert (changed.ink, changed.sampling["top_k"], changed.theme) == ("off", 3, "")
         assert changed.keys["chat.stop"] == "f7"
 
 

@@ -154,7 +154,7 @@ def test_without_a_home_the_default_model_says_where_it_would_be_kept(run, tmp_p
     done = run("chat", "--plain", HOME=str(home), MLXSPEC_HOME=None, XDG_CACHE_HOME=None)
     assert done.returncode == 1
     last = done.stderr.decode().splitlines()[-1]
-    assert "the default model cannot be kept" in last
+    assert "the default model cannot be stored" in last
     assert "set MLXSPEC_HOME to another folder" in last
 
 
@@ -182,7 +182,7 @@ def test_a_disk_that_fills_during_a_chat_keeps_what_was_written_before(tmp_path)
             terminal.wait_for(said)
             terminal.press("\r")
             terminal.wait_for("Message")
-    assert b"could not be written to the store of chats: it is lost" in terminal.written
+    assert b"could not be written to the store of chats: they are lost" in terminal.written
     assert b"you> fourth" in terminal.written
     with closing(sqlite3.connect(tmp_path / "chats.sqlite3")) as chats:
         assert chats.execute("PRAGMA integrity_check").fetchone() == ("ok",)
