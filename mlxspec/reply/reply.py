@@ -193,7 +193,7 @@ class Reply:
     # ---- the parts of a round, in their order; see `Engine.round` --------------------------
 
     def propose(self) -> Draft:
-        """Return the draft of this round, cut to the nodes that the budget finds worth verifying."""
+        """Return the draft of this round, cut to the nodes that are worth verifying."""
         self._begun_at = time.perf_counter()
         self._asked = self._ask() if self._asks_next is None else self._asks_next
         self._asks_next = None
