@@ -128,7 +128,7 @@ class Conversation:
         """
         pairs = [checks.texts("a turn", turn, may_be_empty=True) for turn in turns]
         if any(len(pair) != 2 for pair in pairs):
-            raise ValueError("a turn has to be a pair: what the user said, and the answer")
+            raise ValueError("a turn must be a pair of texts: the user's, and the reply")
         self.system = None if system is None else checks.text("system", system)
         self._exchanges = [_Exchange(user, pieces=[reply]) for user, reply in pairs]
 

@@ -27,8 +27,8 @@ from mlxspec.tokenizer import Tokenizer
 
 _MEANINGS = {
     "auto": "measures once what is fastest here",
-    "pool": "what was said before, and a table of short contexts",
-    "suffix": "what was said before, word for word",
+    "pool": "copies of earlier text, and a table of short contexts",
+    "suffix": "copies of earlier text",
     "table": "a table of short contexts",
     "none": "no drafts: plain decoding",
     "model": "a small language model trained for this one",
@@ -161,7 +161,7 @@ def _mismatch(draft: LocalModel, target: Tokenizer) -> str:
     if own.same_as(target):
         return ""
     if own.vocab_size == target.vocab_size:
-        return "it reads another tokenizer than the target"
+        return "it has another tokenizer than the target"
     return f"vocabulary of {own.vocab_size:,}, the target's has {target.vocab_size:,}"
 
 

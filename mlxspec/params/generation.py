@@ -132,7 +132,7 @@ class GenerationParams:
     chain_rule: ChainRule | None = setting(
         None,
         one_of(CHAIN_RULES),
-        "how chains drawn at random are verified in this reply",
+        "how sampled chains are verified in this reply",
         absent=dict.fromkeys(get_args(Door), "the one that `load` takes is for every reply"),
     )
     exact_seed: bool = setting(
@@ -168,7 +168,7 @@ class GenerationParams:
     on_logits: Callable[[Sequence[int], Any], None] | None = setting(
         None,
         Range(None, "a function", function),
-        "a function that is told the logits of every token",
+        "a function that gets the logits of every token",
         absent=_FUNCTIONS,
     )
 

@@ -169,8 +169,8 @@ class Options:
     learn: str | PathLike[str] | None = setting(
         None,
         replace(_PLACE, kind=bool),  # outside Python the folder is fixed: users say yes or no
-        "keep what the table learns from run to run, on this disk and for you alone; parts of what "
-        "was said can be told from it (chat keeps it, generate does not)",
+        "keep what the table learns from run to run, on this disk and for you alone; parts of your "
+        "chats can be reconstructed from it (chat keeps it, generate does not)",
         flag="--learn",
         file="learn",
         absent={"word": "the table is chosen when a model is loaded"},
@@ -178,7 +178,8 @@ class Options:
     exit_threshold: float | None = setting(
         None,
         number(_THRESHOLD, _is_threshold),
-        "the drafter 'exit' goes on while it is so sure, more than 0 and at most 1",
+        "the drafter 'exit' goes on while its best token has this probability, more than 0 and at "
+        "most 1",
         flag="--exit-threshold",
         noun="X",
         absent=_OF_ONE_MODEL,
@@ -212,7 +213,7 @@ class Options:
     chain_rule: ChainRule = setting(
         "block",
         one_of(CHAIN_RULES),
-        "how chains drawn at random are verified; both keep the law",
+        "how sampled chains are verified; both keep the output distribution",
         flag="--chain-rule",
         absent=_OF_ONE_MODEL,
     )
