@@ -299,6 +299,7 @@ class Conversation:
         if earlier:
             last = earlier[-1]
             known = self._text_to(last)
+            # A template may rewrite earlier turns; then the whole chat is encoded anew below.
             if full.startswith(known):
                 new = full[len(known) :]
                 added = tokenizer.encode(new, add_special_tokens=False)
@@ -317,6 +318,7 @@ class Conversation:
         length = self.engine.context_length
         if length is None:
             return False
+        # A quarter of the context is enough for a reply, even where max_tokens is larger.
         return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
 
     def _messages_of(self, exchanges: Iterable[_Exchange]) -> list[dict[str, str]]:

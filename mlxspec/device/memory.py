@@ -114,6 +114,7 @@ def wired_bytes(
 
 
 def _set_limit() -> None:
+    # By id, so that engines with the same model count its weights once.
     weights = {id(part.model): part.model.nbytes for part in _process.parts}
     limit = wired_bytes(
         sum(weights.values()),

@@ -105,4 +105,4 @@ def _shared() -> Iterator[None]:
 @atexit.register
 def _keep_the_last_turn() -> None:
     """Let a step of a daemon thread finish before the process ends."""
-    _room.acquire(timeout=_LAST_STEP_S)
+    _room.acquire(timeout=_LAST_STEP_S)  # and never released, so that no other step begins

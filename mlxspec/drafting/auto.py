@@ -154,6 +154,7 @@ def _reason(speeds: Mapping[str, float]) -> str:
 def _key(fingerprint: str, weights: str, cache: str, files: Mapping[str, DrafterFile]) -> str:
     digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
     model = f"{fingerprint}, {weights}, {cache}"
+    # Stored speeds are valid for the same drafters only, so their names and digests are in the key.
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
 

@@ -122,6 +122,7 @@ class DrafterFinder:
         for model in models:
             if model.profile is None or model.path.samefile(target.path):
                 continue
+            # "default" is a word of `--model` only: `--drafter` needs the path.
             drafter = str(model.path) if model.source == "default" else model.source
             problem = self._problem(model, target, tokenizer)
             yield DrafterEntry(drafter, model.name, "a model that is here", problem)

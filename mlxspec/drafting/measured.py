@@ -42,7 +42,7 @@ def keep(key: str, value: dict[str, Any]) -> None:
     with suppress(OSError):  # on a full or read-only disk we only measure again later
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(json.dumps(_read() | {key: value}, indent=1), encoding="utf-8")
-        partial.replace(path)
+        partial.replace(path)  # in one step: no other process sees half a file
 
 
 def forget() -> None:

@@ -54,7 +54,7 @@ TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit
 
 WORDS = (*HOST_DRAFTERS, *TRAINED, "auto")
 _READS_TABLE = ("table", "pool")
-_ALONE = ("none", "pool", "auto")
+_ALONE = ("none", "pool", "auto")  # never part of a list
 
 Say = Callable[[str], None]
 """Called with one line when something takes time or is wrong."""
@@ -120,6 +120,7 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
     """Raise ValueError for a name that cannot be a drafter, before anything is loaded."""
     parts = parts_of(drafter)
     for part in parts:
+        # One slash is that of a hub id, owner/name: only the download shows if it exists.
         is_place = Path(expanduser(part)).exists() or part.count("/") == 1
         if part not in WORDS and not (part and is_place):
             raise ValueError(

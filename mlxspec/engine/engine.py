@@ -74,7 +74,7 @@ class Engine:
         self.chain_rule = chain_rule
         self._seats = Seats()
         self._at_close: list[weakref.finalize[..., Engine]] = []
-        with device_turn():
+        with device_turn():  # the wired limit must not change while another reply computes
             self._wired = wire(target.model)
         self._is_in_step = False
 

@@ -29,7 +29,7 @@ def wrong_type(name: str, allowed: str, value: object) -> ValueError:
 def settle(settings: object, **values: object) -> None:
     """Set fields of a frozen dataclass to their checked values; call it in `__post_init__`."""
     for name, value in values.items():
-        object.__setattr__(settings, name, value)
+        object.__setattr__(settings, name, value)  # the usual assignment raises: it is frozen
 
 
 def whole(
@@ -47,7 +47,7 @@ def whole(
     Raises:
         ValueError: The value is no whole number, or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # to Python, True is an int
         raise wrong_type(name, f"a whole number, {allowed}", value)
     number = int(value)
     if not least <= number <= most:

@@ -189,5 +189,6 @@ class SamplingParams:
         return {
             name: getattr(self, name)
             for name in names
+            # The temperature is always there: 0 is neutral, and means greedy.
             if name == "temperature" or getattr(self, name) != getattr(neutral, name)
         }

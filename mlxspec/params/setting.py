@@ -97,7 +97,7 @@ class Setting:
 def setting(default: Any, range: Range, help: str, **doors: Any) -> Any:
     """Return the declaration of a field with its row; see `Setting` for the arguments."""
     row = {"row": Setting("", default, range, help, **doors)}
-    if isinstance(default, dict):
+    if isinstance(default, dict):  # a dataclass refuses a mutable default
         return field(default_factory=default.copy, metadata=row)
     return field(default=default, metadata=row)
 

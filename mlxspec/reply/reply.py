@@ -110,7 +110,7 @@ class Reply:
         target.attach(readers_of(drafter))
         reused = common_length(target.history, self._said.tokens[:-1])
         target.rollback_to(reused)
-        if not self._has_read_prompt:
+        if not self._has_read_prompt:  # later, the rows of this reply itself would count
             self._num_reused = reused
         self._revision = target.revision
 
