@@ -46,7 +46,7 @@ def fast_walk(
     drafter = make_drafter()
     for features in conversations:
         answers = Conversation(features.tokens, features.mask, True).spans(GREEDY)
-        answers = [span for span in answers if span[0]]  # the first root stands before it
+        answers = [span for span in answers if span[0]]  # an answer needs a root before it
         drafter = make_drafter() if answers else drafter
         for start, end in answers:
             for done in _rounds(drafter, features, start, end, num_draft_tokens):
@@ -87,7 +87,8 @@ def _rounds(
         tokens, parents = backend.values(tree.tokens), backend.values(tree.parents)
         length = _accepted(tokens, parents, text[place + 1 :])
         yield _Round(len(tokens) - 1, length, draft_s)
-        kept = min(length, end - 2 - place)  # the last token of an answer is never a node kept
+        # The last token of an answer is always a bonus token: the last round ends with the answer.
+        kept = min(length, end - 2 - place)
         after = place + kept + 1
         audience.read(text[place:after], _states(features, place, after))
         drafter.update(_round_of(features, place, kept))
