@@ -78,7 +78,7 @@ class OwnArm:
 def check_arms(names: Sequence[str]) -> None:
     """Raise ValueError for words that are not arms, before a model is loaded."""
     if not names:
-        raise ValueError("--arms names nobody: give words of --drafter, or plain")
+        raise ValueError("--arms is empty: give words of --drafter, or plain")
     if len(set(names)) < len(names):
         raise ValueError(f"an arm stands twice in {', '.join(names)}: name each once")
     for name in names:

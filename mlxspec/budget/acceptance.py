@@ -75,8 +75,8 @@ class PlaceRates:
     def gains(self, most: int) -> list[float]:
         """Return the expected number of accepted tokens for 0, 1, ..., `most` requested nodes."""
         rates, before = [], _FIRST_PLACE / _NEXT_PLACE
-        for place in range(most):
-            hits, tries = self._counts[place] if place < len(self._counts) else (0.0, 0.0)
+        for index in range(most):
+            hits, tries = self._counts[index] if index < len(self._counts) else (0.0, 0.0)
             prior = before * _NEXT_PLACE
             before = (hits + _PLACE_PRIOR * prior) / (tries + _PLACE_PRIOR)
             rates.append(before)
@@ -90,7 +90,7 @@ class PlaceRates:
             path: Indices of the accepted nodes, with or without the root's 0.
         """
         self._counts += [(0.0, 0.0)] * (asked - len(self._counts))
-        for place in range(asked):
-            hits, tries = self._counts[place]
-            is_hit = place + 1 in path
-            self._counts[place] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1
+        for index in range(asked):
+            hits, tries = self._counts[index]
+            is_hit = index + 1 in path
+            self._counts[index] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1

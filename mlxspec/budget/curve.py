@@ -61,9 +61,9 @@ class CostCurve:
         if width in self.ms:
             return self.ms[width]
         widths = list(self.ms)
-        place = bisect_left(widths, width)
-        if place < len(widths):
-            below, above = widths[place - 1], widths[place]
+        index = bisect_left(widths, width)
+        if index < len(widths):
+            below, above = widths[index - 1], widths[index]
             share = (width - below) / (above - below)
             return self.ms[below] + share * (self.ms[above] - self.ms[below])
         last = widths[-1]

@@ -194,13 +194,13 @@ class Checker:
             ValueError: No distribution is worth a test.
         """
         num_nodes = self._plan.num_nodes
-        places = [
+        prefixes = [
             (*found.prompt, *found.plain[:length])
             for length in _PLACES
             for found in self.asked
             if length < len(found.plain)
         ]
-        watched = self._progress(places[:_MOST_PLACES], f"{self._cache}: exact distributions")
+        watched = self._progress(prefixes[:_MOST_PLACES], f"{self._cache}: exact distributions")
         num_draws = -(-self._plan.num_draws // len(num_nodes))
         return cases_of(self.site.target, watched, num_nodes, num_draws)
 

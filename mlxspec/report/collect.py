@@ -139,7 +139,7 @@ def _reason(status: Status, code: int, seconds: float, errors: bytes) -> str:
         return ""
     lines = errors.decode(errors="replace").strip().splitlines()
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{how}: {lines[-1].strip() if lines else 'no word'}"[:_MOST_WORDS]
+    return f"{how}: {lines[-1].strip() if lines else 'no message'}"[:_MOST_WORDS]
 
 
 def _findings(printed: bytes) -> dict[str, Any]:

@@ -216,9 +216,9 @@ def _record(name: str, content: Any) -> Record:
 
 
 def _damaged(part: str, names: Sequence[str]) -> ReportError:
-    place = " / ".join((part, *names))[:80]
+    path = " / ".join((part, *names))[:80]
     return ReportError(
-        f"the report is damaged: the value of {place!r} cannot be read. Ask for the file again"
+        f"the report is damaged: the value of {path!r} cannot be read. Ask for the file again"
     )
 
 

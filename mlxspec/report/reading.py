@@ -146,7 +146,7 @@ def _agreement(report: Report, place: tuple[str, ...], who: str) -> Line:
     near_tie = report.number("lossless", "greedy", "near_tie")
     if not gaps or len(gaps) != replies - same:
         return Line("BROKEN", f"{text}; one of two ends before the other")
-    text += f", the others part at gaps of up to {max(gaps):.2g} (logits)"
+    text += f", the others differ at gaps of up to {max(gaps):.2g} (logits)"
     if near_tie is None:
         return Line("not measured", f"{text}; what rounding explains was not measured")
     return Line(

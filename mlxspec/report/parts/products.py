@@ -46,7 +46,7 @@ def _curve(bits: int, width: int, height: int, time: Allowance) -> dict[str, lis
 
 
 def _count(num_bytes: int) -> int:
-    """Return how many matrices of so many bytes take turns; on a CPU one takes long enough."""
+    """Return how many matrices of this size take turns; on a CPU one takes long enough."""
     return 1 if backend.is_cpu() else min(max(_BYTES // num_bytes, 1), _MOST_MATRICES)
 
 

@@ -103,9 +103,9 @@ def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
     length = min(_longest(loaded, settings), config.max_position_embeddings)
     capacity = -(-length // GROWTH) * GROWTH
     rows = 2 * config.num_hidden_layers * config.num_key_value_heads * capacity
-    per_place = rows * config.head_dim * loaded.model.dtype.size
-    places = settings.batch_size + 1  # one more: a prefill runs outside the batch
-    return loaded.model.nbytes + places * (per_place + config.vocab_size * _LOGIT_BYTES)
+    per_slot = rows * config.head_dim * loaded.model.dtype.size
+    slots = settings.batch_size + 1  # one more: a prefill runs outside the batch
+    return loaded.model.nbytes + slots * (per_slot + config.vocab_size * _LOGIT_BYTES)
 
 
 def is_heldout(conversation: Conversation, share: float) -> bool:
@@ -178,8 +178,8 @@ class _Maker:
         """Return one try; every second one begins with a prompt of the file, until its end."""
         turns: list[str] = []
         if index % 2 == 0:
-            place = shard * -(-self._settings.tries_per_shard // 2) + index // 2
-            turns = self._prompts[place] if place < len(self._prompts) else []
+            number = shard * -(-self._settings.tries_per_shard // 2) + index // 2
+            turns = self._prompts[number] if number < len(self._prompts) else []
         rng = np.random.default_rng([self._settings.seed, shard, index])
         return self._writer.write(turns, rng)
 

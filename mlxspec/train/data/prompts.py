@@ -42,8 +42,8 @@ def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     first, second = (
         tokenizer.render_chat([*messages, {"role": "user", "content": mark}]) for mark in _MARKS
     )
-    place = common_length(first, second)
-    frame = UserFrame(first[:place], first[place + 1 :])
+    index = common_length(first, second)
+    frame = UserFrame(first[:index], first[index + 1 :])
     if frame.header + _MARKS[1] + frame.footer != second or not frame.footer.split():
         raise UnsupportedOperationError(
             "the chat template does not show where a user's text begins and ends, so the model "
