@@ -1,8 +1,7 @@
 """One round as the draft lane and the tree show it: the verdict on each token.
 
-A draft node is *accepted*; or *rejected*, if its parent is the root or
-accepted; else *skipped*: it was never verified. The target's own token ends the round as *corrected*, *bonus*
-or *plain*.
+A draft node is *accepted*; or *rejected*, if its parent is the root or accepted; else *skipped*: it
+was never verified. The target's own token ends the round as *corrected*, *bonus* or *plain*.
 """
 
 from collections.abc import Iterable
