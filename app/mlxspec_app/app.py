@@ -109,9 +109,7 @@ class MlxspecApp(App[None]):
             ValueError: There is no such setting, or it cannot have this value.
         """
         self.apply(with_value(self.settings, name, value, THEME_NAMES))
-        if (
-            name == "theme"
-        ):  # the theme in use may come from the command line, not from the settings
+        if name == "theme":  # also if equal: the one in use may come from the command line
             self._use_theme()
         if self._desk is not None:
             self._desk.change(name, value, THEME_NAMES)

@@ -141,9 +141,7 @@ def _leave(state: ChatState, code: int) -> int:
     """Print the conversation, and the error if the session failed; return the exit code."""
     text = as_plain_text(state.messages)
     if text:
-        encoding = (
-            sys.stdout.encoding
-        )  # the encoding of a terminal may lack characters of the reply
+        encoding = sys.stdout.encoding  # it may lack characters of the reply
         print(text.encode(encoding, "replace").decode(encoding))
     if state.phase == "failed":
         print(f"mlxspec: {safe_text(state.error)}", file=sys.stderr)

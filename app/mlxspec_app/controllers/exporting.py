@@ -26,9 +26,7 @@ class Exporter:
         except ValueError as error:
             self._page.notify(str(error), severity="warning", timeout=4)
             return
-        events = events_of(
-            self._feed.state
-        )  # taken now: the conversation goes on while the file is written
+        events = events_of(self._feed.state)  # now: the conversation may go on meanwhile
         self._page.run_beside(partial(self._export, order, events), exit_on_error=False)
 
     async def _export(self, order: FilingOrder, events: Sequence[Event]) -> None:

@@ -8,11 +8,11 @@ _STDOUT = "-"
 
 
 def run(args: Namespace) -> int:
-    """Write every export that was asked for.
+    """Write every export of the arguments.
 
     Raises:
         TraceError: The file cannot be read, is no trace, or holds no reply.
-        ValueError: Nothing was asked for, or a file is there already or is named twice.
+        ValueError: The arguments name no export, an existing file, or one file twice.
         OSError: A file cannot be written.
     """
     from mlxspec_app.export.formats import FORMATS
