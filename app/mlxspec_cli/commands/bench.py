@@ -181,7 +181,7 @@ def _text(plan: Plan) -> str:
 
 def _plan(args: Namespace) -> Plan:
     if args.resume and not args.out:
-        raise ValueError("--resume goes on with the rows of a file: name it with --out FILE")
+        raise ValueError("--resume needs a file of earlier rows: name it with --out FILE")
     for name, number in (("--repeat", args.repeat), ("--max-tokens", args.max_tokens)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")

@@ -23,7 +23,7 @@ def run(args: Namespace) -> int:
         options = ", ".join(f"--{name}" for name in FORMATS)
         raise ValueError(f"nothing to export: give at least one of {options} and a file, or -")
     if len(set(wanted.values())) < len(wanted):
-        raise ValueError("two exports cannot go to the same place: name a file for each")
+        raise ValueError("two exports cannot go to the same file: name a file for each")
     for out in wanted.values():
         if out != _STDOUT and not args.force and Path(out).exists():
             raise ValueError(f"{out} is there already: name another file, or add --force")

@@ -49,12 +49,12 @@ def run(args: Namespace) -> int:
     """
     loaded = load_model(args.model)
     name = fingerprint(loaded.config, loaded.tokenizer)
-    place = args.folder or cache_folder() / "training" / name
+    folder = args.folder or cache_folder() / "training" / name
     try:
-        STEPS[args.step](args, loaded, place)
+        STEPS[args.step](args, loaded, folder)
     except KeyboardInterrupt:
-        begins_anew = args.step in ("table", "eval")
-        say(f"stopped; the same command {'begins anew' if begins_anew else 'goes on from here'}")
+        starts_again = args.step in ("table", "eval")  # these steps store nothing on the way
+        say(f"stopped; the same command {'starts again' if starts_again else 'resumes here'}")
         return 130
     return 0
 
