@@ -61,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
         backend.check()
     if args.command in _DRAWN:
         gc.disable()  # imports leave no garbage: looking for it costs a tenth of the start
-    # Imported late: `--help` and bad arguments need no command.
+    # Imported here, where garbage collection is off already.
     code: int = import_module(f"mlxspec_cli.commands.{args.command}").run(args)
     return code
 

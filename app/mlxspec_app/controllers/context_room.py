@@ -103,7 +103,7 @@ class ContextRoom:
             self._feed.session.forget_oldest(allowed)
 
     def _rotating(self) -> ModelChoice | None:
-        """Return the loaded models with a rotating cache, or None where that changes nothing."""
+        """Return the loaded models with a rotating cache, or None if they cannot get one."""
         state = self._feed.state
         if state.choice is None or state.choice.max_kv_size is not None or not state.context_length:
             return None
