@@ -15,8 +15,8 @@ from mlxspec_app.settings.file import Settings
 _FRAMES_PER_S = 30
 _FRAMES_PER_S_OVER_SSH = 15
 _MOST_FRAMES = 100_000  # an hour at 30 a second
-SHARE_BESIDE_A_MODEL = 0.02
-_LONGEST_GAP_S = 0.5
+SHARE_BESIDE_A_MODEL = 0.02  # of one core
+_LONGEST_GAP_S = 0.5  # however expensive frames are, text arrives twice a second
 _CHARTS_EVERY_S = 1.0
 _RATE = 0.2  # of the running mean of the cost: a frame with charts costs more than its neighbours
 

@@ -103,7 +103,7 @@ class Desk:
         Raises:
             SettingsError: The file cannot be read or written; it is unchanged then.
         """
-        with self._writing:
+        with self._writing:  # a write reads the file, changes it and replaces it
             changes = {}
             while not self._unwritten.empty():
                 name, value = self._unwritten.get()

@@ -101,7 +101,7 @@ class ChatKeeper:
             self._waiting = (find, message)
             self._feed.session.stop()
             self._page.after_order()
-        else:
+        else:  # exclusive: a second choice replaces the first
             self._page.run_beside(partial(self._open, find, message), group="open", exclusive=True)
 
     def go_on_with_last(self) -> None:

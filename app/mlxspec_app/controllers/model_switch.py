@@ -34,6 +34,7 @@ class ModelSwitch:
         """Load the named model; without a name, open the picker."""
         if name:
             model = "" if name == _DEFAULT else name
+            # the drafter of the old model may not fit the new one
             self.load(replace(self._now, model=model, drafter="auto"))
         else:
             self._have_picked("models")

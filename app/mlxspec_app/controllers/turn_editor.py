@@ -78,7 +78,7 @@ class TurnEditor:
         edit = self._edit
         if edit is None or not self.end():
             return False
-        if self._feed.state.phase == "busy":
+        if self._feed.state.phase == "busy":  # the running reply follows the old turn
             self._outbox.give_back()
             self._feed.session.stop()
         self._feed.note(OrderGiven())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from mlxspec.trace.events import CostMeasured
 from mlxspec_app.conversation.messages import Reply
 
-_SLOW_FOR_S = 5.0
+_SLOW_FOR_S = 5.0  # a few slow rounds are no reason to warn
 
 
 @dataclass(frozen=True)

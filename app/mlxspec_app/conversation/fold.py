@@ -233,6 +233,7 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     reply, draft = _open_reply(state), state.draft
     state.draft = None
     reply.stats.add(event)
+    # in a damaged trace the last draft may belong to another round
     fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
     round_ = Round(draft if fits else None, event)
     reply.rounds.append(round_)

@@ -29,6 +29,7 @@ class Pace:
     def add(self, round_: Round) -> None:
         """Count a round."""
         last_end, last_total = (self.ends[-1], self.totals[-1]) if self.ends else (0.0, 0)
+        # the times of a trace may fall, but `bisect_right` needs them in order
         self.ends.append(max(last_end, round_.verdict.ts))
         self.totals.append(last_total + len(round_.verdict.emit))
         if round_.nodes:
