@@ -1,4 +1,4 @@
-"""The front door: `load` an engine, `stream_text` from it.
+"""The Python interface: `load` an engine, `stream_text` from it.
 
 import mlxspec
 
@@ -6,21 +6,22 @@ engine = mlxspec.load()
 for text in mlxspec.stream_text(engine, "The capital of France is"):
     print(text, end="", flush=True)
 
-What `load` is asked for, where one line does not say all:
+Arguments of `load` that need more than one line:
 
-- The default model is fetched once.
+- `source`: the default model is downloaded once.
 - `drafter`: a word is "none", "suffix", "table", "pool", "model", "medusa", "eagle3" or "exit".
-  A list becomes one pool. "auto" measures once what is fastest here.
-- `depth`: a drafter that drafts a chain drafts it this long; a draft model takes it in place of
-  `lookahead`.
-- `kv_bits`: the law is that of the quantised cache, for plain decoding and every drafter alike.
-- `learn`: the table goes on with it for this target, from run to run. Parts of what was said can be
-  told from the folder.
-- `exit_threshold`: "exit" goes on while it gives its best token this probability; None for the one
-  that it was made with.
-- `dtype`: "auto" is float32 on a CPU, where half precision is honoured and slow; on a GPU the type
-  that the weights are stored in, and bfloat16 where float16 is too small for the model.
-- `chain_rule`: the settings of a reply may name another; the law of what is said is the same.
+  A list becomes one pool. "auto" measures once which is fastest here.
+- `depth`: also the length of the chain of a drafter that drafts chains; for a draft model it
+  replaces `lookahead`.
+- `kv_bits`: the output distribution is that of the quantised cache, for plain decoding and for
+  every drafter.
+- `learn`: the next run with this target starts from the table in this folder. Parts of the text of
+  chats can be reconstructed from it.
+- `exit_threshold`: "exit" goes on while its best token has this probability; None for the
+  threshold that is stored with the exit.
+- `dtype`: "auto" is float32 on a CPU, where half precision works but is slow; on a GPU the dtype
+  of the stored weights, and bfloat16 where float16 is too small for the model.
+- `chain_rule`: the settings of a reply may name another; the output distribution is the same.
 """
 
 import warnings
@@ -75,10 +76,10 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+"""Called with the bytes done and the bytes in total."""
 
 Say = Callable[[str], None]
-"""Called with one line that a user should know."""
+"""Called with one line of text for the user."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class Prepared:
 
     Attributes:
         engine: The engine.
-        choice: Which drafter it has, and why.
-        make_drafter: Returns another one that has learned nothing yet.
+        choice: The chosen drafter, and the reason.
+        make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
     """
 
     engine: Engine
@@ -114,30 +115,32 @@ def load(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
-    """Load a target and its drafter; the top of this module says more of what is asked for.
+    """Load a target and its drafter; the docstring of this module says more on the arguments.
 
-    Any thread may do so, and any may use the engine, also several at once: they take turns, a
-    round at a time. `with mlxspec.load() as engine:` gives the memory back at the end.
+    Any thread may load, and several threads may use the engine at once: they take turns, a round
+    at a time. `with mlxspec.load() as engine:` frees the memory at the end.
 
     Args:
         source: A folder, a GGUF file or a hub id; None for the default model.
         drafter: A word, a file, folder or hub id, or several of these with commas between.
-        draft_model: Checkpoint for the drafter "model", which it makes the default.
+        draft_model: Checkpoint of a draft model; it makes "model" the default drafter.
         lookahead: Longest chain that a draft model drafts.
         max_kv_size: Rows of a rotating cache; None for a cache that grows.
         keep: First tokens that a rotating cache never evicts.
-        kv_bits: 8 or 4 to keep keys and values quantised, which defines the target's law anew.
-        learn: Folder in which the table keeps what it learns; None keeps nothing.
-        exit_threshold: How sure the drafter "exit" has to be to go on, more than 0 and at most 1.
-        dtype: "float16", "bfloat16" or "float32": the type to compute in; or "auto".
-        branching: Children that a draft node may have at most; None leaves it to the drafter.
+        kv_bits: 8 or 4 for a quantised cache, which changes the output distribution; else None.
+        learn: Folder in which the table stores what it learns; None stores nothing.
+        exit_threshold: Probability above which the drafter "exit" goes on, more than 0 and at
+            most 1.
+        dtype: "float16", "bfloat16" or "float32": the dtype to compute in; or "auto".
+        branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
-        chain_rule: How chains drawn at random are verified, "block" or "token".
-        on_progress: Told about a download.
-        say: Told in one line what takes time or is amiss; left out, the latter is a warning.
+        chain_rule: Rule that verifies sampled chains, "block" or "token".
+        on_progress: Called with the progress of a download.
+        say: Called with one line when something takes time or is wrong; without it, only problems
+            are reported, as Python warnings.
 
     Raises:
-        MlxspecError: Nothing found under `source` or `drafter`, or it cannot be run.
+        MlxspecError: `source` or `drafter` was not found, or cannot run.
         ValueError: An argument is of the wrong type or out of range, or the drafter is not known.
     """
     options = Options(
@@ -164,7 +167,7 @@ def prepare(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Prepared:
-    """Do what `load` does, and tell how the drafter was chosen."""
+    """Do what `load` does; return how the drafter was chosen, too."""
     options = checks.instance("options", Options() if options is None else options, Options)
     if source is not None:
         checks.place("source", source)
@@ -185,10 +188,10 @@ def prepare_loaded(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Prepared:
-    """Do what `prepare` does, for a target that is loaded already."""
+    """Do what `prepare` does for a loaded target."""
     asked = options.asked
     check_drafter(asked, has_draft_model=options.draft_model is not None)
-    with device_turn():  # what it leaves lazy is for any thread
+    with device_turn():  # lazy arrays of the shared stream can be evaluated by any thread
         return _prepared(loaded, options, asked, say=say or _warn, on_progress=on_progress)
 
 
@@ -202,7 +205,7 @@ def _prepared(
     choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
     memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
     make_drafter = partial(build_drafter, choice.drafter, site, memory)
-    engine.drafter = make_drafter()  # only now: a trained one is built on the engine's target
+    engine.drafter = make_drafter()  # only now: a trained drafter needs the engine's target
     if memory is not None:
         engine.at_close(memory.save)
     return Prepared(engine, choice, make_drafter)
@@ -216,14 +219,15 @@ def make_site(
     budget: Budget | None = None,
     on_progress: Progress | None = None,
 ) -> Site:
-    """Return what drafters are built for: an engine without one, and where to look for them.
+    """Return the context in which drafters are built: an engine without one, and the options.
 
     Args:
         loaded: The target.
-        options: Of its cache and of a draft model; the drafter is chosen by somebody else.
-        say: Told what a user should know.
-        budget: Decides how many draft nodes a round verifies; None for as many as pay here.
-        on_progress: Told about a download.
+        options: Options of its cache and of drafters; the caller chooses the drafter.
+        say: Called with one line of text for the user.
+        budget: Decides how many draft nodes a round verifies; None for a budget that measures what
+            pays here.
+        on_progress: Called with the progress of a download.
     """
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
     cache = cache_like(loaded.config, kv_bits=options.kv_bits)
@@ -251,7 +255,7 @@ def make_site(
 
 
 def _bound_context(engine: Engine, options: Options, say: Say) -> None:
-    """Let a reply end where its keys and values would no longer fit, rather than the process."""
+    """Limit the context to the keys and values that fit: beyond that the process would die."""
     most, fitting = engine.context_length, context_that_fits(engine.target.model, options.kv_bits)
     if most is None or fitting is None or fitting >= most:
         return

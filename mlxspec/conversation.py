@@ -1,8 +1,8 @@
-"""A chat with one engine: the template, the turns, and the cache kept from turn to turn.
+"""A chat with one engine: chat template, turns, and a cache that is reused from turn to turn.
 
-The tokens of earlier turns are never encoded again: what the model emitted stays as it was
-emitted, and only the text that the chat template adds after it is encoded. So the next prompt
-begins with exactly what the cache holds, and a turn costs only its own tokens.
+The tokens of earlier turns are never encoded again: emitted tokens stay as they are, and only the
+text that the chat template adds after them is encoded. So the next prompt begins with exactly the
+tokens in the cache, and a turn prefills its own tokens only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,21 +23,20 @@ from mlxspec.trace.proof import Proof
 
 @dataclass
 class _Exchange:
-    """One user turn and the reply to it, with the tokens they are made of, where these are known.
+    """One user turn and its reply, with their tokens; a restored turn has its text alone.
 
-    A prompt that goes on from an earlier exchange holds only what is new: a chat of many turns
-    takes memory for each token once, not for each turn after it.
+    A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
+    stores each token once, not once for each later turn.
 
     Attributes:
-        user: What the user said.
-        before: The exchange whose prompt and reply the prompt begins with; None where it begins
-            with nothing.
-        added: Tokens of the prompt after those; none in a turn of an earlier chat.
-        added_text: The text they encode.
+        user: Text of the user.
+        before: The exchange whose prompt and reply begin this prompt; None for a new prompt.
+        added: Tokens of the prompt after those; none in a restored turn.
+        added_text: The text of these tokens.
         params: Settings of the reply.
-        first: Place of the turn that the prompt begins with.
+        first: Index of the first turn that is in the prompt.
         tokens: Tokens of the reply.
-        pieces: Its text.
+        pieces: Text of the reply, in pieces.
     """
 
     user: str
@@ -62,7 +61,7 @@ class _Exchange:
 
     @property
     def line(self) -> "list[_Exchange]":
-        """The exchanges that the prompt is made of, this one last."""
+        """The exchanges that make up the prompt, this one last."""
         found: list[_Exchange] = []
         one: _Exchange | None = self
         while one is not None:
@@ -75,10 +74,10 @@ class Conversation:
     """Turns of a chat, each answered by the engine.
 
     Attributes:
-        engine: Does the work; where several conversations use it in turn, each reads its text anew.
-        system: System prompt, or None for what the model's chat template does by itself.
-        forgets_oldest: Whether the oldest turns are left out when the chat no longer fits the
-            model's context; else a turn that does not fit is refused.
+        engine: Writes the replies. Where conversations use it in turn, each prefills its text anew.
+        system: System prompt, or None for the default of the chat template.
+        forgets_oldest: Whether a prompt leaves out the oldest turns when the chat no longer fits
+            the model's context; else a turn that does not fit is refused.
     """
 
     def __init__(self, engine: Engine, system: str | None = None) -> None:
@@ -100,17 +99,17 @@ class Conversation:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The turns so far, as chat templates take them."""
+        """The turns so far, in the form that chat templates need."""
         return self._messages_of(self._exchanges)
 
     @property
     def turns(self) -> list[tuple[str, str]]:
-        """What the user said and what was answered, oldest first."""
+        """Pairs of user text and reply, oldest first."""
         return [(exchange.user, exchange.reply) for exchange in self._exchanges]
 
     @property
     def num_forgotten(self) -> int:
-        """Turns that were left out of the last prompt, because they no longer fit."""
+        """Number of turns that the last prompt left out, because they no longer fit."""
         return self._exchanges[-1].first if self._exchanges else 0
 
     def reset(self) -> None:
@@ -118,23 +117,23 @@ class Conversation:
         self._exchanges = []
 
     def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
-        """Go on with an earlier chat; its text is encoded anew with the next turn.
+        """Replace the chat by an earlier one; the next turn encodes its text anew.
 
         Args:
-            turns: What the user said and what was answered, oldest first.
+            turns: Pairs of user text and reply, oldest first.
             system: Its system prompt.
 
         Raises:
-            ValueError: They are no texts, in pairs; the chat stays as it is.
+            ValueError: A turn is no pair of texts; the chat stays as it is.
         """
         pairs = [checks.texts("a turn", turn, may_be_empty=True) for turn in turns]
         if any(len(pair) != 2 for pair in pairs):
-            raise ValueError("a turn has to be a pair: what the user said, and the answer")
+            raise ValueError("a turn must be a pair of texts: the user's, and the reply")
         self.system = None if system is None else checks.text("system", system)
         self._exchanges = [_Exchange(user, pieces=[reply]) for user, reply in pairs]
 
     def cut(self, num_turns: int) -> None:
-        """Keep the first turns and forget those after them; raises ValueError for no count."""
+        """Keep the first turns and forget the others; raise ValueError for no whole number."""
         self._exchanges = self._exchanges[: checks.whole("num_turns", num_turns)]
 
     def reply(
@@ -145,20 +144,20 @@ class Conversation:
         should_stop: Callable[[], bool] = lambda: False,
         stop_when: StopWhen = never,
     ) -> Iterator[Event]:
-        """Answer a user turn; what a stopped reply said stays part of the chat.
+        """Answer a user turn; the text of a stopped reply stays in the chat.
 
-        The turn is part of it from the first event on.
+        The turn is part of the chat from its first event on.
 
         Args:
-            text: What the user says.
+            text: Text of the user.
             params: Settings.
-            should_stop: Asked once a round.
-            stop_when: Asked of every token; see `Engine.generate`.
+            should_stop: Called once a round; true cancels the reply.
+            stop_when: Called with every token; see `Engine.generate`.
 
         Raises:
             ValueError: An argument is of the wrong type; nothing is added.
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
-            StaleReplyError: While it is read: the chat has gone on without it.
+            StaleReplyError: Raised by the iterator: the chat has gone on without this reply.
         """
         return self._ask(self._exchanges, text, params, should_stop, stop_when)
 
@@ -195,8 +194,8 @@ class Conversation:
         last = self._exchanges[-1]
         if last.reply and not last.tokens:
             raise ValueError(
-                "this reply was written by another session, which kept its text alone: have it "
-                "written again to compare"
+                "this reply was written in another session, which stored only its text: write it "
+                "again to compare"
             )
         return prove(
             self.engine,
@@ -208,13 +207,13 @@ class Conversation:
         )
 
     def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> CostCurve | None:
-        """Time forwards over what the cache holds, which stays as it is.
+        """Time forwards after the text in the cache; the cache stays as it is.
 
         Args:
-            should_stop: Asked before each forward.
+            should_stop: Called before each forward; true ends the measurement.
 
         Returns:
-            What a forward costs by its number of rows, or None where it was stopped.
+            Milliseconds of a forward by its number of rows, or None where it was stopped.
         """
         target = self.engine.target
         with device_turn():
@@ -231,7 +230,7 @@ class Conversation:
         should_stop: Callable[[], bool],
         stop_when: StopWhen,
     ) -> Iterator[Event]:
-        """Begin a turn after some exchanges; they are those of the chat from its first event on."""
+        """Begin a turn after `earlier`; from its first event on, these are the chat's exchanges."""
         exchange = self._next_exchange(earlier, checks.text("text", text), _settings(params))
         events = self.engine.generate(
             exchange.prompt, exchange.params, should_stop=should_stop, stop_when=stop_when
@@ -245,13 +244,14 @@ class Conversation:
         events: Iterator[Event],
         seen: Sequence[tuple[_Exchange, int]],
     ) -> Iterator[Event]:
-        """Yield the events of the last exchange, and keep what it says.
+        """Yield the events of the last exchange, and store its reply.
 
         Args:
-            exchanges: Those of the chat from now on.
-            events: Of its reply.
-            seen: The exchanges of the chat as its prompt was made, and the pieces of each.
+            exchanges: The exchanges of the chat from now on.
+            events: Events of the reply.
+            seen: The exchanges when the prompt was made, with the number of pieces of each.
         """
+        # The chat may have changed between the call and the first event: its prompt is old then.
         self._check_is_current(
             len(self._exchanges) == len(seen)
             and all(
@@ -275,14 +275,14 @@ class Conversation:
     def _check_is_current(self, is_current: bool) -> None:
         if not is_current:
             raise StaleReplyError(
-                "the chat has gone on, or was changed, since this reply began, so it is no part "
-                "of the chat: read one reply to its end before the next, or ask again"
+                "the chat has gone on, or was changed, since this reply began, so the reply is not "
+                "part of the chat: read one reply to its end before the next, or ask again"
             )
 
     def _next_exchange(
         self, earlier: Sequence[_Exchange], text: str, params: GenerationParams
     ) -> _Exchange:
-        """Return the exchange that a turn begins, without the turns that no longer fit."""
+        """Return the exchange of a new turn; its prompt leaves out turns that no longer fit."""
         first = earlier[-1].first if earlier else 0
         exchange = self._exchange_from(earlier, first, text, params)
         while self.forgets_oldest and first < len(earlier) and self._is_crowded(exchange):
@@ -299,6 +299,7 @@ class Conversation:
         if earlier:
             last = earlier[-1]
             known = self._text_to(last)
+            # A template may rewrite earlier turns; then the whole chat is encoded anew below.
             if full.startswith(known):
                 new = full[len(known) :]
                 added = tokenizer.encode(new, add_special_tokens=False)
@@ -307,16 +308,17 @@ class Conversation:
         return _Exchange(text, None, prompt, full, params, first)
 
     def _text_to(self, exchange: _Exchange) -> str:
-        """Return the text that the tokens of an exchange encode, its prompt's and its reply's."""
+        """Return the text of all tokens of an exchange, those of its prompt and of its reply."""
         decode = self.engine.tokenizer.decode
         parts = [(one.added_text, decode(one.tokens, keep_special=True)) for one in exchange.line]
         return "".join(chain.from_iterable(parts))
 
     def _is_crowded(self, exchange: _Exchange) -> bool:
-        """Whether a prompt leaves little of the context for the reply."""
+        """Return whether a prompt leaves too little of the context for the reply."""
         length = self.engine.context_length
         if length is None:
             return False
+        # A quarter of the context is enough for a reply, even where max_tokens is larger.
         return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
 
     def _messages_of(self, exchanges: Iterable[_Exchange]) -> list[dict[str, str]]:

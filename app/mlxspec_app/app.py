@@ -1,8 +1,8 @@
-"""The app: its themes, signs, motion and keys, which follow the settings while it runs.
+"""The Textual app: it applies the settings to themes, signs, motion and keys, while it runs.
 
 The colours are those of `theme`. Signs are drawn in ASCII while `ascii_glyphs` is set, and
-nothing moves or blinks while `animation_level` is "none". This is the one place where settings are
-applied to what is shown; `run` puts a screen into the app and runs it.
+nothing moves or blinks while `animation_level` is "none". `run` puts a screen into the app and runs
+it.
 """
 
 import os
@@ -29,28 +29,28 @@ from mlxspec_app.user_data import Desk
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
 FEW_ROWS = 10
-"""With fewer, a terminal shows what is said and what is typed, and nothing else."""
+"""With fewer rows, a terminal shows the transcript and the prompt only."""
 _NO_COLOUR = NoColor()
 
 
 @runtime_checkable
 class FollowsSettings(Protocol):
-    """A screen on which settings have an effect."""
+    """A screen that depends on settings."""
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Show what is different now."""
+        """Show the changed settings."""
 
 
 class MlxspecApp(App[None]):
-    """A Textual app around one screen, as the user chose it to be.
+    """A Textual app around one screen, with the settings of the user.
 
     Attributes:
-        ascii_glyphs: Whether every sign around the text is drawn in ASCII; where the terminal's
-            encoding is not Unicode it is done unasked.
-        settings: What the user chose.
-        keys: The chosen keys that can be used, by the id of their binding.
-        notices: What the user should know about the settings.
-        settings_place: Where the settings file lies, or that there is none.
+        ascii_glyphs: Whether the settings ask for ASCII signs around the text. A terminal without
+            Unicode always gets them.
+        settings: The settings.
+        keys: The usable keys of the settings, by the id of their binding.
+        notices: The problems of the settings, a sentence each.
+        settings_place: Path of the settings file, or a note that there is none.
     """
 
     TITLE = "mlxspec"
@@ -70,12 +70,13 @@ class MlxspecApp(App[None]):
         theme: str | None = None,
         desk: Desk | None = None,
     ) -> None:
-        """Make an app that begins as the settings say.
+        """Make an app with the settings of the user.
 
         Args:
             make_screen: Returns the screen to show.
-            theme: Name of the theme; without one, TEXTUAL_THEME decides, then the settings.
-            desk: Holds the settings; without one they are the usual ones and nothing is written.
+            theme: Name of the theme; None uses TEXTUAL_THEME, then the settings.
+            desk: The user data, which holds the settings; None uses the defaults and writes no
+                file.
         """
         super().__init__()
         self._make_screen = make_screen
@@ -92,30 +93,30 @@ class MlxspecApp(App[None]):
         self.set_keymap(keys.keys)
         asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
         self.theme = next((name for name in asked if name in self.available_themes), THEME_NAMES[0])
-        # Textual begins with TEXTUAL_THEME itself, before it knows our themes: no change is seen
+        # Textual set TEXTUAL_THEME before our themes were registered, so it sees no change
         self.mutate_reactive(MlxspecApp.theme)
         self._show_signs()
 
     def get_default_screen(self) -> Screen[Any]:
         return self._make_screen()
 
-    # ---- what is chosen ---------------------------------------------------------------------
+    # ---- settings ---------------------------------------------------------------------------
 
     def change(self, name: str, value: Value | None) -> None:
-        """Change a setting, here at once and in its file soon; None gives the default.
+        """Change a setting, here at once and in the file soon; None sets its default.
 
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
         """
         self.apply(with_value(self.settings, name, value, THEME_NAMES))
-        if name == "theme":  # the one in use may have been asked for on the command line
+        if name == "theme":  # also if equal: the one in use may come from the command line
             self._use_theme()
         if self._desk is not None:
             self._desk.change(name, value, THEME_NAMES)
             self.run_worker(self._write_settings, thread=True, group="settings")
 
     def apply(self, settings: Settings) -> None:
-        """Have the app and its screens follow settings; what did not change stays as it is."""
+        """Apply settings to the app and its screens; only changed ones have an effect."""
         before, self.settings = self.settings, settings
         if settings.theme != before.theme:
             self._use_theme()
@@ -143,20 +144,20 @@ class MlxspecApp(App[None]):
             message = f"{error}; what you changed holds until you quit"
             self.call_from_thread(self.notify, message, severity="warning", timeout=8)
 
-    # ---- how it looks -----------------------------------------------------------------------
+    # ---- looks ------------------------------------------------------------------------------
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return fallback_colours(dark=self.current_theme.dark)
 
     @property
     def draws_ascii(self) -> bool:
-        """Whether signs are drawn in ASCII, asked or unasked."""
+        """Whether signs are drawn in ASCII, by the settings or for the terminal."""
         return self.ascii_glyphs or not self._takes_unicode
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = list(super().get_line_filters())
         if self.no_color and self.native_ansi_color:
-            # greys cannot be made of colours that only the terminal knows
+            # Monochrome needs RGB values, and native colours have none
             filters = [_NO_COLOUR if isinstance(item, Monochrome) else item for item in filters]
         return [*filters, self._ascii] if self.draws_ascii else filters
 
@@ -169,14 +170,14 @@ class MlxspecApp(App[None]):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """Say something for a while, as plain text whatever it holds: it often quotes the user.
+        """Show a notice as plain text, never as markup: it often quotes the user.
 
         Args:
-            message: What to say.
-            title: What it is about.
-            severity: How bad it is.
-            timeout: For how many seconds; None for the usual ones.
-            markup: Not looked at; a bracket is a bracket.
+            message: The text.
+            title: The title.
+            severity: The severity.
+            timeout: Seconds until it disappears; None for the usual time.
+            markup: Ignored; here for the signature of Textual.
         """
         text, about = safe_text(message), safe_line(title)
         super().notify(text, title=about, severity=severity, timeout=timeout, markup=False)
@@ -185,17 +186,17 @@ class MlxspecApp(App[None]):
         self.set_class(self.draws_ascii, "-ascii")
         for screen in self.screen_stack:
             for widget in screen.walk_children(with_self=True):
-                widget.notify_style_update()  # forget what was drawn
+                widget.notify_style_update()  # clears the cached rows of the widget
                 widget.refresh()
 
     @on(events.DescendantFocus)
     def _steady_cursor(self, event: events.DescendantFocus) -> None:
-        """Let no cursor blink where nothing may move."""
+        """Stop the cursor from blinking if nothing may move."""
         if isinstance(event.widget, Input | TextArea):
             event.widget.cursor_blink = self.animation_level != "none"
 
 
 def choices_of(app: App[object]) -> MlxspecApp:
-    """Return the app of a screen, by which it knows the user's choices."""
+    """Return `app` as ours, for a screen that needs the settings."""
     assert isinstance(app, MlxspecApp)
     return app

@@ -1,7 +1,7 @@
-"""What can be asked for by name: one table for slash commands, the palette and the help page.
+"""The commands: one table for slash commands, the palette and the help page.
 
-A line that begins with a slash and a known name is a command; so is a lone unknown word after a
-slash, which was surely meant as one. Anything else is a message, a path for example.
+A line is a command if it begins with a slash and the name of a command. A slash with one other word
+is an error, as it was meant as a command. Any other line is a message, a path for example.
 """
 
 import re
@@ -25,10 +25,10 @@ class Command:
     Attributes:
         name: The word after the slash.
         meaning: What it does, in a few words.
-        action: The screen's action, without its argument.
-        argument: What follows the name, in a word; "" where nothing does.
-        choices: Arguments that are allowed; empty where any text is.
-        rest: What may follow the argument, in a word; "" where nothing does.
+        action: The name of the action, which a screen maps to a function.
+        argument: A word for its argument; "" for a command without one.
+        choices: The allowed arguments; empty allows any text.
+        rest: A word for what may follow the argument; "" if nothing may.
         is_optional: Whether the argument may be left out.
         aliases: Other names.
     """
@@ -139,18 +139,18 @@ _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *co
 
 @dataclass(frozen=True)
 class Order:
-    """A command and what was given to it, "" for nothing."""
+    """A command and its argument; "" for none."""
 
     command: Command
     argument: str = ""
 
 
 class UnknownCommandError(ValueError):
-    """A command that does not exist, or cannot be taken as it stands."""
+    """The command does not exist, or its argument is wrong."""
 
 
 def parse(line: str) -> Order | None:
-    """Return the command that a line gives, or None where it is a message.
+    """Return the command of a line, or None for a message.
 
     Raises:
         UnknownCommandError: There is no such command, or its argument is missing or not allowed.
@@ -169,7 +169,7 @@ def parse(line: str) -> Order | None:
 
 
 def matching(line: str) -> Sequence[Command]:
-    """Return the commands that a line may become, for a list below it while it is typed."""
+    """Return the commands that begin with a line, for the hints while the user types."""
     if not re.fullmatch(r"/[a-z_]*", line):
         return ()
     return [command for command in COMMANDS if command.name.startswith(line[1:])]

@@ -1,9 +1,8 @@
-"""How often a screen is drawn: as often as the eye or the connection takes, and no model suffers.
+"""The frame rate: as high as is useful, but low while a model computes on the same processor.
 
-A frame costs the same whether a model waits for the processor or not; where it does, frames that
-come as fast as the eye takes them would slow the model down by a tenth. So they come as much later
-as they are dear, and the text still arrives a few times a second. How late frames come is the
-measure of whether drawing keeps up with the engine.
+At the full rate, frames would slow such a model down by a tenth. So the gap between frames grows
+with their cost, up to a limit: the text still arrives a few times a second. The lateness of frames
+shows whether drawing keeps up with the engine.
 """
 
 import os
@@ -16,23 +15,23 @@ from mlxspec_app.settings.file import Settings
 _FRAMES_PER_S = 30
 _FRAMES_PER_S_OVER_SSH = 15
 _MOST_FRAMES = 100_000  # an hour at 30 a second
-SHARE_BESIDE_A_MODEL = 0.02
-_LONGEST_GAP_S = 0.5
+SHARE_BESIDE_A_MODEL = 0.02  # of one core
+_LONGEST_GAP_S = 0.5  # however expensive frames are, text arrives twice a second
 _CHARTS_EVERY_S = 1.0
-_RATE = 0.2  # at which the mean cost follows: frames with charts are dearer than their neighbours
+_RATE = 0.2  # of the running mean of the cost: a frame with charts costs more than its neighbours
 
 
 def frames_per_s(settings: Settings) -> int:
-    """Return the frames per second that were chosen, else those that suit the connection."""
+    """Return the frames per second of the settings, else those for the connection."""
     usual = _FRAMES_PER_S_OVER_SSH if "SSH_CONNECTION" in os.environ else _FRAMES_PER_S
     return settings.frame_rate or usual
 
 
 class FrameClock:
-    """Notes by how much each frame missed its time."""
+    """Records by how much each frame was late."""
 
     def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Expect a frame every so many seconds.
+        """Expect a frame every `interval_s` seconds.
 
         Args:
             interval_s: Seconds from one frame to the next.
@@ -44,18 +43,18 @@ class FrameClock:
         self._late_ms: deque[float] = deque(maxlen=_MOST_FRAMES)
 
     def tick(self) -> None:
-        """Note a frame."""
+        """Record a frame."""
         now = self._clock()
         if self._last is not None:
             self._late_ms.append(max(0.0, now - self._last - self._interval_s) * 1e3)
         self._last = now
 
     def pause(self) -> None:
-        """No frame is expected before the next one."""
+        """Do not count the time until the next frame as late."""
         self._last = None
 
     def late_ms(self, percentile: float) -> float:
-        """Return by how many milliseconds frames were late: at most, for so many per cent."""
+        """Return a percentile of the lateness of frames, in milliseconds."""
         if not self._late_ms:
             return 0.0
         ordered = sorted(self._late_ms)
@@ -68,7 +67,7 @@ class FrameClock:
 
 
 class FrameBudget:
-    """Spreads frames so that they take at most a share of one core."""
+    """Limits frames to a share of one core."""
 
     def __init__(
         self,
@@ -84,21 +83,21 @@ class FrameBudget:
         self._clock, self._spent = clock, spent
         self._share = 1.0
         self._drawn_at = clock()
-        self._spent_then: float | None = spent()  # None where the next frame's cost does not count
+        self._spent_then: float | None = spent()  # None: the next frame's cost does not count
         self._cost_s = 0.0
         self._charted_at = -_CHARTS_EVERY_S
 
     def limit(self, *, is_shared: bool) -> None:
-        """Keep to the share from now on where the processor is shared, or to none.
+        """Limit frames from now on if a model shares the processor, else lift the limit.
 
-        What frames cost is found out anew, from the one after the next on: a new message is laid
-        out first, and that would delay the first words of the reply.
+        The cost of frames is measured again, from the frame after the next one: the next one lays
+        out a new message, and its cost would delay the first words of the reply.
         """
         self._share = SHARE_BESIDE_A_MODEL if is_shared else 1.0
         self._cost_s, self._spent_then = 0.0, None
 
     def allows_frame(self) -> bool:
-        """Return whether a frame may come now; if so, what it costs counts from here on."""
+        """Return whether a frame may be drawn now; if so, begin to measure its cost."""
         now = self._clock()
         if now - self._drawn_at < min(_LONGEST_GAP_S, self._cost_s / self._share):
             return False
@@ -109,7 +108,7 @@ class FrameBudget:
         return True
 
     def allows_charts(self) -> bool:
-        """Return whether this frame may draw charts, its dearest part; if so, count it."""
+        """Return whether this frame may draw charts, its most expensive part; if so, count it."""
         now = self._clock()
         if self._share < 1.0 and now - self._charted_at < _CHARTS_EVERY_S:
             return False

@@ -1,4 +1,4 @@
-"""The command palette: every command of the table, found by typing a part of it."""
+"""The command palette: a search over all commands of the table."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,10 +10,10 @@ from mlxspec_app.commands import COMMANDS, Command
 
 
 class Commanded(Protocol):
-    """A screen that takes commands."""
+    """A screen that accepts commands."""
 
     def enter(self, line: str, *, is_complete: bool) -> None:
-        """Carry out a line, or let the user finish one that lacks its argument."""
+        """Run a line, or put one without its argument into the prompt."""
 
 
 class CommandProvider(Provider):
@@ -37,7 +37,7 @@ class CommandProvider(Provider):
 
 
 def _lines() -> Iterator[tuple[str, Command, bool]]:
-    """Yield what can be entered, its command, and whether it is whole."""
+    """Yield each line that can be entered, its command, and whether the line is complete."""
     for command in COMMANDS:
         if command.choices:
             yield from ((f"/{command.name} {choice}", command, True) for choice in command.choices)

@@ -1,8 +1,8 @@
-"""The ways to run the app, from the settings of its process to the text that it leaves behind.
+"""The functions that run the app: a chat, a replay or a race.
 
-`run_chat` talks to a session that the caller makes; `run_replay` plays a recorded trace and
-`run_race` two of them, which needs no MLX. All return a process exit code. Each imports its own
-screen alone, as the time to the first frame is mostly imports.
+`run_chat` shows a session that the caller makes. `run_replay` plays a trace and `run_race` plays
+two; they need no MLX. All return a process exit code. Each imports its own screen only, because
+imports are most of the time to the first frame.
 """
 
 import gc
@@ -25,15 +25,15 @@ from mlxspec_app.user_data import Desk, find_desk
 if TYPE_CHECKING:
     from mlxspec_app.playback.race import Race
 
-_FULL_AFTER = 200  # collections of the middle generation; 10 by default
+_FULL_AFTER = 200  # collections of the middle generation; Python's default is 10
 _ROLES = {"user": "you"}
 
 
 def open_desk(data_dir: str | PathLike[str] | None = None) -> Desk:
-    """Return the user's desk, whose settings name themes and actions of this app.
+    """Return the user data, with settings checked against the themes and keys of this app.
 
     Args:
-        data_dir: What `--data-dir` names.
+        data_dir: The folder of `--data-dir`, or None for the user's own.
     """
     return find_desk(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
 
@@ -47,15 +47,15 @@ def run_chat(
     continues: bool = False,
     introduce: Callable[[], Introduction] | None = None,
 ) -> int:
-    """Run the chat until the user quits, leave its text in the scrollback, return the exit code.
+    """Run the chat until the user quits, print its text, return the exit code.
 
     Args:
-        make_session: Returns a session that has not been started.
-        desk: Holds the settings and the chats; None keeps none.
+        make_session: Returns a session that has not started.
+        desk: The user data, with settings and chats; None stores nothing.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
-        inline: Whether to stand below the shell's prompt instead of taking the whole terminal.
-        continues: Whether to go on with the last chat of the desk.
-        introduce: Finds what a newcomer is told, in a thread.
+        inline: Whether to draw below the shell's prompt instead of on the whole terminal.
+        continues: Whether to open the last chat.
+        introduce: Finds the facts for the cards of the first run; called in a thread.
     """
     from mlxspec_app.screens.chat import ChatScreen
 
@@ -83,8 +83,8 @@ def run_replay(
 
     Args:
         path: The trace.
-        speed: Recorded seconds that pass in a second.
-        desk: Holds the settings; without one they are the usual ones.
+        speed: Recorded seconds per second; 1 is as recorded.
+        desk: The user data, which holds the settings; None uses the defaults.
         theme: Name of the theme.
 
     Raises:
@@ -104,8 +104,8 @@ def run_race(race: "Race", *, desk: Desk | None = None, theme: str | None = None
     """Play a race until the user quits and return the exit code.
 
     Args:
-        race: Two recorded runs.
-        desk: Holds the settings; without one they are the usual ones.
+        race: Two recordings.
+        desk: The user data, which holds the settings; None uses the defaults.
         theme: Name of the theme.
     """
     from mlxspec_app.screens.race import RaceScreen
@@ -138,10 +138,10 @@ def _run(
 
 
 def _leave(state: ChatState, code: int) -> int:
-    """Print what was said, and why it could not go on where that is so; return the exit code."""
+    """Print the conversation, and the error if the session failed; return the exit code."""
     text = as_plain_text(state.messages)
     if text:
-        encoding = sys.stdout.encoding  # a terminal may know fewer characters than the model
+        encoding = sys.stdout.encoding  # it may lack characters of the reply
         print(text.encode(encoding, "replace").decode(encoding))
     if state.phase == "failed":
         print(f"mlxspec: {safe_text(state.error)}", file=sys.stderr)
@@ -150,13 +150,12 @@ def _leave(state: ChatState, code: int) -> int:
 
 
 def collect_rarely() -> None:
-    """Collect garbage from now on, in this process, and make full collections rarer.
+    """Turn garbage collection on in this process, with rarer full collections.
 
-    A full collection walks every object, and an open conversation holds a hundred thousand of
-    them: at the interpreter's own rate it runs every few seconds while text streams in, for longer
-    than a frame each time. What Textual leaves behind in reference cycles is small, so full
-    collections can wait twenty times as long; those of young objects, which find most of it, stay
-    as they are.
+    A full collection visits every object, and an open conversation has a hundred thousand. At
+    Python's default rate it runs every few seconds while text streams in, and takes longer than a
+    frame. Textual leaves little garbage in reference cycles, so full collections can be twenty
+    times rarer. Collections of young objects, which find most of it, stay as frequent.
     """
     gc.enable()
     young, middle, _ = gc.get_threshold()
@@ -164,10 +163,9 @@ def collect_rarely() -> None:
 
 
 def as_plain_text(messages: Iterable[Message]) -> str:
-    """Return the messages, each below its role and an empty line between; "" for none.
+    """Return the messages, each after its role, with empty lines between; "" for none.
 
-    Roles are marked as the plain chat marks them. The text goes to a terminal, so it is made
-    harmless like everything that is drawn.
+    Roles look as in the plain chat. The text goes to a terminal, so it has no control characters.
     """
     return "\n\n".join(_told(message) for message in messages)
 
@@ -181,7 +179,7 @@ def _told(message: Message) -> str:
 
 
 def _notes(reply: Reply) -> list[str]:
-    """Return what the text alone does not show: that it is not whole."""
+    """Return a note if the reply is not whole: the text alone does not show it."""
     if reply.error:
         return [f"the reply broke off: {safe_line(reply.error)}"]
     if not reply.is_finished:

@@ -1,4 +1,4 @@
-"""What outlives a session of the app: where things lie, what the user chose, and the chats."""
+"""The user data: what outlives a session of the app, such as paths, settings and chats."""
 
 import queue
 import sys
@@ -28,17 +28,17 @@ def _print(message: str) -> None:
 
 @dataclass
 class Desk:
-    """The user's own things, shared by the screens.
+    """The user data, shared by the screens.
 
     Attributes:
-        places: Where they lie.
-        settings: What the user chose.
-        notices: What the user should know about the settings file.
-        store: The chats, while a session keeps them; None before, and where none are kept.
-        catalogue: Knows the models that can be chosen; None where none can be.
-        log: What went wrong.
-        is_new: Whether nothing was kept here before.
-        keeps_chats: Whether the chat keeps what is said, from the moment it begins.
+        places: The paths of its files and folders.
+        settings: The settings.
+        notices: The problems of the settings file, a sentence each.
+        store: The store of the chats; None before `keep_chats_of`.
+        catalogue: Lists the models and drafters; None where the user cannot choose.
+        log: The log of errors.
+        is_new: Whether there was no store before.
+        keeps_chats: Whether a chat screen opens the store when it begins.
     """
 
     places: Places
@@ -59,13 +59,13 @@ class Desk:
         self.log = AppLog(self.places.logs)
 
     def keep_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
-        """Open the store; what goes wrong there is told by the session, while there is one.
+        """Open the store; its errors become notices of the session, while it lasts.
 
         Args:
             session: The session.
-            wake: Called in the thread of the store when the session has something to tell.
+            wake: Called in the thread of the store after each such notice.
         """
-        from mlxspec_app.store.thread import StoreThread  # and SQLite, after the first frame
+        from mlxspec_app.store.thread import StoreThread  # late: it imports SQLite
 
         def tell(text: str) -> None:
             session.tell(text)
@@ -78,7 +78,7 @@ class Desk:
         self.store.start()
 
     def take_in(self, event: Event | SessionEvent) -> None:
-        """Keep what happened."""
+        """Store an event, and log it if it is an error."""
         self.log.take_in(event)
         if self.store is not None:
             self.store.record(event)
@@ -88,8 +88,8 @@ class Desk:
 
         Args:
             name: Its dotted name.
-            value: What it is from now on; None for the default.
-            themes: The themes there are; without any, every name is allowed.
+            value: Its new value; None for the default.
+            themes: The allowed themes; empty allows every name.
 
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
@@ -98,12 +98,12 @@ class Desk:
         self._unwritten.put((name, value))
 
     def write_settings(self) -> None:
-        """Write the changes that are not in the file yet; may be called from any thread.
+        """Write the changes that are not in the file yet; safe from any thread.
 
         Raises:
-            SettingsError: The file cannot be read or written; then it is as it was.
+            SettingsError: The file cannot be read or written; it is unchanged then.
         """
-        with self._writing:
+        with self._writing:  # a write reads the file, changes it and replaces it
             changes = {}
             while not self._unwritten.empty():
                 name, value = self._unwritten.get()
@@ -112,9 +112,9 @@ class Desk:
                 change_settings(self.places.settings, changes)
 
     def close(self) -> None:
-        """Write what is left, and wait for it; what goes wrong from here on goes to stderr."""
+        """Write what is left, and wait for it; errors from here on go to standard error."""
         self._tell = _print
-        with suppress(SettingsError):  # it was told when it was written first
+        with suppress(SettingsError):  # the first attempt to write has shown the error
             self.write_settings()
         if self.store is not None:
             self.store.close()
@@ -127,12 +127,12 @@ def find_desk(
     themes: Collection[str] = (),
     key_ids: Collection[str] = (),
 ) -> Desk:
-    """Return the desk of the user, or the one in a folder; reads the settings, makes no file.
+    """Return the user data; reads the settings, creates no file.
 
     Args:
-        data_dir: What `--data-dir` names.
-        themes: The themes there are; without any, every name is allowed.
-        key_ids: The ids of the bindings there are; without any, every id is allowed.
+        data_dir: The folder of `--data-dir`, or None for the user's own.
+        themes: The allowed themes; empty allows every name.
+        key_ids: The allowed ids of bindings; empty allows every id.
     """
     places = find_places(data_dir)
     read = read_settings(places.settings, themes=themes, key_ids=key_ids)

@@ -1,1 +1,1 @@
-"""The command line: parsing, what the commands share, and what they print."""
+"""The command line: its parser, its commands, and what they share."""

@@ -1,4 +1,4 @@
-"""`python -m mlxspec_cli` is `mlxspec`."""
+"""Makes `python -m mlxspec_cli` the same as `mlxspec`."""
 
 import sys
 

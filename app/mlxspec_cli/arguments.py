@@ -1,6 +1,6 @@
-"""Arguments and what they mean: flags made of the table of settings, and settings made of those.
+"""Arguments: flags from the table of settings, and settings from the parsed flags.
 
-All of it needs no MLX, so that a screen can open before it is there.
+Nothing here needs MLX, so that a screen can open before MLX is imported.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _FLAGS = {**REPLY_FLAGS, **LOAD_FLAGS}
 
 
 def add_flags(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
-    """Add the flags of some settings to a parser or a group, each under the setting's own name."""
+    """Add the flags of some settings to a parser or a group, in this order."""
     for name in names:
         add_flag(group, name)
 
@@ -28,12 +28,12 @@ def add_flags(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
 def add_flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
     """Add the flag of a setting.
 
-    A setting that the settings file may say, or that a reply has, is None where it is not given.
+    A missing flag gives None if the settings file or `GenerationParams` has the default.
 
     Args:
         group: The parser, or a group of it.
-        name: Of the setting.
-        changes: Another `default` or `help` than the table has.
+        name: Name of the setting, also of the parsed argument.
+        changes: Keywords of `add_argument` that replace those of the table.
     """
     row = _FLAGS[name]
     default = changes.get("default", row.default)
@@ -57,12 +57,12 @@ def _help(row: Setting, default: object) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a list with commas between; empty ones are passed over."""
+    """Return the words of a list separated by commas, without empty ones."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def options(args: Namespace) -> Options:
-    """Return what is to be loaded, as far as the command has flags for it."""
+    """Return the load options of the flags that the command has."""
     given = _stated(args, (name for name in LOAD_FLAGS if name not in ("model", "learn")))
     if not given.get("drafter"):
         given.pop("drafter", None)
@@ -72,7 +72,7 @@ def options(args: Namespace) -> Options:
 
 
 def generation_params(args: Namespace) -> GenerationParams:
-    """Return the settings of a reply, the usual ones where none are given; a seed is drawn."""
+    """Return the settings of a reply, with defaults for missing flags and a random seed."""
     law = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
     given = _stated(args, (row.name for row in GENERATION if row.flag))
     return GenerationParams(
@@ -81,6 +81,6 @@ def generation_params(args: Namespace) -> GenerationParams:
 
 
 def _stated(args: Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments that were given, of those that the command has."""
+    """Return those of the named arguments that the command has and the user gave."""
     given = {name: getattr(args, name, None) for name in names}
     return {name: value for name, value in given.items() if value is not None}

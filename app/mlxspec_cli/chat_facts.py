@@ -1,8 +1,7 @@
-"""What the app is told of this machine while it runs: the facts, the models, their drafters.
+"""The facts about this machine for the app: the device, the models, their drafters.
 
-What knows them leans on MLX and transformers, which the first frame of the app does not wait for.
-Threads beside the screen import that: one at a time, for two in the midst of importing
-transformers each find half of it.
+They need MLX and transformers, whose import would delay the first frame, so background threads
+import them. One thread at a time: two that import transformers together each see half of it.
 """
 
 from dataclasses import replace
@@ -17,14 +16,14 @@ from mlxspec.params import DEFAULT_MODEL
 from mlxspec_app.picker.introduction import Introduction
 
 IMPORTING = Lock()
-"""Held while anything is imported that leans on MLX."""
+"""Held during each import that needs MLX."""
 
 _DEFAULT = "default"
 _NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by CUDA"}
 
 
 class ChatCatalogue:
-    """Tells the app what is here; see `mlxspec_app.picker.catalogue.Catalogue` for its methods."""
+    """Lists models and drafters; fulfils `mlxspec_app.picker.catalogue.Catalogue`."""
 
     @property
     def memory_gb(self) -> float:
@@ -52,10 +51,10 @@ class ChatCatalogue:
 
 
 def introduce(model: str) -> Introduction:
-    """Return what a newcomer is told of this machine and of the model that will answer.
+    """Return the facts for the cards of the first run.
 
     Args:
-        model: The model asked for, "" for the default one.
+        model: The model to load, "" for the default one.
     """
     with IMPORTING:
         from mlxspec.drafting.catalogue import find_model

@@ -1,4 +1,4 @@
-"""The command line: from arguments to a command, and from its errors to an exit code.
+"""The entry point: parses the arguments, runs a command, turns its errors into exit codes.
 
 Exit codes: 0 for success, 2 for a bad argument, 1 for anything else that went wrong, 130 after
 Ctrl-C. `--debug` shows the traceback of an error that is otherwise one line.
@@ -19,8 +19,8 @@ from mlxspec_cli.output import mend_streams, say
 from mlxspec_cli.parser import build_parser
 
 _WITHOUT_MLX = ("replay", "race", "export", "doctor", "completion", "man")
-_CHECKS_ITSELF = ("chat",)  # its app opens before MLX is there
-_DRAWN = ("chat", "replay", "race")  # they collect garbage again once they run
+_CHECKS_ITSELF = ("chat",)  # its app opens before MLX is imported
+_DRAWN = ("chat", "replay", "race")  # these turn garbage collection on again when they run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return 0  # the reader has gone
+        return 0  # the reader of a pipe has gone: not an error
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args is not None and args.debug:
             raise
@@ -44,14 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _flushed_output() -> Iterator[None]:
-    """Write what was printed while a failure can still be told; `--help` exits from the block."""
+    """Flush standard output where an error can still be caught; `--help` exits from the block."""
     try:
         yield
     finally:
         try:
             sys.stdout.flush()
         except OSError:
-            # Keep the interpreter from flushing into it once more.
+            # The interpreter flushes once more at exit: that must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise
 
@@ -60,15 +60,15 @@ def _run(args: argparse.Namespace) -> int:
     if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
         backend.check()
     if args.command in _DRAWN:
-        gc.disable()  # what is imported stays: walking it costs a tenth of the start
-    # Imported late, for the same reason.
+        gc.disable()  # imports leave no garbage: looking for it costs a tenth of the start
+    # Imported here, where garbage collection is off already.
     code: int = import_module(f"mlxspec_cli.commands.{args.command}").run(args)
     return code
 
 
 def _told(error: Exception) -> str:
-    """Return an error in words; one of a full disk says what to do."""
+    """Return the message of an error; for a full disk it says what to do."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        place = error.filename or "the output"
-        return f"{place} cannot be written: {error.strerror}; make room, or write elsewhere"
+        name = error.filename or "the output"
+        return f"{name} cannot be written: {error.strerror}; make room, or write elsewhere"
     return str(error) or type(error).__name__

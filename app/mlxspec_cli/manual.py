@@ -1,4 +1,4 @@
-"""The manual: keys, commands, settings and flags, from the tables that the program itself reads.
+"""The manual: keys, commands, settings and flags, from the tables of the program itself.
 
 `python -m mlxspec_cli.manual docs/manual.md` writes the page; a test fails when it is out of date.
 """
@@ -96,7 +96,7 @@ def _setting_row(row: Setting) -> tuple[str, ...]:
 
 
 def _reasons(settings: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:
-    """Yield which settings lack what and why, those with one reason in one row."""
+    """Yield rows of settings, what they lack and why; settings with the same reason share a row."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in settings:
         for reason in dict.fromkeys(row.absent.values()):

@@ -1,4 +1,4 @@
-"""From parsed arguments to an engine; shared by `chat` and `generate`."""
+"""Opens an engine from parsed arguments, for `chat` and `generate`."""
 
 import sys
 from argparse import Namespace
@@ -13,12 +13,12 @@ from mlxspec_cli.output import say as print_line
 def open_engine(
     args: Namespace, on_progress: api.Progress | None = None, say: api.Say | None = None
 ) -> api.Prepared:
-    """Load what the arguments name.
+    """Load the model and the drafter of the arguments.
 
     Args:
         args: Parsed arguments.
-        on_progress: Told about a download; without it a download draws its own bar.
-        say: Told what a user should know; without it that is printed to standard error.
+        on_progress: Called during a download; None draws a progress bar instead.
+        say: Called with notices for the user; None prints them on standard error.
     """
     return api.prepare(
         args.model or None, options(args), on_progress=on_progress, say=say or print_line
@@ -26,7 +26,7 @@ def open_engine(
 
 
 class PrefillBar:
-    """A progress bar on standard error while a long prompt is read; nothing in a pipe."""
+    """A progress bar on standard error for the prefill of a long prompt; none in a pipe."""
 
     SHORT_PROMPT = 1024
 
@@ -34,7 +34,7 @@ class PrefillBar:
         self._bar: tqdm[None] | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` prompt tokens are read."""
+        """Show that `done` of `total` prompt tokens are prefilled."""
         if total < self.SHORT_PROMPT or not sys.stderr.isatty():
             return
         if self._bar is None:

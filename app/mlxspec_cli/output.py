@@ -1,9 +1,8 @@
-"""The streams of a command: made usable, told from a terminal, and written to without harm.
+"""The standard streams: made usable, checked for a terminal, and written to safely.
 
-The number of a stream that was closed goes to the next file that is opened: what anything prints
-would then be written into that file, the store of chats for one. A stream may have an encoding
-that lacks characters of a reply, or that what is typed does not keep to: neither ends a chat. And
-a model, or a file that it came in, can hold escape sequences.
+The descriptor of a closed stream goes to the next opened file, and prints would go into that file,
+for example the store of chats. The encoding of a stream may lack characters of a reply, or not fit
+the typed bytes: neither may end a chat. Text of a model can hold escape sequences.
 """
 
 import io
@@ -16,7 +15,7 @@ from mlxspec_app.text.safe_text import safe_text
 
 
 def mend_streams() -> None:
-    """Open what is closed as the null device, and let no character be an error."""
+    """Open closed streams as the null device, and replace characters that cannot be encoded."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -29,33 +28,33 @@ def mend_streams() -> None:
         sys.stdout.reconfigure(errors="replace")
     if isinstance(sys.stdin, io.TextIOWrapper):
         is_ascii = sys.stdin.encoding.lower() in ("ascii", "ansi_x3.4-1968", "us-ascii")
-        encoding = "utf-8" if is_ascii else None  # what is typed there is most likely that
+        encoding = "utf-8" if is_ascii else None  # an ASCII locale seldom means ASCII input
         sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape")
 
 
 def can_draw() -> bool:
-    """Return whether an app can be drawn here: both ends a terminal, and not a dumb one."""
+    """Return whether the app can be drawn: input and output are a terminal, not a dumb one."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def harmless(text: str) -> str:
-    """Return text that does nothing to a terminal but to appear on it; tabs stay."""
+    """Return text without control characters, except tabs."""
     return "\t".join(map(safe_text, text.split("\t")))
 
 
 def for_output(text: str) -> str:
-    """Return a reply as standard output takes it: harmless on a terminal, else the very text."""
+    """Return a reply for standard output: without control characters on a terminal, else exact."""
     return harmless(text) if sys.stdout.isatty() else text
 
 
 def say(line: str) -> None:
-    """Print a line of mlxspec's own on standard error."""
+    """Print a notice of mlxspec on standard error."""
     print(f"mlxspec: {harmless(line)}", file=sys.stderr, flush=True)
 
 
 def summary_line(stats: Mapping[str, Any], *, drafter: str) -> str:
-    """Return speed, first token, forwards and acceptance of a reply, as the line under it."""
+    """Return the line below a reply: speed, TTFT, target forwards and acceptance."""
     parts = [
         f"{stats['generated_tokens']} tokens",
         f"{stats['generation_tps']:.1f} tok/s",

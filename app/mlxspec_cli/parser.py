@@ -1,7 +1,7 @@
-"""The parser of the command line: every command and its arguments; what they do stands elsewhere.
+"""The parser of the command line: all commands and their arguments.
 
-Flags of settings come from the table; the rest belongs to one command each. No command is imported
-here, so `--help` needs no MLX.
+Flags of settings come from the table of settings; the others belong to one command each. No command
+is imported here, so `--help` needs no MLX.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     completion = add("completion", "Print a script that completes mlxspec in a shell.")
     completion.add_argument("shell", choices=_SHELLS, help="the shell that will read it")
     for described in (completion, add("man", "Print the manual page.")):
-        described.set_defaults(parser=parser)  # it is all that they tell of
+        described.set_defaults(parser=parser)  # both commands print from the parser itself
     return parser
 
 

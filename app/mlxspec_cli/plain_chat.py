@@ -1,6 +1,6 @@
-"""The plain chat of `mlxspec chat --plain`: one line in, the reply out as it is made.
+"""The chat of `mlxspec chat --plain`: reads a line, streams the reply as plain text.
 
-It suits pipes, screen readers and terminals that cannot draw: no colour, no cursor movement.
+It suits pipes, screen readers and simple terminals: no colour, no cursor movement.
 """
 
 import signal
@@ -61,7 +61,7 @@ class _PlainChat:
         self._stop = False
 
     def turn(self) -> bool:
-        """Take one line and answer it; False ends the chat."""
+        """Read one line and answer it; return False at the end of the chat."""
         try:
             line = input("\nyou> ").strip()
         except (EOFError, KeyboardInterrupt):
@@ -101,14 +101,14 @@ class _PlainChat:
             print(self._conversation.prove(should_stop=lambda: self._stop).describe())
 
     def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
-        """Print a reply; what goes wrong costs this reply, not the chat."""
+        """Print a reply; an error ends the reply, not the chat."""
         with self._stoppable():
             for event in ask(self._params, should_stop=lambda: self._stop):
                 self._show(event)
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """Let Ctrl-C stop what runs here, and say in a line what goes wrong."""
+        """Let Ctrl-C stop the block, and print its errors as one line."""
         self._stop = False
         before = signal.signal(signal.SIGINT, self._interrupt)
         try:
@@ -119,7 +119,7 @@ class _PlainChat:
             signal.signal(signal.SIGINT, before)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._stop = True  # the engine looks once a round, when it is at rest
+        self._stop = True  # the engine checks this between rounds, in a consistent state
 
     def _show(self, event: Event) -> None:
         if self.trace:

@@ -1,4 +1,4 @@
-"""The arguments of `mlxspec train`; apart from the rest, so that they can be shown without MLX."""
+"""The arguments of `mlxspec train`, which its help needs without MLX."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,11 @@ HEADS = {
 
 
 def count(text: str) -> int:
-    """Return a number of things, 1 or more; raise ValueError for anything else."""
+    """Return text as a number of 1 or more.
+
+    Raises:
+        ValueError: It is anything else.
+    """
     number = int(text)
     if number < 1:
         raise ValueError
@@ -20,7 +24,7 @@ def count(text: str) -> int:
 
 
 def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
-    """Add the commands below `train`, which stand in the order they are run in.
+    """Add the steps of `train`, in the order in which they run.
 
     Args:
         parser: The parser of `train`.

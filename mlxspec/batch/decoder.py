@@ -1,4 +1,4 @@
-"""A model over several sequences at once: one forward for a tree behind each of them."""
+"""A model over several sequences at once: one forward for a draft tree behind each sequence."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from mlxspec.models import Model
 
 
 class BatchDecoder:
-    """Runs one model over the sequences of a batch, each in its place.
+    """Runs one model over the sequences of a batch, each in its slot.
 
     Attributes:
         model: The model.
@@ -22,7 +22,7 @@ class BatchDecoder:
     """
 
     def __init__(self, model: Model, like: Cache, num_places: int) -> None:
-        """Begin with `num_places` empty sequences and a cache of the kind of `like`.
+        """Begin with `num_places` empty sequences and a cache of the same kind as `like`.
 
         Raises:
             UnsupportedOperationError: `like` rotates.
@@ -35,17 +35,17 @@ class BatchDecoder:
 
     @property
     def num_places(self) -> int:
-        """Sequences that it holds."""
+        """Number of slots, one sequence each."""
         return self.cache.num_places
 
     def join(self, place: int, cache: Cache) -> None:
-        """Let a sequence that a full cache has read take a place; its rows are copied."""
+        """Put a prefilled sequence into a slot; its rows are copied from a full cache."""
         self._staged = []
         self.cache.fill(place, cache)
         mx.eval(self.cache.arrays)
 
     def keep(self, places: Sequence[int]) -> None:
-        """Keep the sequences in these places, in the order given."""
+        """Keep only the sequences in these slots, in the order given."""
         self._staged = []
         self.cache.keep(places)
         mx.eval(self.cache.arrays)
@@ -54,20 +54,20 @@ class BatchDecoder:
         """Stage a tree behind every sequence; nothing is committed yet.
 
         Args:
-            trees: One per place; they need not be of one size.
+            trees: One per slot; their sizes may differ.
 
         Returns:
             (n, D) lazy hidden states of all nodes, tree after tree.
 
         Raises:
-            ValueError: There are not as many trees as places.
+            ValueError: The number of trees is not the number of slots.
         """
         if len(trees) != self.num_places:
             raise ValueError(f"got {len(trees)} trees for {self.num_places} sequences")
         self.cache.rollback()
         rows = max(tree.n_nodes for tree in trees)
         tokens, parents = [], []
-        for tree in trees:  # padded on the host, for which a lazy array would have to be waited
+        for tree in trees:  # padded on the host: these arrays are evaluated, so nothing waits here
             missing = rows - tree.n_nodes
             own = values(tree.tokens)
             tokens.append([*own, *own[:1] * missing])
@@ -85,14 +85,14 @@ class BatchDecoder:
         return mx.concatenate([hidden[place, : t.n_nodes] for place, t in enumerate(trees)])
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
-        """Append the staged nodes on one path per tree to the sequences; forget the others.
+        """Append the staged nodes on one path per tree to the sequences; roll back the others.
 
         Args:
-            paths: Node indices from the root (0) down, each the parent of the next; an empty one
-                keeps nothing.
+            paths: Node indices from the root (0) down, each the parent of the next; an empty path
+                commits nothing.
 
         Raises:
-            ValueError: There is not one path per staged tree, or a path leaves its branch.
+            ValueError: There is not one path per staged tree, or a path is no branch of its tree.
         """
         if len(paths) != len(self._staged):
             raise ValueError(f"got {len(paths)} paths for {len(self._staged)} staged trees")

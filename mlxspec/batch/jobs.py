@@ -1,4 +1,4 @@
-"""The prompts of a batch, checked before anything is read."""
+"""The prompts of a batch, checked before any of them is prefilled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Job:
     """A prompt and how to reply to it.
 
     Attributes:
-        index: Which prompt it is, counted from 0.
+        index: Index of the prompt, counted from 0.
         prompt: Its tokens.
         params: Settings of the reply.
     """
@@ -37,18 +37,18 @@ def jobs_of(
 
     Args:
         prompts: Texts or token ids.
-        params: Settings for all, one per prompt, or None for the usual ones.
-        target: Who is to reply.
-        tokenizer: The target's.
-        chain_rule: The rule of settings that name none.
+        params: Settings for all, one per prompt, or None for the defaults.
+        target: The target.
+        tokenizer: The target's tokenizer.
+        chain_rule: The rule where settings name none.
 
     Raises:
-        ValueError: An argument is of the wrong type, there are not as many settings as prompts, or
-            a prompt is empty or holds a token outside the vocabulary.
+        ValueError: An argument is of the wrong type, the numbers of settings and prompts differ,
+            or a prompt is empty or holds a token outside the vocabulary.
         ContextLengthError: A prompt is longer than the model's context.
     """
     if isinstance(prompts, str):
-        raise ValueError("a batch takes a list of prompts; got one text: put it into a list")
+        raise ValueError("a batch needs a list of prompts; got one text: put it into a list")
     listed = _listed("prompts", prompts, "a list of prompts")
     settings = _one_each(params, len(listed))
     jobs = []

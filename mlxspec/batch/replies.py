@@ -1,4 +1,4 @@
-"""What comes out of a batch: one finished reply per prompt."""
+"""The result of a batch: one finished reply per prompt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ class BatchReply:
     """A finished reply.
 
     Attributes:
-        index: Which prompt it replies to, counted from 0.
+        index: Index of its prompt, counted from 0.
         tokens: Emitted tokens, the stop token included.
-        text: What they say, stop strings left out.
+        text: Their text, without a stop string.
         finish_reason: "stop", "length", "context" or "cancelled".
         stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
-            it took part.
-        fault: What broke down in its drafter, after which it was decoded plainly; else "".
+            this sequence was in it.
+        fault: Why its drafter failed, after which all rounds were plain; else "".
     """
 
     index: int

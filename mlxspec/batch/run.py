@@ -1,9 +1,9 @@
-"""From prompts to replies: places are filled, rounds run, finished sequences leave.
+"""Runs a batch: prompts fill slots, rounds run, finished sequences leave.
 
-A round is the engine's, for all sequences at once: everybody drafts, one forward of the target
-verifies all trees, the host waits once, each sequence commits its own path. A sequence that is
-over leaves its place to the next prompt; where none waits, the batch shrinks. A drafter belongs to
-a place, so that it has learned from the prompts before.
+A round is that of the engine, for all sequences at once: each sequence drafts, one forward of the
+target verifies all trees, the host waits once, each sequence commits its own path. When a sequence
+is over, the next prompt gets its slot; where none waits, the batch shrinks. A drafter belongs to a
+slot, so it has learned from the prompts before.
 """
 
 import time
@@ -34,7 +34,7 @@ from mlxspec.trace.events import EmittedToken
 
 
 class BatchRun:
-    """Writes the replies to a list of prompts, some of them at a time."""
+    """Writes the replies to a list of prompts, several at a time."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class BatchRun:
         settings: BatchSettings,
         costs: CostCurve | None = None,
     ) -> None:
-        """Make ready; neither the target's history nor the drafter is touched.
+        """Prepare a batch; neither the target's cache nor the drafter changes.
 
         Args:
-            target: Whose model writes, and how its cache keeps rows.
-            drafter: Every place gets one like it.
-            tokenizer: The target's.
+            target: Gives the model, and the kind of cache.
+            drafter: Every slot gets a new one like it.
+            tokenizer: The target's tokenizer.
             settings: Size of the batch.
-            costs: What forwards cost; None verifies all drafts.
+            costs: Cost curve of forwards; None verifies all drafts whole.
 
         Raises:
             ValueError: The drafter needs more than the text.
@@ -60,11 +60,12 @@ class BatchRun:
         self._target = target
         self._tokenizer = tokenizer
         self._settings = settings
-        self._reader = Decoder(target.model, target.cache.empty_like())  # reads the prompts
+        # One cache prefills all prompts in turn, so a beginning that two share is computed once.
+        self._reader = Decoder(target.model, target.cache.empty_like())
         self._decoder = BatchDecoder(target.model, target.cache, settings.batch_size)
         self._width = WidthChoice(costs)
         self._drafters = [fresh_drafter(drafter) for _ in range(settings.batch_size)]
-        self._running: dict[int, BatchSequence] = {}  # by place
+        self._running: dict[int, BatchSequence] = {}  # by slot
 
     def replies(
         self,
@@ -75,7 +76,7 @@ class BatchRun:
         """Yield the replies in the order of the jobs, each as soon as it and those before are over.
 
         Args:
-            jobs: What to reply to; to be called once.
+            jobs: The prompts; a run can be used once.
             should_stop: As in `replies_as_they_end`.
             stop_when: As in `replies_as_they_end`.
         """
@@ -99,10 +100,10 @@ class BatchRun:
         """Yield every reply as it ends; jobs may depend on the replies before them.
 
         Args:
-            next_job: Asked for a job where a place is free, after the reply that left it; None
-                where no job waits now. To be called once.
-            should_stop: Asked with the index of a prompt, once a round and once per chunk of it.
-            stop_when: Asked with the index of a prompt of every token of its reply.
+            next_job: Called for each free slot, after the caller has the reply that left it; None
+                where no job waits now. A run can be used once.
+            should_stop: Called with the index of a prompt, once a round and once per chunk of it.
+            stop_when: Called with the index of a prompt and each token of its reply.
         """
         self._stop_when = stop_when
         while True:
@@ -115,12 +116,12 @@ class BatchRun:
                         return
                     self._shrink()
                     self._round([self._running[place] for place in sorted(self._running)])
-            yield from over  # in no turn: whoever reads them may compute
+            yield from over  # outside the turn: the caller may use the device meanwhile
 
-    # ---- places ----------------------------------------------------------------------------
+    # ---- slots -----------------------------------------------------------------------------
 
     def _let_go(self, should_stop: Callable[[int], bool]) -> list[BatchReply]:
-        """Take the sequences that are over out of their places."""
+        """Remove the sequences that are over from their slots; return their replies."""
         over = [
             place
             for place, sequence in self._running.items()
@@ -129,7 +130,7 @@ class BatchRun:
         return [self._running.pop(place).finished() for place in over]
 
     def _fill(self, next_job: Callable[[], Job | None], should_stop: Callable[[int], bool]) -> bool:
-        """Give free places to the jobs that wait; say whether there was one."""
+        """Give free slots to the jobs that wait; return whether there was one."""
         has_begun = False
         for place in range(self._decoder.num_places):
             if place not in self._running and (job := next_job()):
@@ -138,7 +139,7 @@ class BatchRun:
         return has_begun
 
     def _shrink(self) -> None:
-        """Give up the places that nobody waits for."""
+        """Remove the slots for which no job waits."""
         kept = sorted(self._running)
         if len(kept) < self._decoder.num_places:
             self._decoder.keep(kept)
@@ -157,7 +158,7 @@ class BatchRun:
         return said.finish_reason is not None
 
     def _begin(self, place: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
-        """Read all of a prompt but the last token, which is the first root."""
+        """Prefill all of a prompt but the last token, which is the first root."""
         tokenizer, target = self._tokenizer, self._target
         stop_when = partial(self._stop_when, job.index)
         said = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
@@ -179,7 +180,7 @@ class BatchRun:
         return sequence
 
     def _room(self, place: int) -> int:
-        """Tokens that the context takes beside the pending root; negative when it is full."""
+        """Tokens that still fit into the context after the root; negative when it is full."""
         most = self._target.context_length
         assert most is not None, "a batch takes no rotating cache"
         return most - self._decoder.cache.offsets[place] - 1
@@ -209,6 +210,7 @@ class BatchRun:
         rounds = [sequence.emit(found, waited) for sequence, found, waited in read]
         self._decoder.commit([round.path for round in rounds])
         draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
+        # Trees are padded to the widest one, so every sequence computes as many rows as that.
         num_rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
         self._width.learn(rounds, target_ms)
         for place, sequence in enumerate(sequences):

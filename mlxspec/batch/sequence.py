@@ -23,7 +23,7 @@ class BatchSequence:
 
     Attributes:
         job: The prompt and its settings.
-        said: The prompt, and what is emitted.
+        said: The prompt and the emitted text.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class BatchSequence:
         self._texts: list[str] = []
 
     def start(self, num_reused: int) -> None:
-        """Begin to draft, after the prompt was read; so much of it was known before."""
+        """Start the drafter after the prefill; `num_reused` prompt tokens needed none."""
         length = len(self.job.prompt)
         self._stats.add(PrefillProgress(self.said.seconds(), length, length, num_reused))
         self._guard.start(self.job.prompt, self.job.params, self.said.noise)
@@ -47,7 +47,7 @@ class BatchSequence:
         """Return a draft of at most `most` nodes, the root not counted.
 
         Raises:
-            ValueError: It is none; the trees of a batch are read before the forward.
+            ValueError: It is no valid tree; a batch checks its trees before the forward.
         """
         root = self.said.root
         draft = self._guard.propose(root, 0 if self._guard.is_plain else most)
@@ -56,24 +56,24 @@ class BatchSequence:
         return draft
 
     def verify(self, draft: Draft, logits: mx.array) -> PendingRound:
-        """Decide on its draft, given (n_nodes, V) logits; everything is lazy."""
+        """Verify its draft, given (n_nodes, V) logits; everything is lazy."""
         return self.said.verify(draft, logits, self._guard.active.num_top_tokens)
 
     def emit(self, read: Round, pending: PendingRound) -> Round:
-        """Emit the tokens of a round; its path is then what the cache is to keep."""
+        """Emit the tokens of a round; the path of the result is the one to commit."""
         round = self.said.emit(read, pending.laws)
         self._tokens += [token.token for token in round.emitted]
         self._texts += [token.text for token in round.emitted]
         return round
 
     def learn(self, round: Round) -> None:
-        """Let drafter and figures learn from a round that was committed."""
+        """Update drafter and figures with a committed round."""
         self._guard.update(round)
         for event in round_events(replace(round, ended_s=self.said.seconds()), self._token_bytes):
             self._stats.add(event)
 
     def finished(self) -> BatchReply:
-        """Return the reply, which is over."""
+        """Return the reply; call it when the sequence is over."""
         reason, text = self.said.finish_reason, self.said.text.finish()
         assert reason
         self._stats.add(GenerationFinished(self.said.seconds(), reason, text))

@@ -1,4 +1,4 @@
-"""How many sequences share a forward, and how many rows it has."""
+"""The size of a batch: how many sequences share a forward, and how many rows it has."""
 
 from dataclasses import dataclass, replace
 
@@ -13,14 +13,14 @@ class BatchSettings:
     """The size of a batch.
 
     Attributes:
-        batch_size: Sequences decoded together at most.
+        batch_size: The most sequences decoded together.
         rows_per_round: Rows of one forward that drafts may fill. Every sequence has its root in
-            each round; what is left is divided equally, so that no tree is wider than
-            `rows_per_round // sequences`, nor than its own `num_draft_tokens` allows. Where it is
-            known what forwards cost, trees are as wide as pays and no wider.
+            each round, and the other rows are divided equally: a tree has at most
+            `rows_per_round // sequences` rows, and at most its own `num_draft_tokens`. Where a
+            cost curve was measured, trees are cut to the width that pays most.
 
     Raises:
-        ValueError: A number is no whole one, or less than 1.
+        ValueError: A value is no whole number, or less than 1.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE
@@ -36,9 +36,9 @@ class BatchSettings:
         )
 
     def for_prompts(self, count: int) -> "BatchSettings":
-        """Return the same for so few prompts that not every place is needed."""
+        """Return these settings with no more slots than `count` prompts need."""
         return replace(self, batch_size=max(1, min(self.batch_size, count)))
 
     def nodes_each(self, num_sequences: int) -> int:
-        """Return how many nodes each of so many sequences may draft, its root not counted."""
+        """Return how many nodes each of `num_sequences` may draft, its root not counted."""
         return max(0, self.rows_per_round // num_sequences - 1)

@@ -1,8 +1,7 @@
-"""How wide the trees of a round may be: as wide as promises the most tokens per second.
+"""Chooses one width for the trees of a round: the one that promises the most tokens/s.
 
-All trees take as many rows as the widest, so their width is chosen once for all, from what the
-drafters think of their nodes, corrected by what came true, and from what forwards of so many rows
-cost here.
+All trees are padded to the widest, so one width serves all. It follows from the path probabilities
+of the drafts, corrected by the acceptance so far, and from the cost curve of forwards.
 """
 
 from collections.abc import Sequence
@@ -15,19 +14,19 @@ from mlxspec.drafts.round import Round
 
 
 class WidthChoice:
-    """Cuts the drafts of a round to one width; learns what forwards cost and drafts are worth."""
+    """Cuts the drafts of a round to one width; learns the costs of forwards and the acceptance."""
 
     def __init__(self, curve: CostCurve | None) -> None:
-        """Begin with what forwards cost; with None, nothing is ever cut."""
-        self._curve = CostCurve(curve.ms) if curve else None  # a batch follows it on its own
+        """Begin with a cost curve; with None, no draft is ever cut."""
+        # A copy: forwards of a batch must not change the curve of single replies.
+        self._curve = CostCurve(curve.ms) if curve else None
         self._rates = PathRates()
         self._grown: Sequence[Draft] = ()  # before they were cut
 
     def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
-        """Return what of the drafts is worth verifying.
+        """Return the drafts, cut to the width that is worth verifying.
 
-        Drafts without probabilities known on the host are verified as they are, and so are those
-        beside them.
+        Where the host does not have the path probabilities of one draft, all stay whole.
         """
         self._grown = drafts
         is_drafted = [draft for draft in drafts if draft.tree.n_nodes > 1]
@@ -41,7 +40,7 @@ class WidthChoice:
         return [draft if draft.path_probs is None else draft.first(best) for draft in drafts]
 
     def learn(self, rounds: Sequence[Round], ms: float) -> None:
-        """Take note of the round that verified the drafts cut last, and its milliseconds."""
+        """Learn from the round that verified the last drafts, which took `ms` milliseconds."""
         grown, self._grown = self._grown, ()
         if not self._curve:
             return

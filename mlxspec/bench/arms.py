@@ -1,8 +1,8 @@
-"""The arms of mlxspec itself: one engine, and a drafter for each.
+"""The arms of mlxspec itself: one engine, and one drafter per arm.
 
-A word of `--arms` is one of `--drafter`, but `plain` is none, and a plus sign joins what is to be
-one pool. Every conversation begins with a drafter that has learned nothing, because one that has
-seen a reply once would only have to recite it.
+A word of `--arms` is a word of `--drafter`; `plain` means `none`, and a plus sign joins drafters to
+a pool. Every conversation begins with a new drafter: one that has seen the reply before would only
+repeat it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class OwnArm:
     """The engine with one drafter.
 
     Attributes:
-        name: What it is called.
+        name: Name of the arm.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class OwnArm:
         """Make an arm.
 
         Args:
-            name: What it is called.
+            name: Name of the arm.
             engine: Writes the replies.
-            make_drafter: Returns a drafter that has learned nothing.
-            budget: Decides how much of its drafts is verified; None for the engine's own.
+            make_drafter: Returns a new drafter.
+            budget: Decides how many nodes are verified; None for the engine's own budget.
         """
         self.name = name
         self._engine = engine
@@ -76,9 +76,9 @@ class OwnArm:
 
 
 def check_arms(names: Sequence[str]) -> None:
-    """Raise ValueError for what cannot be an arm, before anything is loaded."""
+    """Raise ValueError for words that are not arms, before a model is loaded."""
     if not names:
-        raise ValueError("--arms names nobody: give words of --drafter, or plain")
+        raise ValueError("--arms is empty: give words of --drafter, or plain")
     if len(set(names)) < len(names):
         raise ValueError(f"an arm stands twice in {', '.join(names)}: name each once")
     for name in names:
@@ -92,16 +92,16 @@ def own_arms(names: Sequence[str], site: Site, budget: Budget | None = None) -> 
     Args:
         names: The words.
         site: The target.
-        budget: Decides how much all of them verify; None for the engine's own.
+        budget: Decides how many nodes all arms verify; None for the engine's own budget.
 
     Raises:
-        MlxspecError: A drafter is not here, or cannot serve this target.
+        MlxspecError: A drafter is missing, or does not fit this target.
     """
     return [_own_arm(name, site, budget) for name in names]
 
 
 def make_drafter(name: str, site: Site) -> Drafter:
-    """Return the drafter of an arm; it has learned nothing."""
+    """Return a new drafter for an arm."""
     drafter = _drafter_of(name)
     return build_drafter(choose_drafter(site).drafter if drafter == "auto" else drafter, site)
 
@@ -115,7 +115,7 @@ def _own_arm(name: str, site: Site, budget: Budget | None) -> Arm:
 
 
 def _drafter_of(name: str) -> str:
-    """Return what `--drafter` calls an arm."""
+    """Return the word of `--drafter` for an arm."""
     if name == PLAIN:
         return "none"
     return name if Path(expanduser(name)).exists() else name.replace("+", ",")

@@ -2,10 +2,10 @@
 
     python -m mlxspec.bench.batch --sequences 1,4,16 --max-tokens 64
 
-Everybody replies greedily to the same prompts over the same weights, in rotating order. The clock
-runs from the first prompt to the last token, reading included, so a batch gains nothing by letting
-somebody wait. Replies have to be those of plain decoding one by one; where they are not, the
-target's gap between the two tokens tells a rounding from a mistake, which makes the exit code 1.
+All arms reply greedily to the same prompts over the same weights, in rotating order. The clock runs
+from the first prompt to the last token, prefill included, so a batch gains nothing if a reply
+waits. Replies must be the same as those of plain decoding, one by one. Where they differ, the gap
+between the target's logits of the two tokens tells rounding from a mistake: exit code 1.
 """
 
 import argparse
@@ -41,19 +41,19 @@ DRAFTERS = ("none", "pool")
 _PEER = "mlx-lm batch_generate"
 
 Write = Callable[[Sequence[list[int]], GenerationParams], list[list[int]]]
-"""Replies to prompts; returns the tokens of each, the stop token included where that is known."""
+"""Replies to prompts; returns the tokens of each, with the stop token if the arm returns it."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What writing some replies took.
+    """The speed of an arm at one number of sequences.
 
     Attributes:
-        arm: Who wrote them.
-        num_sequences: How many they are.
-        tokens: Tokens in them.
+        arm: Name of the arm.
+        num_sequences: Number of replies.
+        tokens: Number of tokens in all replies.
         seconds: Median seconds from the first prompt to the last token.
-        differences: Where a reply leaves that of the first arm.
+        differences: First differences from the replies of the first arm.
     """
 
     arm: str
@@ -70,7 +70,7 @@ class Speed:
 def make_arms(
     site: Site, drafters: Sequence[str] = DRAFTERS, *, rows_per_round: int
 ) -> dict[str, Write]:
-    """Return our arms by name: one by one, then in a batch, with each of some drafters."""
+    """Return our arms by name: replies one by one, then in a batch, with each drafter."""
     arms: dict[str, Write] = {}
     for drafter in drafters:
         arms[f"one by one, {drafter}"] = _one_by_one(site, drafter)
@@ -110,7 +110,7 @@ def _batch(site: Site, drafter: str, rows_per_round: int) -> Write:
 
 
 def mlx_lm_arm(site: Site) -> Write:
-    """Return mlx-lm's `batch_generate` over the very arrays of our model; it drops stop tokens.
+    """Return mlx-lm's `batch_generate` over the arrays of our model; it drops stop tokens.
 
     Raises:
         ImportError: mlx-lm is not installed.
@@ -141,14 +141,14 @@ def measure(
     params: GenerationParams,
     repeats: int = 1,
 ) -> list[Speed]:
-    """Let all arms reply to all prompts, in rotating order, and compare what they wrote.
+    """Return the speeds of all arms on the same prompts, and compare their replies.
 
     Args:
         site: The target.
-        arms: Who writes, by name; the first is the standard.
+        arms: The arms by name; the first is the baseline.
         prompts: The prompts.
-        params: Settings of all replies, which are greedy.
-        repeats: Timings of each arm.
+        params: Settings of all replies; they must be greedy.
+        repeats: Number of timings of each arm.
     """
     names = list(arms)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -196,7 +196,7 @@ def _differences(
 
 
 def as_lines(speeds: Sequence[Speed]) -> list[str]:
-    """Return a table: a row for each arm, a column for each number of sequences."""
+    """Return a table: one row per arm, one column per number of sequences."""
     names = list(dict.fromkeys(speed.arm for speed in speeds))
     counts = sorted({speed.num_sequences for speed in speeds})
     by_place = {(speed.arm, speed.num_sequences): speed for speed in speeds}
@@ -216,7 +216,7 @@ def as_lines(speeds: Sequence[Speed]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.batch", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--sequences", default=SEQUENCES, help=f"in a batch ({SEQUENCES})")
@@ -256,17 +256,17 @@ def _measure(args: argparse.Namespace) -> int:
 
 
 def own_prompts(site: Site, count: int) -> list[list[int]]:
-    """Return the first turns of so many built-in questions, over and over where they end."""
+    """Return the first turns of `count` built-in questions; they repeat from the beginning."""
     runner = Runner(site.engine, [], "")
     questions = islice(cycle(read_questions()), count)
     return [runner.prompt([{"role": "user", "content": item.turns[0]}]) for item in questions]
 
 
 def parse_counts(text: str) -> list[int]:
-    """Return the numbers of sequences that a list such as "1,4,16" names.
+    """Return the numbers in a list such as "1,4,16".
 
     Raises:
-        ValueError: One is not a number of sequences.
+        ValueError: A word is not a number of 1 or more.
     """
     words = [word.strip() for word in text.split(",")]
     for word in words:

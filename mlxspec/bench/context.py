@@ -1,7 +1,7 @@
-"""What a token costs when much text stands before it.
+"""Measures the cost of a token in a reply after a long text.
 
-The text is the built-in questions over and over. A context longer than the model's own is read
-through a rotating cache, as `--max-kv-size` makes it.
+The text is the built-in questions, repeated. A text that is longer than the model's context is read
+with a rotating cache, as with `--max-kv-size`.
 """
 
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ CONTEXT_HEADER = (
 
 @dataclass(frozen=True)
 class ContextFigures:
-    """A reply after so much text.
+    """The figures of a reply after a text.
 
     Attributes:
-        arm: Who wrote it.
-        context: Tokens before it.
-        cache: The kind of cache in words.
-        prompt_s: Seconds to the first tokens: most of them read the text.
-        ms_per_token: Milliseconds of each token after them; None where none came.
+        arm: Name of the arm.
+        context: Number of tokens before the reply.
+        cache: Description of the cache.
+        prompt_s: Seconds to the first tokens; most of it is the prefill.
+        ms_per_token: Milliseconds per token after the first ones; None if there are none.
         tokens_per_forward: Tokens per target forward.
-        cache_gb: GB that the cache holds in the end.
-        own_memory_gb: GB that reading and writing took at most.
+        cache_gb: Size of the cache at the end, in GB.
+        own_memory_gb: Largest memory that prefill and reply added, in GB.
     """
 
     arm: str
@@ -52,10 +52,10 @@ class ContextFigures:
 
 
 def context_lengths(text: str) -> list[int]:
-    """Return the lengths in a list such as "1k,8k", k being 1024.
+    """Return the lengths in a list such as "1k,8k"; k is 1024.
 
     Raises:
-        ValueError: One of them is no length.
+        ValueError: A word is not a length.
     """
     lengths = []
     for word in text.lower().split(","):
@@ -69,15 +69,15 @@ def context_lengths(text: str) -> list[int]:
 def measure_context(
     loaded: LoadedModel, options: Options, arms: Sequence[str], length: int, task: Task, say: Say
 ) -> list[ContextFigures]:
-    """Let every arm write after so many tokens of text.
+    """Return the figures of every arm after `length` tokens of text.
 
     Args:
         loaded: The target.
-        options: Settings of the engine; the size of its cache is chosen here.
+        options: Settings of the engine; this function chooses the size of the cache.
         arms: Words of `--arms`.
-        length: Tokens of text.
-        task: How to write; stop tokens do not end it.
-        say: Told what a user should know.
+        length: Number of tokens of the text.
+        task: Settings of the reply; stop tokens do not end it.
+        say: Called with messages for the user.
     """
     fits = length + task.max_tokens <= loaded.config.max_position_embeddings
     options = replace(options, max_kv_size=None if fits else WINDOW)
@@ -110,7 +110,7 @@ def _text(loaded: LoadedModel) -> list[int]:
 
 
 def context_row(found: ContextFigures) -> str:
-    """Return the row of the table below `CONTEXT_HEADER`."""
+    """Return a row of the table with the head `CONTEXT_HEADER`."""
     ms = "-" if found.ms_per_token is None else f"{found.ms_per_token:.1f}"
     return (
         f"{found.arm:<22}{found.context:>8}  {found.cache:<24}{found.prompt_s:>15.1f}{ms:>10}"

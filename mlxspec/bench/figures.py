@@ -1,10 +1,10 @@
-"""Rows to figures: what each arm reached, and how it stands to the baseline.
+"""Computes figures from rows: the speed and acceptance of each arm, compared with the baseline.
 
-Definitions. The speed of a conversation is tokens per second after the first tokens have come,
-so that the prompt does not count on either side; the ratio of two arms is taken within one
-conversation. A category stands for itself by the median of its ratios, and the mean is that over
-categories. Plain decoding has 1 token per target forward. Acceptance at a depth is counted per
-round, and given that the depth before was reached.
+Definitions. The speed of a conversation is tokens/s after the first tokens, so that the prompt
+does not count for any arm. Ratios of two arms are computed within one conversation. The figure of
+a category is the median of its ratios; the mean is the mean over categories. Plain decoding has 1
+token per target forward. Acceptance at a depth is counted per round, and also relative to the
+rounds that reached the depth before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ class Spread:
         median: Their median.
         low: Their lower quartile.
         high: Their upper quartile.
-        count: How many there are.
-        of_means: Mean speed over mean speed of the baseline, as Spec-Bench has it.
+        count: Number of ratios.
+        of_means: Mean speed divided by the baseline's mean speed, as in Spec-Bench.
     """
 
     median: float
@@ -39,20 +39,20 @@ class Spread:
 
 @dataclass(frozen=True)
 class ArmFigures:
-    """What an arm reached at one temperature.
+    """The figures of an arm at one temperature.
 
     Attributes:
-        arm: Its name.
-        categories: Its ratios by category, in the order of the questions.
-        mean: Mean of the medians, `copy` left out; None where nothing could be compared.
-        replies: How many it wrote.
-        tokens: Tokens in all.
-        tokens_per_s: After the first tokens.
+        arm: Name of the arm.
+        categories: Ratios by category, in the order of the questions.
+        mean: Mean of the medians, `copy` left out; None if nothing could be compared.
+        replies: Number of replies.
+        tokens: Number of tokens in all replies.
+        tokens_per_s: Tokens/s after the first tokens.
         ttft_s: Median seconds to the first tokens.
         tokens_per_forward: Tokens per target forward.
-        rows_per_token: Rows verified per token, or None where it is not told.
-        own_memory_gb: Most that a reply took.
-        peak_memory_gb: Most that was held in all.
+        rows_per_token: Rows computed per token, or None if the arm does not count them.
+        own_memory_gb: Largest memory that a reply added, in GB.
+        peak_memory_gb: Largest memory in all, in GB.
         rounds: Figures of drafting; empty for other projects.
     """
 
@@ -75,8 +75,8 @@ def arm_figures(rows: Sequence[Row], arm: str, baseline: str) -> ArmFigures:
 
     Args:
         rows: All rows at one temperature.
-        arm: Its name; it has a row.
-        baseline: The name of the arm that it is compared with.
+        arm: Name of the arm; it has at least one row.
+        baseline: Name of the arm that it is compared with.
     """
     mine = [row for row in rows if row.arm == arm]
     replies = [reply for row in mine for reply in row.replies]
@@ -118,14 +118,14 @@ def _spread(pairs: Sequence[tuple[float, float]]) -> Spread:
 
 
 def _speed(replies: Sequence[Reply]) -> float | None:
-    """Return tokens/s after the first tokens; None where nothing came after them."""
+    """Return tokens/s after the first tokens; None if no tokens came after them."""
     tokens = sum(reply.later_tokens for reply in replies)
     seconds = sum(reply.seconds for reply in replies)
     return tokens / seconds if tokens and seconds > 0 else None
 
 
 def _rounds(replies: Sequence[Reply]) -> dict[str, Any]:
-    """Return how an engine's rounds went: acceptance by depth, where the time went, waits."""
+    """Return the figures of an engine's rounds: acceptance by depth, shares of time, waits."""
     stats = [reply.stats for reply in replies if reply.stats]
     if not stats:
         return {}

@@ -1,4 +1,4 @@
-"""Rows in a file, a line each, so that an hour's run can be interrupted and gone on with."""
+"""Stores rows in a file, one line each, so that a long run can be interrupted and continued."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
 def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
     """Return the rows of a file that belong to a plan and were measured in the same setup.
 
-    A line that an interrupt cut off is passed over.
+    Lines that an interrupt cut off are ignored.
 
     Raises:
         ValueError: The file cannot be read.
@@ -72,7 +72,7 @@ def _key(case: Case) -> tuple[Any, ...]:
 
 
 def _is_judged(stated: Mapping[str, Any]) -> bool:
-    """Say whether it was measured what rounding explains; an earlier version did not."""
+    """Return whether differences have a near-tie; an earlier version did not measure it."""
     return all(item is None or "near_tie" in item for item in stated["differences"])
 
 

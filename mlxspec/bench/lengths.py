@@ -1,11 +1,11 @@
-"""What a token costs by the length of the text before it, and whether a ring keeps it constant.
+"""Measures the cost of a round by the length of the text before it, with and without a ring.
 
     python -m mlxspec.bench.lengths --lengths 1k,8k,32k,100k --steady 2000
 
-A full cache is measured as long as the model has positions, a ring beyond. Its rows are filled
-with random keys and values: reading a prompt of 100,000 tokens takes minutes, and what stands in
-the rows changes nothing of what it costs to look at them. `steadiness` is the real thing instead:
-a long reply with a small ring, its first and its last tenth compared.
+Up to the model's context length the cache is a full one, beyond it a ring (a rotating cache). The
+rows hold random keys and values: a prefill of 100,000 tokens takes minutes, and the values do not
+change the cost of attention. `steadiness` measures a real reply: it is long, its ring is small, and
+the first tenth of its rounds is compared with the last.
 """
 
 import argparse
@@ -40,13 +40,13 @@ _MB = 1e6
 
 @dataclass(frozen=True)
 class ContextCost:
-    """What a round costs behind a text.
+    """The cost of a round after a text.
 
     Attributes:
-        length: Tokens of the text.
-        cache: The kind of cache in words.
-        cache_bytes: What it holds.
-        ms: Median milliseconds of a round by its rows, one of them committed.
+        length: Number of tokens of the text.
+        cache: Description of the cache.
+        cache_bytes: Size of the cache in bytes.
+        ms: Median milliseconds of a round by its rows; it commits one row.
     """
 
     length: int
@@ -57,15 +57,15 @@ class ContextCost:
 
 @dataclass(frozen=True)
 class Steadiness:
-    """A long reply, its first and its last tenth of rounds; those before a ring is full left out.
+    """The first and the last tenth of a long reply's rounds, counted from when its ring is full.
 
     Attributes:
-        tokens: Tokens emitted.
-        rounds: Target forwards that are compared.
+        tokens: Number of emitted tokens.
+        rounds: Number of rounds after the ring is full.
         first_ms: Median milliseconds of a round in the first tenth.
-        last_ms: The same in the last.
-        first_bytes: Memory of MLX after the first tenth.
-        last_bytes: The same at the end.
+        last_ms: Median milliseconds of a round in the last tenth.
+        first_bytes: Memory of MLX after the first tenth, in bytes.
+        last_bytes: Memory of MLX at the end, in bytes.
     """
 
     tokens: int
@@ -85,15 +85,15 @@ def context_costs(
     widths: Sequence[int] = WIDTHS,
     repeats: int = _REPEATS,
 ) -> list[ContextCost]:
-    """Time rounds behind texts of some lengths; lengths and widths take turns.
+    """Time rounds after texts of some lengths; lengths and widths take turns.
 
     Args:
         model: The model.
-        lengths: Tokens before the round. Those beyond the model's positions get a ring.
-        ring: Its rows.
-        kv_bits: 8 or 4 for quantised keys and values.
-        widths: Rows of a round.
-        repeats: Timings of each, after one that is not counted.
+        lengths: Numbers of tokens before the round; a ring is used beyond the context length.
+        ring: Number of rows of the ring.
+        kv_bits: 8 or 4 for quantised keys and values; None for no quantisation.
+        widths: Numbers of rows of a round.
+        repeats: Number of timings, after one that is not counted.
     """
     most = model.config.max_position_embeddings
     decoders = []
@@ -141,10 +141,10 @@ def _round_ms(decoder: Decoder, width: int) -> float:
 
 
 def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadiness:
-    """Let an engine write a reply of just so many tokens, and compare its ends.
+    """Let an engine write a reply of `num_tokens` tokens, and compare its first and last rounds.
 
     Raises:
-        ValueError: They do not fill the engine's ring.
+        ValueError: The tokens do not fill the engine's ring.
     """
     params = GenerationParams(max_tokens=num_tokens, ignore_eos=True)
     ends, held, tokens = [], [], 0
@@ -157,7 +157,10 @@ def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadi
                 held.append(mx.get_active_memory())
     took = [(end - start) * 1e3 for start, end in pairwise(ends)]
     if not took:
-        raise ValueError(f"{num_tokens} tokens are too few to fill a ring of {room} and go on")
+        raise ValueError(
+            f"{num_tokens} tokens are too few to fill a ring of {room} rows: write more tokens, or "
+            "use a smaller ring"
+        )
     tenth = max(1, len(took) // 10)
     return Steadiness(
         tokens=tokens,
@@ -180,15 +183,17 @@ def as_lines(costs: Sequence[ContextCost]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.lengths", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--lengths", default="1k,8k,32k,100k", help="of the text, in tokens")
     parser.add_argument("--ring", type=int, default=WINDOW, help=f"rows of a ring ({WINDOW})")
     parser.add_argument("--kv-bits", type=int, help="4 or 8")
-    parser.add_argument("--steady", type=int, metavar="TOKENS", help="write so long a reply too")
-    parser.add_argument("--steady-ring", type=int, default=256, help="with a ring of so many rows")
-    parser.add_argument("--drafter", default="none", help="that drafts it (none)")
+    parser.add_argument(
+        "--steady", type=int, metavar="TOKENS", help="also write a reply of this length"
+    )
+    parser.add_argument("--steady-ring", type=int, default=256, help="rows of its ring (256)")
+    parser.add_argument("--drafter", default="none", help="its drafter (none)")
     args = parser.parse_args(argv)
     try:
         _measure(args)

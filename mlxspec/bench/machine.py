@@ -1,4 +1,4 @@
-"""What figures depend on besides the code: model, machine, libraries and settings."""
+"""The setup of a run: model, machine, libraries and settings; all figures depend on it."""
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +13,7 @@ from mlxspec.drafting.registry import Site
 from mlxspec.params import Options
 
 Setup = Mapping[str, Any]
-"""What has to be the same for figures to stand in one table, by name, ready for JSON."""
+"""Values by name, ready for JSON; only figures of equal setups are comparable."""
 
 _COST_CONTEXT = 256  # tokens in the cache while a forward is timed
 _DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
@@ -21,7 +21,7 @@ _OTHERS = ("mlx-lm", "mlx-dspark")
 
 
 def setup_of(site: Site, task: Task, baseline: str) -> Setup:
-    """Return the setup of a run in which everybody is compared with the baseline."""
+    """Return the setup of a run in which all arms are compared with the baseline."""
     facts = backend.facts()
     versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
     return {
@@ -41,7 +41,7 @@ def setup_of(site: Site, task: Task, baseline: str) -> Setup:
 
 
 def _drafting(site: Site) -> dict[str, Any]:
-    """Return what was asked of the drafts, nothing where that was left to the drafters."""
+    """Return the settings of the drafts that the user chose; defaults are left out."""
     rule = site.engine.chain_rule
     values = {
         "branching": site.limits.branching,
@@ -67,7 +67,7 @@ def setup_lines(setup: Setup) -> list[str]:
 
 
 def forward_cost(site: Site) -> CostCurve:
-    """Time forwards by their number of rows; the target's history is empty afterwards."""
+    """Time forwards by their number of rows; the target's cache is empty afterwards."""
     target = site.engine.target
     room = site.engine.context_length or _COST_CONTEXT
     target.reset()
@@ -78,7 +78,7 @@ def forward_cost(site: Site) -> CostCurve:
 
 
 def cost_line(cost: CostCurve) -> str:
-    """Return what a forward costs by its rows, in forwards of one row."""
+    """Return a line with the cost of each width, relative to one row."""
     pairs = zip(cost.ms, cost.ratios, strict=True)
     ratios = "  ".join(f"{width}: {ratio:.2f}" for width, ratio in pairs)
     return f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {cost.ms[1]:.1f} ms)"

@@ -1,8 +1,8 @@
 """Other projects as arms: their own loops over the weights that are loaded here.
 
-Their models are filled with the arrays of ours, so that everybody multiplies by the same numbers
-with the same BLAS, and their loops are called as their users call them. None of them is a
-dependency: whoever is not installed is named, with the command that adds it.
+Their models get the arrays of ours, so that all arms multiply by the same numbers with the same
+BLAS. Their loops are called as their users call them. Peers are optional: for one that is not
+installed, a message names the command that installs it.
 """
 
 import json
@@ -29,27 +29,27 @@ INSTALL = {
     "mlx-dspark": "pip install mlx-dspark",
     "mlx-dspark-plain": "pip install mlx-dspark",
 }
-"""What `--against` takes, and the command that adds it."""
+"""The words of `--against`, and the command that installs each peer."""
 
 
 class PeerMissingError(MlxspecError):
-    """A peer is not installed, or cannot run this model."""
+    """The error for a peer that is not installed, or cannot run this model."""
 
 
 class MlxLmArm:
     """mlx-lm's `stream_generate`, plain or with a draft model.
 
     Attributes:
-        name: What it is called.
+        name: Name of the arm.
     """
 
     def __init__(self, name: str, site: Site, draft_model: Model | None = None) -> None:
         """Make an arm.
 
         Args:
-            name: What it is called.
+            name: Name of the arm.
             site: The target.
-            draft_model: What drafts chains as long as `site.lookahead`.
+            draft_model: Drafts chains of length `site.lookahead`; None for plain decoding.
 
         Raises:
             ImportError: mlx-lm is not installed.
@@ -87,29 +87,30 @@ class MlxLmArm:
             watch.saw(1)
             tokens.append(response.token)
             drafted.append(bool(response.from_draft))
-        mx.synchronize(self._generate.generation_stream)  # one step is still on its way
-        # A forward ends with a token of the target's own; the last one may be cut off before.
+        # mlx-lm computes one step ahead: without this wait it would slow down the next arm.
+        mx.synchronize(self._generate.generation_stream)
+        # Each forward ends with a bonus token; only the last one may be cut off before it.
         forwards = drafted.count(False) + bool(drafted and drafted[-1])
         return watch.reply(tokens, prompt, forwards, None if self._options else forwards)
 
 
 class DsparkArm:
-    """mlx-dspark's drafter-free loops: `lookup_generate`, or `greedy_generate` without drafts.
+    """mlx-dspark's loops without a trained drafter: `lookup_generate`, or `greedy_generate`.
 
     Attributes:
-        name: What it is called.
+        name: Name of the arm.
     """
 
     def __init__(self, name: str, site: Site, *, drafts: bool) -> None:
         """Make an arm.
 
         Args:
-            name: What it is called.
+            name: Name of the arm.
             site: The target.
-            drafts: Whether it looks its drafts up, or decodes plainly.
+            drafts: Whether to draft by lookup; False for plain decoding.
 
         Raises:
-            ImportError: mlx-dspark, or something it needs, is not installed.
+            ImportError: mlx-dspark, or a package that it needs, is not installed.
         """
         self.name = name
         dspark = import_module("mlx_dspark")
@@ -126,7 +127,7 @@ class DsparkArm:
         rows: list[int] = []
 
         def on_text(_: str) -> None:
-            if not watch.has_seen:  # the prompt itself gave the first token
+            if not watch.has_seen:  # the first token comes from the prefill, before any round
                 watch.saw(1)
 
         def on_round(*, drafted: int, committed: int, **_: Any) -> None:
@@ -147,7 +148,7 @@ class DsparkArm:
         mx.synchronize()
         forwards = int(result.target_forwards)
         prompt_row = forwards - len(rows)
-        tokens = result.token_ids[: task.max_tokens]  # its last round may go one too far
+        tokens = result.token_ids[: task.max_tokens]  # its last round may write one too many
         return watch.reply(tokens, prompt, forwards, sum(rows) + prompt_row)
 
 
@@ -155,7 +156,7 @@ def build_peer(name: str, site: Site) -> Arm:
     """Return a peer, ready to write.
 
     Raises:
-        PeerMissingError: It is not installed, or cannot run this model; says what to do.
+        PeerMissingError: It is not installed, or cannot run this model.
     """
     try:
         return _BUILDERS[name](name, site)
@@ -188,10 +189,10 @@ _BUILDERS: dict[str, Callable[[str, Site], Arm]] = {
 
 
 def mlx_lm_model(model: Model) -> nn.Module:
-    """Return mlx-lm's model of the same family that holds the very arrays of ours.
+    """Return mlx-lm's model of the same family, with the same arrays as ours.
 
     Raises:
-        ValueError: Its parameters are others.
+        ValueError: Its parameters do not match ours.
     """
     config = model.config
     family = "qwen2" if config.model_type == "qwen2" else "llama"

@@ -1,9 +1,9 @@
-"""The questions: Spec-Bench's format, from a file or from the set that comes with mlxspec.
+"""The questions in Spec-Bench's format, from a file or from the built-in set.
 
 A line is a JSON object with `question_id`, `category` and `turns`, the texts of the user in order
-(Spec-Bench, Xia et al. 2024, https://arxiv.org/abs/2401.07851). The own set has four questions in
-each of its six categories, and in `copy`: to edit or extract from a text that is given, where a
-drafter that copies cannot fail to shine, so that these are never part of a mean.
+(Spec-Bench, Xia et al. 2024, https://arxiv.org/abs/2401.07851). The built-in set has four questions
+in each of its six categories, and in `copy`: edit a text or extract from it. These favour any
+drafter that copies, so they are never part of a mean.
 """
 
 import json
@@ -24,12 +24,12 @@ _GROUPS = dict.fromkeys((*_OF_MT_BENCH, "humanities"), _MULTI_TURN)
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation to be had.
+    """The user's side of a conversation.
 
     Attributes:
-        id: What the file calls it.
-        category: Its category; those of MT-Bench are one, "multi-turn".
-        turns: What the user says, in order.
+        id: Its `question_id` in the file.
+        category: Its category; all of MT-Bench's categories become "multi-turn".
+        turns: Texts of the user, in order.
     """
 
     id: str
@@ -38,12 +38,12 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Differs between questions that say different things."""
+        """A short hash of the turns; it differs between different texts."""
         return sha256(json.dumps(self.turns).encode()).hexdigest()[:12]
 
 
 def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
-    """Return the questions of a file, or the own ones.
+    """Return the questions of a file, or the built-in ones.
 
     Raises:
         ValueError: The file cannot be read, or a line is not a question.
@@ -58,7 +58,7 @@ def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
     stated = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     questions = [_question(line, f"{source}, line {number}") for number, line in stated]
     if not questions:
-        raise ValueError(f"{source} holds no questions")
+        raise ValueError(f"{source} holds no questions: write one JSON object per line")
     return questions
 
 
@@ -68,12 +68,12 @@ def choose_questions(
     """Return the questions of some categories, at most `limit` of each.
 
     Args:
-        questions: All there are.
-        categories: Those wanted; none for all.
-        limit: Questions of each category at most.
+        questions: All questions.
+        categories: Categories to return; empty for all.
+        limit: Maximum number of questions per category; None for all.
 
     Raises:
-        ValueError: A category is not there, or the limit is below 1.
+        ValueError: A category has no questions, or the limit is below 1.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"the limit is a number of questions, 1 or more; got {limit}")

@@ -1,4 +1,4 @@
-"""Figures as tables for people; `document` is the same for programs."""
+"""The figures of a run as tables for people, and as a JSON document for programs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,11 +20,11 @@ class Outcome:
 
     Attributes:
         setup: Model, machine and settings.
-        rows: What was measured.
-        arms: The arms in the order they were named.
-        baseline: With whom they are compared.
-        cost: What a forward costs by its number of rows, or None where it was not measured.
-        notes: Who or what was left out, and why.
+        rows: The measured conversations.
+        arms: Names of the arms, in the order of the user.
+        baseline: Name of the arm that the others are compared with.
+        cost: The cost curve, or None if it was not measured.
+        notes: What was left out, and why.
         is_partial: Whether the run was interrupted.
     """
 
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def has_real_difference(self) -> bool:
-        """Whether a greedy reply leaves the baseline's where no rounding explains it."""
+        """Whether a greedy reply differs from the baseline's and rounding does not explain it."""
         found = [difference for row in self.rows for difference in row.differences]
         return any(difference and not difference.is_near_tie for difference in found)
 
@@ -50,12 +50,12 @@ class Outcome:
 
     @property
     def temps(self) -> list[float]:
-        """The temperatures, in the order they were run."""
+        """The temperatures, in the order of the run."""
         return list(dict.fromkeys(row.case.temp for row in self.rows))
 
 
 def text(outcome: Outcome) -> str:
-    """Return the report: what it ran on, a table for each temperature, who agrees with whom."""
+    """Return the report: the setup, a table for each temperature, the agreement of the arms."""
     parts = ["\n".join(_heading(outcome))]
     for temp in outcome.temps:
         parts.append(_table(outcome, temp))
@@ -68,7 +68,7 @@ def text(outcome: Outcome) -> str:
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """Return everything ready for JSON; of the token ids only how many there are."""
+    """Return all results, ready for JSON; token ids are replaced by their number."""
     results = {
         str(temp): [_without_none(asdict(figures)) for figures in outcome.figures(temp)]
         for temp in outcome.temps
@@ -175,10 +175,10 @@ def _agreement_of(arm: str, rows: Sequence[Row], baseline: str) -> list[str]:
 
 
 def _faults(rows: Sequence[Row]) -> list[str]:
-    """Return who broke down, and how often: these replies were decoded plainly from there on."""
+    """Return notes on drafters that failed: the rest of such a reply was decoded plainly."""
     faults = [(row.arm, reply.fault) for row in rows for reply in row.replies if reply.fault]
     return [
-        f"{arm} broke down in {faults.count((arm, fault))} replies: {fault}"
+        f"{arm} failed in {faults.count((arm, fault))} replies: {fault}"
         for arm, fault in dict.fromkeys(faults)
     ]
 

@@ -1,7 +1,7 @@
-"""The run: every question to every arm, turn by turn, the arms in rotating order.
+"""The run: every arm replies to every question, turn by turn, the arms in rotating order.
 
-The reply of the baseline is what stands in the next turn's prompt for all arms, so everybody
-reads the same text, at temperatures where replies differ as well.
+The prompt of the next turn holds the baseline's reply for all arms. So all arms read the same text,
+also at temperatures at which their replies differ.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +25,8 @@ class Plan:
     Attributes:
         questions: The questions.
         temps: Temperatures.
-        repeats: How often each question is asked at each of them.
-        task: Everything else; its seed is the first of `repeats`.
+        repeats: How often each question is asked at each temperature.
+        task: All other settings; each repeat adds 1 to its seed.
     """
 
     questions: Sequence[Question]
@@ -36,19 +36,19 @@ class Plan:
 
     @property
     def cases(self) -> list["Case"]:
-        """All conversations, in their order."""
+        """All conversations, in the order of the run."""
         numbers = product(range(self.repeats), self.questions, self.temps)
         return [Case(question, temp, repeat) for repeat, question, temp in numbers]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One conversation that every arm has.
+    """One conversation, the same for every arm.
 
     Attributes:
-        question: What is said in it.
-        temp: At which temperature.
-        repeat: For the how many'th time, from 0.
+        question: The question.
+        temp: Temperature.
+        repeat: Index of the repeat, from 0.
     """
 
     question: Question
@@ -61,10 +61,10 @@ class Row:
     """One conversation of one arm.
 
     Attributes:
-        case: Which one.
-        arm: Whose.
-        replies: Its replies, turn by turn.
-        differences: Where greedy ones leave the baseline's, turn by turn.
+        case: The conversation.
+        arm: Name of the arm.
+        replies: The arm's replies, turn by turn.
+        differences: First differences of greedy replies from the baseline's, turn by turn.
     """
 
     case: Case
@@ -74,12 +74,12 @@ class Row:
 
 
 class Runner:
-    """Lets arms write.
+    """Runs the conversations with all arms.
 
     Attributes:
-        engine: Tells what the target says where two replies part.
-        arms: Who writes; the baseline is among them.
-        baseline: Whose replies are the standard.
+        engine: Computes the target's logits where two replies differ.
+        arms: The arms, with the baseline.
+        baseline: Name of the arm that the others are compared with.
     """
 
     def __init__(self, engine: Engine, arms: Sequence[Arm], baseline: str) -> None:
@@ -88,7 +88,7 @@ class Runner:
         self.baseline = baseline
 
     def warm_up(self, task: Task, tell: Callable[[str], None]) -> None:
-        """Let everybody write a little that is not counted."""
+        """Let every arm write a few tokens that do not count."""
         prompt = self.prompt([{"role": "user", "content": _WARM_UP}])
         for arm in self.arms:
             tell(arm.name)
@@ -103,14 +103,14 @@ class Runner:
         known: Sequence[Row] = (),
         tell: Callable[[str], None] = lambda name: None,
     ) -> list[Row]:
-        """Return the rows of a conversation of those arms that have none yet.
+        """Return the rows of a conversation, for all arms that have none yet.
 
         Args:
             case: The conversation.
-            number: How many came before it: who writes first depends on it.
-            task: The temperature and seed in it are replaced.
-            known: Rows of it that are there already.
-            tell: Told the name of the arm that writes.
+            number: Number of conversations before it; it decides which arm writes first.
+            task: Settings of the replies; the case replaces temperature and seed.
+            known: Rows of the conversation from an earlier run.
+            tell: Called with the name of the arm that writes.
 
         Raises:
             ContextLengthError: The conversation is longer than the context of the model.
@@ -147,7 +147,7 @@ class Runner:
     def _prompts(
         self, question: Question, replies: dict[str, list[Reply]], done: dict[str, Row]
     ) -> Iterator[list[int]]:
-        """Yield the prompt of each turn; the replies to one have to be there before the next."""
+        """Yield the prompt of each turn; its replies must be in `replies` before the next turn."""
         messages: list[dict[str, str]] = []
         for turn, text in enumerate(question.turns):
             messages.append({"role": "user", "content": text})
@@ -164,13 +164,14 @@ class Runner:
         room = self.engine.context_length
         if room is not None and num_prompt + max_tokens > room:
             raise ContextLengthError(
-                f"{num_prompt} tokens and a reply of {max_tokens} are more than the {room} that "
-                f"{self.engine.name or 'the model'} takes",
+                f"a prompt of {num_prompt} tokens and a reply of {max_tokens} exceed the context "
+                f"length of {self.engine.name or 'the model'}, {room} tokens: give a smaller "
+                "--max-tokens or shorter prompts",
                 room,
             )
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Return the tokens of a conversation that waits for a reply."""
+        """Return the prompt tokens of a conversation that ends with a user's turn."""
         tokenizer = self.engine.tokenizer
         if tokenizer.has_chat_template:
             return tokenizer.apply_chat_template(messages)

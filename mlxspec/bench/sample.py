@@ -1,4 +1,4 @@
-"""What is asked of an arm, and what was seen of its reply, defined alike for everybody."""
+"""The task of an arm and the measurements of its reply, with the same definition for all arms."""
 
 import gc
 import time
@@ -14,14 +14,14 @@ from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, SamplingP
 
 @dataclass(frozen=True)
 class Task:
-    """How a reply is to be written.
+    """The settings of a reply.
 
     Attributes:
-        max_tokens: Tokens at most, the stop token included.
-        temperature: 0 is greedy.
+        max_tokens: Maximum number of tokens, the stop token included.
+        temperature: Temperature; 0 is greedy.
         seed: Seed of the random key.
-        num_draft_tokens: Draft nodes per round at most, for drafters of mlxspec.
-        ignores_stop: Go on after stop tokens; other projects have no such setting.
+        num_draft_tokens: Maximum number of draft nodes per round, for drafters of mlxspec.
+        ignores_stop: Whether to go on after stop tokens; other projects have no such setting.
     """
 
     max_tokens: int = 256
@@ -31,10 +31,10 @@ class Task:
     ignores_stop: bool = False
 
     def __post_init__(self) -> None:
-        self.params()  # which refuses what is out of range
+        self.params()  # raises where a value is out of range
 
     def params(self) -> GenerationParams:
-        """Return the same for an engine."""
+        """Return the settings as parameters of an engine."""
         return GenerationParams(
             max_tokens=self.max_tokens,
             sampling=SamplingParams(temperature=self.temperature),
@@ -46,20 +46,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply as whoever reads it sees it.
+    """One reply as its reader sees it.
 
     Attributes:
         tokens: Token ids, the stop token included.
-        prompt_tokens: Tokens of the prompt; none of them were in a cache.
+        prompt_tokens: Number of prompt tokens; none of them were in a cache.
         ttft_s: Seconds from the question to the first tokens.
-        first_tokens: How many came then: a draft may be among them.
+        first_tokens: Number of tokens that came first together; draft tokens may be among them.
         seconds: Seconds from the first tokens to the last.
-        forwards: Target forwards that wrote these tokens.
-        rows: Rows that they computed; None where it is not told.
-        peak_memory_gb: Most that MLX held meanwhile, the weights of all arms included.
-        own_memory_gb: By how much that is more than before the reply.
-        stats: Figures of the engine; empty for others.
-        fault: What broke down in the drafter, or "".
+        forwards: Number of target forwards that wrote these tokens.
+        rows: Number of rows that they computed; None if the arm does not count them.
+        peak_memory_gb: Peak memory of MLX in GB, the weights of all arms included.
+        own_memory_gb: Increase of that over the memory before the reply, in GB.
+        stats: Figures of the engine; empty for other projects.
+        fault: Error of the drafter, or "".
     """
 
     tokens: tuple[int, ...]
@@ -86,26 +86,26 @@ class Reply:
 
 
 class Arm(Protocol):
-    """Whoever writes replies: an engine with a drafter, or another project.
+    """A writer of replies: an engine with a drafter, or another project.
 
     Attributes:
-        name: What it is called in the report.
+        name: Name in the report.
     """
 
     name: str
 
     def begin(self) -> None:
-        """A conversation begins: forget what was learned in the one before."""
+        """Begin a conversation: forget all that earlier ones taught the drafter."""
 
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
         """Reply to a prompt that is in no cache."""
 
 
 class Watch:
-    """Notes when tokens arrive and how much memory that takes, from its making on."""
+    """Measures when tokens arrive and how much memory they take, from its construction on."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        gc.collect()  # everybody begins without what somebody else left
+        gc.collect()  # no arm pays for the garbage of another
         mx.clear_cache()
         self._held = mx.get_active_memory()
         backend.peak_memory_gb(reset=True)
@@ -121,7 +121,7 @@ class Watch:
         return self._first is not None
 
     def saw(self, num_tokens: int) -> None:
-        """Some tokens arrived, all at once."""
+        """Record that some tokens arrived together."""
         self._last = self._clock()
         if self._first is None:
             self._first, self.first_tokens = self._last, num_tokens
@@ -134,7 +134,7 @@ class Watch:
         rows: int | None = None,
         **more: Any,
     ) -> Reply:
-        """Return what was seen; see `Reply`."""
+        """Return the reply with its measurements; see `Reply`."""
         first = self._last if self._first is None else self._first
         peak = backend.peak_memory_gb()
         return Reply(

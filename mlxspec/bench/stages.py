@@ -1,9 +1,9 @@
-"""Where the time of a round goes, and the time of a forward.
+"""Profiles: how much time each stage of a round takes, and each part of a forward.
 
-A round is watched as it is: its graph is built stage by stage, and the device is waited for once;
-what a draft model or a head computes lazily is part of that wait.
-A forward is taken apart by evaluating each part before the next one begins; that costs a wait per
-part, so parts are to be compared with each other and not with a round.
+A round is timed without a change: its stages build the graph, and it waits for the device once.
+The lazy work of a draft model or a head is part of that wait.
+For a forward, each part is evaluated before the next one begins. That adds a wait per part, so
+compare parts with each other and not with a round.
 """
 
 import time
@@ -35,21 +35,21 @@ Place = tuple[Any, str, str]
 
 
 class Stopwatch:
-    """Adds up the seconds of stages; what an inner stage takes is not counted in the outer one.
+    """Adds up the seconds of stages; the time of an inner stage does not count in the outer one.
 
     Attributes:
-        seconds: By stage.
+        seconds: Seconds by stage.
     """
 
     def __init__(self, *, evaluates: bool = False) -> None:
-        """Make a stopwatch; one that evaluates waits for the arrays of each call on both sides."""
+        """Make a stopwatch; `evaluates` makes it wait for the arrays before and after each call."""
         self.seconds: dict[str, float] = {}
         self._evaluates = evaluates
         self._stages = [REST]
         self._since = time.perf_counter()
 
     def timed(self, call: Callable[..., Any], stage: str) -> Callable[..., Any]:
-        """Return the same callable, its time counted for a stage."""
+        """Return a callable that does the same and counts its time for a stage."""
 
         @wraps(call)
         def timed(*args: Any, **more: Any) -> Any:
@@ -65,7 +65,7 @@ class Stopwatch:
         return timed
 
     def stop(self) -> None:
-        """Count what has passed since the last call."""
+        """Count the time since the last call."""
         self._note()
 
     def _turn(self, stage: str | None) -> None:
@@ -89,7 +89,7 @@ class Stopwatch:
 
 @contextmanager
 def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
-    """Count the calls of these places while the context lasts."""
+    """Time the calls of these methods while the context lasts."""
     replaced: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, stage in places:
@@ -98,7 +98,7 @@ def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
         yield
     finally:
         for owner, name, before in reversed(replaced):
-            if before is None:
+            if before is None:  # it was inherited: an own attribute would hide the class's
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
@@ -109,13 +109,13 @@ _FIRST, _CELL = 24, 10
 
 @dataclass(frozen=True)
 class RoundProfile:
-    """Where the time of rounds went.
+    """The time of rounds by stage.
 
     Attributes:
-        drafter: Who drafted.
-        forwards: Target forwards.
-        tokens: Tokens written.
-        begin_ms: Milliseconds that the drafter took for the prompt.
+        drafter: Name of the drafter.
+        forwards: Number of target forwards.
+        tokens: Number of emitted tokens.
+        begin_ms: Milliseconds of the drafter's work on the prompt.
         ms: Milliseconds per forward by stage.
     """
 
@@ -128,12 +128,12 @@ class RoundProfile:
 
 @dataclass(frozen=True)
 class ForwardProfile:
-    """Where the time of a forward goes.
+    """The time of a forward by part.
 
     Attributes:
-        width: Rows.
+        width: Number of rows.
         whole_ms: Milliseconds of a forward that is evaluated at once.
-        ms: Milliseconds by part, each evaluated by itself.
+        ms: Milliseconds by part, each evaluated separately.
     """
 
     width: int
@@ -144,7 +144,7 @@ class ForwardProfile:
 def profile_rounds(
     engine: Engine, drafter: Drafter, prompt: Sequence[int], params: GenerationParams
 ) -> RoundProfile:
-    """Reply to a prompt and return where the time of its rounds went, the prompt left out."""
+    """Reply to a prompt and return the time of its rounds by stage, the prefill left out."""
     engine.target.attach(readers_of(drafter))
     engine.target.reset()
     engine.target.observe(prompt[:-1])
@@ -173,7 +173,7 @@ def profile_rounds(
 
 
 def profile_forward(decoder: Decoder, width: int, *, repeats: int = 3) -> ForwardProfile:
-    """Return where a forward of so many rows spends its time, over what the decoder holds."""
+    """Return the time of a forward of `width` rows by part, after the tokens in the cache."""
     forward = verify_forward(decoder)
     layer = decoder.model.layers[0]
     places: list[Place] = [
@@ -198,7 +198,7 @@ def profile_forward(decoder: Decoder, width: int, *, repeats: int = 3) -> Forwar
 
 
 def round_table(profile: RoundProfile) -> str:
-    """Return where the time of rounds went, the longest stage first."""
+    """Return a table of the time of rounds, the longest stage first."""
     total = sum(profile.ms.values())
     lines = [
         f"{profile.drafter}: {profile.tokens} tokens in {profile.forwards} target forwards, "
@@ -210,7 +210,7 @@ def round_table(profile: RoundProfile) -> str:
 
 
 def forward_table(profiles: Sequence[ForwardProfile]) -> str:
-    """Return where the time of forwards goes, a column for each width."""
+    """Return a table of the time of forwards, one column per width."""
     parts = list(dict.fromkeys(part for profile in profiles for part in profile.ms))
     rows = {
         "rows": [f"{profile.width}" for profile in profiles],

@@ -1,10 +1,10 @@
-"""How many draft tokens will be accepted: what drafters expect, corrected by what came true.
+"""How many draft tokens to expect accepted: the drafter's estimate, corrected by observation.
 
-A drafter that knows its probabilities on the host says of each node how likely its whole path is;
-`PathRates` learns by how much that is too much or too little. Of a drafter on the device only the
-order of its nodes is known before it has drafted: `PlaceRates` learns how often the first, second,
-third node is accepted. Both forget slowly, for texts change. (The labels are those of the verified
-tree, as in DSpark and CaDDTree, https://arxiv.org/abs/2606.01813.)
+A drafter that has its probabilities on the host gives a path probability for each node;
+`PathRates` learns by how much these are too high or too low. Of a drafter on the device only the
+order of its nodes is certain before it drafts: `PlaceRates` learns how often the first, second,
+third node is accepted. Both decay slowly, because texts change. (The labels are those of the
+verified tree, as in DSpark and CaDDTree, https://arxiv.org/abs/2606.01813.)
 """
 
 from bisect import bisect_right
@@ -17,32 +17,32 @@ from mlxspec.drafts.round import Round
 
 _PATH_BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95)
 _PATH_DECAY = 0.99
-_PATH_PRIOR = 3.0  # accepted nodes, as many as were expected
+_PATH_PRIOR = 3.0  # imagined nodes, accepted as often as expected: no correction at first
 _PLACE_DECAY = 0.985
-_PLACE_PRIOR = 2.0  # tries
-_FIRST_PLACE = 0.6
-_NEXT_PLACE = 0.8  # of the place before, until it is known better
+_PLACE_PRIOR = 2.0  # imagined tries
+_FIRST_PLACE = 0.6  # prior acceptance rate of the first node
+_NEXT_PLACE = 0.8  # prior of each next node, relative to the rate of the node before
 
 
 class PathRates:
-    """Corrects path probabilities, each size of them on its own."""
+    """Corrects path probabilities, each interval between `_PATH_BOUNDS` by its own factor."""
 
     def __init__(self) -> None:
         self._came_true = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
         self._expected = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
 
     def gains(self, path_probs: Sequence[float]) -> list[float]:
-        """Return the accepted tokens to expect of the first 0, 1, 2, ... nodes."""
+        """Return the expected number of accepted tokens of the first 0, 1, 2, ... nodes."""
         return [0.0, *accumulate(map(self._corrected, path_probs))]
 
     def learn(self, grown: Draft, round: Round) -> None:
-        """Learn which nodes came true: those verified and the children of these.
+        """Learn which nodes match the emitted text: the verified nodes and their children.
 
-        Of nodes further down it would be seen only that they did not.
+        Deeper nodes are left out: a match could not be seen there, so they would bias the rates.
 
         Args:
             grown: A draft with path probabilities, before it was cut.
-            round: What was said of its first nodes.
+            round: The round that verified its first nodes.
         """
         tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
         emitted, num_verified = [*round.accepted, round.bonus_token], len(round.tokens)
@@ -67,30 +67,30 @@ class PathRates:
 
 
 class PlaceRates:
-    """How often the node at each place of a draft is accepted."""
+    """Acceptance rate of a draft's nodes by their index."""
 
     def __init__(self) -> None:
-        self._counts: list[tuple[float, float]] = []  # per place, hits and tries
+        self._counts: list[tuple[float, float]] = []  # by index of the node: hits and tries
 
     def gains(self, most: int) -> list[float]:
-        """Return the accepted tokens to expect when 0, 1, ..., `most` nodes are asked for."""
+        """Return the expected number of accepted tokens for 0, 1, ..., `most` requested nodes."""
         rates, before = [], _FIRST_PLACE / _NEXT_PLACE
-        for place in range(most):
-            hits, tries = self._counts[place] if place < len(self._counts) else (0.0, 0.0)
+        for index in range(most):
+            hits, tries = self._counts[index] if index < len(self._counts) else (0.0, 0.0)
             prior = before * _NEXT_PLACE
             before = (hits + _PLACE_PRIOR * prior) / (tries + _PLACE_PRIOR)
             rates.append(before)
         return [0.0, *accumulate(rates)]
 
     def learn(self, asked: int, path: Sequence[int]) -> None:
-        """Learn which of the nodes asked for were accepted; one not drafted counts as rejected.
+        """Learn which requested nodes were accepted; a missing node counts as rejected.
 
         Args:
-            asked: Number of nodes asked for.
-            path: Indices of the accepted nodes, the root's 0 among them or not.
+            asked: Number of requested nodes.
+            path: Indices of the accepted nodes, with or without the root's 0.
         """
         self._counts += [(0.0, 0.0)] * (asked - len(self._counts))
-        for place in range(asked):
-            hits, tries = self._counts[place]
-            is_hit = place + 1 in path
-            self._counts[place] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1
+        for index in range(asked):
+            hits, tries = self._counts[index]
+            is_hit = index + 1 in path
+            self._counts[index] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1

@@ -1,4 +1,4 @@
-"""What the engine asks of a budget, and the simplest one: as many nodes as are allowed."""
+"""The interface between engine and budget, and the simplest budget: all nodes that are allowed."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,15 +8,15 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 
 Measure = Callable[[], CostCurve]
-"""Times forwards of the target, in a second or two."""
+"""Times forwards of the target; this takes a second or two."""
 
 
 class Budget(Protocol):
     """Decides how many nodes are drafted and verified in each round.
 
     Attributes:
-        looks_ahead: Whether the engine may start a plain round before the token of the one before
-            is read.
+        looks_ahead: Whether the engine may start a plain round before it reads the token of the
+            previous one from the device.
     """
 
     looks_ahead: bool
@@ -28,43 +28,43 @@ class Budget(Protocol):
 
         Args:
             drafter: Name of the drafter.
-            temperature: Of the law: how often drafts are accepted depends on it.
-            context: Tokens in the cache.
-            measure: Called where nothing is known of the costs here; None where that would take
-                too long for so short a reply.
+            temperature: Temperature of the sampling params; the acceptance rate depends on it.
+            context: Number of tokens in the cache.
+            measure: Called where no costs are recorded for this context; None where measuring
+                would take too long for a short reply.
         """
 
     def record(self, context: int, curve: CostCurve) -> None:
-        """Take what forwards behind so long a text cost, as it was measured at leisure."""
+        """Record the costs of forwards after `context` tokens, measured outside a reply."""
 
     def known(self, context: int) -> CostCurve | None:
-        """Return what forwards behind so long a text cost; None if nothing was measured."""
+        """Return the costs of forwards after `context` tokens; None if none were measured."""
 
     def ask(self, limit: int) -> int:
-        """Return how many nodes, `limit` at most, to ask of the drafter in the next round.
+        """Return how many nodes the drafter proposes in the next round, `limit` at most.
 
-        Called once a round; where the drafter was left alone in the round before, perhaps before
-        that one is learned.
+        The engine calls it once a round. After a round without a draft, it may call it before
+        `learn` gets that round.
         """
 
     def cut(self, draft: Draft) -> Draft:
-        """Return what of a draft is worth verifying."""
+        """Return the part of a draft that is worth verifying."""
 
     def rows(self, n_nodes: int) -> int:
-        """Return the number of rows, `n_nodes` at least, that such a tree is verified with."""
+        """Return the number of rows that verify a tree of `n_nodes`; at least `n_nodes`."""
 
     def learn(self, round: Round) -> None:
-        """Take note of a finished round."""
+        """Learn from a finished round."""
 
     def end(self) -> None:
-        """Take note that the reply is over."""
+        """End the reply."""
 
     def fresh(self) -> "Budget":
-        """Return another one that knows the same costs, for a reply beside this one's."""
+        """Return a new budget with the same recorded costs, for a second reply at the same time."""
 
 
 class FixedBudget:
-    """Drafts and verifies as many nodes as are allowed, whatever that costs: for comparisons."""
+    """Drafts and verifies all nodes that are allowed, at any cost: for comparisons."""
 
     looks_ahead = False
 
@@ -74,10 +74,10 @@ class FixedBudget:
         """Measure nothing."""
 
     def record(self, context: int, curve: CostCurve) -> None:
-        """Need no costs."""
+        """Ignore the costs."""
 
     def known(self, context: int) -> None:
-        """Know none."""
+        """Return None: no costs are recorded."""
 
     def ask(self, limit: int) -> int:
         return limit
@@ -92,7 +92,7 @@ class FixedBudget:
         """Learn nothing."""
 
     def end(self) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def fresh(self) -> "FixedBudget":
-        return self  # it keeps nothing of a reply
+        return self  # it has no state

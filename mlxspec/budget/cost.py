@@ -1,8 +1,8 @@
-"""Time forwards by their number of rows: the beginning of a cost curve, on this machine.
+"""Times forwards by their number of rows, to begin a cost curve on this machine.
 
-Whether speculation pays is decided by this curve: n rows that cost little more than one make
-every accepted draft token a gain. It rises in steps that differ by machine, so it is measured and
-never assumed.
+This curve decides whether speculation pays: where n rows cost little more than one, every accepted
+draft token is a gain. The curve rises in steps that differ by machine, so it is measured and never
+assumed.
 """
 
 import time
@@ -17,28 +17,30 @@ WIDTHS = (1, 2, 4, 8, 16, 32)
 _SHAPE_WIDTHS = (1, 4, 2, 16, 8, 32)
 _EDGE_WIDTHS = (6, 3, 5, 11, 12, 13, 24, 20)
 _QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_EDGE_WIDTHS, *_EDGE_WIDTHS)
-"""First what shows the shape of the curve, then where kernels have their edges."""
+"""First the widths that show the shape of the curve, then those where kernels change their block.
+
+Each stands twice: the first call of a width may compile a kernel."""
 
 _QUICK_SECONDS = 1.5
-_LEAST_MS = 1e-3
-_IDLE_REPEATS = 5  # other programs run beside a chat
+_LEAST_MS = 1e-3  # a clock that does not move between two calls must not give a cost of 0
+_IDLE_REPEATS = 5  # other programs run beside a chat: a median of 5 bears two outliers
 
 
 def cost_curve(
     forward: Callable[[int], None], widths: Sequence[int] = WIDTHS, *, repeats: int = 3
 ) -> CostCurve:
-    """Time `forward(width)` for every width, and take the median of each.
+    """Time `forward(width)` for every width, and return the medians.
 
-    The widths take turns, so that a machine that slows down meanwhile slows all of them alike.
+    The widths take turns: if the machine slows down meanwhile, it slows down all of them alike.
 
     Args:
-        forward: Runs a forward of so many rows and waits for it.
+        forward: Runs a forward of `width` rows and waits for it.
         widths: Numbers of rows, ascending from 1.
         repeats: Timings of each width, after one that is not counted.
     """
     timings: dict[int, list[float]] = {width: [] for width in widths}
     for width in widths:
-        forward(width)
+        forward(width)  # not timed: it may compile a kernel
     for _ in range(repeats):
         for width in widths:
             start = time.perf_counter()
@@ -54,13 +56,13 @@ def quick_costs(
     seconds: float = _QUICK_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
-    """Time a few forwards before a reply, which waits meanwhile; the decoder stays as it is.
+    """Time a few forwards before a reply; the reply waits meanwhile. The decoder does not change.
 
     Args:
-        decoder: Runs them.
-        most: Most rows of interest.
-        seconds: How long it may take.
-        clock: Seconds.
+        decoder: Runs the forwards.
+        most: Largest number of rows to time.
+        seconds: Time limit.
+        clock: Returns seconds.
     """
     widths = [width for width in _QUICK_WIDTHS if width <= most]
     return fastest_times(verify_forward(decoder), widths, seconds=seconds, clock=clock)
@@ -75,18 +77,17 @@ def fastest_times(
 ) -> CostCurve:
     """Time `forward(width)` for these widths in turn, as far as time allows.
 
-    Of a width that has several turns the fastest one counts: the first may compile a kernel, and
-    other programs may hold up any. No width begins that is expected to pass the time; one row is
-    always timed.
+    The fastest time of a width counts: the first may compile a kernel, and other programs may slow
+    down any. A width that is expected to pass the time limit is skipped; one row is always timed.
 
     Args:
-        forward: Runs a forward of so many rows and waits for it.
-        widths: Numbers of rows, 1 first; any of them may stand there several times.
-        seconds: How long it may take.
-        clock: Seconds.
+        forward: Runs a forward of `width` rows and waits for it.
+        widths: Numbers of rows, 1 first; a width may occur several times.
+        seconds: Time limit.
+        clock: Returns seconds.
     """
     end = clock() + seconds
-    forward(1)  # brings the weights into memory
+    forward(1)  # not timed: it brings the weights into memory
     ms: dict[int, float] = {}
     for width in widths:
         if ms and clock() + _expected_ms(ms, width) / 1e3 > end:
@@ -99,7 +100,7 @@ def fastest_times(
 
 
 def _expected_ms(ms: Mapping[int, float], width: int) -> float:
-    """Return what a width may take by those timed before, one row first."""
+    """Return the expected milliseconds of a width, by the widths timed before (1 is among them)."""
     last = max(ms)
     if width <= last:
         return ms.get(width, max(ms.values()))
@@ -108,21 +109,21 @@ def _expected_ms(ms: Mapping[int, float], width: int) -> float:
 
 
 class _StoppedMeasuring(Exception):
-    """Unwinds a measurement that has to make way."""
+    """Ends a measurement early, where `should_stop` asks for it."""
 
 
 def idle_cost_curve(
     decoder: Decoder, should_stop: Callable[[], bool], widths: Sequence[int] = WIDTHS
 ) -> CostCurve | None:
-    """Time forwards over what a decoder holds, which stays as it is.
+    """Time forwards over the tokens that a decoder holds; the decoder does not change.
 
     Args:
-        decoder: Runs them.
-        should_stop: Asked before each forward.
+        decoder: Runs the forwards.
+        should_stop: Called before each forward.
         widths: Numbers of rows, ascending from 1.
 
     Returns:
-        The curve, or None where it was stopped: what is unfinished would mislead.
+        The curve, or None if it was stopped: an unfinished curve would mislead.
     """
     verify = verify_forward(decoder)
 
@@ -138,7 +139,7 @@ def idle_cost_curve(
 
 
 def verify_forward(decoder: Decoder) -> Callable[[int], None]:
-    """Return a function that verifies a chain of so many rows, and forgets them again."""
+    """Return a function that runs the forward of a chain of `width` rows, and rolls it back."""
 
     def forward(width: int) -> None:
         tree = DraftTree.from_lists([0] * width, range(-1, width - 1))

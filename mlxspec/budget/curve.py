@@ -1,9 +1,9 @@
-"""The cost curve: what a forward costs by its rows, measured, then followed while rounds go by.
+"""The cost curve: milliseconds of a forward by its rows, measured, then updated in every round.
 
-Kernels handle rows in blocks, so the cost rises in steps, and beside a block's edge it may fall:
-twelve rows can take longer than sixteen. Between two widths that were timed nothing is known but
-that the wider one's cost can be had by padding. So a width that was never timed is taken to lie on
-the line between its neighbours, and is padded to a timed one unless it seems clearly cheaper.
+Kernels compute rows in blocks, so the cost rises in steps. Near the edge of a block it may fall:
+twelve rows can take longer than sixteen. Between two timed widths only one thing is certain:
+padding gives the cost of the wider one. So the cost of an untimed width is interpolated between
+its neighbours, and the width is padded to a timed one unless it seems clearly cheaper.
 """
 
 from bisect import bisect_left
@@ -12,37 +12,39 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-_RATE = 0.2  # of one round's time in the mean
-_SHARED = 0.5  # of a change, in logarithms: other programs slow down all widths alike
-_MOST_OFF = 4.0  # times what was known: more is believed of no round, a computer may fall asleep
-_WINDOW = 9
-_LATEST = 64  # rounds after which a time is no longer sure
-_ENOUGH = 5  # times from which an outlier can be told
+_RATE = 0.2  # weight of one round's time in the moving mean
+_SHARED = 0.5  # share of a change (in logarithms) for all widths: other programs slow down all
+_MOST_OFF = 4.0  # a round counts for at most 4 times the recorded cost: a computer may fall asleep
+_WINDOW = 9  # latest times of a width, to find outliers
+_LATEST = 64  # rounds after which a time counts as stale
+_ENOUGH = 5  # with fewer times an outlier cannot be recognised
 _MAX_DEVIATIONS = 3 * 1.4826  # median absolute deviations: three standard deviations
 _LEAST_DEVIATION = 0.02
-_UNTIMED = 1.05  # what an untimed width may cost more than it seems
+_UNTIMED = 1.05  # an untimed width may cost 5 % more than the interpolation
 _SMALLEST_CONTEXT = 1024
-_DECAY = 0.95  # of what earlier drafts cost
-_MAX_MS = 1e9  # of a forward: eleven days
-_MAX_WIDTH = 4096  # more rows than were ever timed; a forward is padded to a width that is cheap
+_DECAY = 0.95  # weight of earlier drafts after each new one
+_MAX_MS = 1e9  # of a forward: eleven days; a stored file may hold any number
+# More rows than were ever timed: forwards are padded to cheap widths, so a damaged file that
+# calls an enormous width cheap would make every forward that wide.
+_MAX_WIDTH = 4096
 
 
 class CostCurve:
-    """Milliseconds of a forward by number of rows, for contexts of about one length.
+    """Milliseconds of a forward by number of rows, for contexts of similar length.
 
     Attributes:
-        ms: Milliseconds by width, for the widths that were timed; 1 is among them.
+        ms: Milliseconds by timed width; 1 is among them.
     """
 
     def __init__(self, ms: Mapping[int, float]) -> None:
         """Begin with measured widths.
 
         Raises:
-            ValueError: The width 1 is missing, or a time is not more than 0.
+            ValueError: The width 1 is missing, or a width or a time is not more than 0.
         """
         if 1 not in ms or not all(width > 0 and time > 0 for width, time in ms.items()):
             raise ValueError(
-                f"a cost needs times of more than 0 ms, of one row too; got {dict(ms)}"
+                f"a cost curve needs widths and times above 0, and width 1; got {dict(ms)}"
             )
         self.ms = dict(sorted(ms.items()))
         self._recent: dict[int, deque[float]] = {}
@@ -51,27 +53,27 @@ class CostCurve:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Cost of each timed width in forwards of one row."""
+        """Cost of each timed width, relative to one row."""
         return tuple(ms / self.ms[1] for ms in self.ms.values())
 
     def raw(self, width: int) -> float:
-        """Return the milliseconds of exactly so many rows, estimated where they were not timed."""
+        """Return the milliseconds of exactly `width` rows, estimated if they were not timed."""
         if width in self.ms:
             return self.ms[width]
         widths = list(self.ms)
-        place = bisect_left(widths, width)
-        if place < len(widths):
-            below, above = widths[place - 1], widths[place]
+        index = bisect_left(widths, width)
+        if index < len(widths):
+            below, above = widths[index - 1], widths[index]
             share = (width - below) / (above - below)
             return self.ms[below] + share * (self.ms[above] - self.ms[below])
         last = widths[-1]
-        if last == 1:  # worth finding out, with two rows
+        if last == 1:  # a low estimate for two rows, so that a round tries them
             return self.ms[1] * (_UNTIMED if width == 2 else width)
         slope = (self.ms[last] - self.ms[widths[-2]]) / (last - widths[-2])
         return self.ms[last] + max(slope, 0.0) * (width - last)
 
     def padded(self, width: int) -> int:
-        """Return the cheapest way to verify so many rows: the width itself or a timed wider one.
+        """Return the cheapest width for `width` rows: the width itself or a timed wider one.
 
         One row is never padded.
         """
@@ -83,25 +85,25 @@ class CostCurve:
         return best if best in self.ms and self.ms[best] < own else width
 
     def cost(self, width: int) -> float:
-        """Return the milliseconds of verifying so many rows, padded where that is cheaper."""
+        """Return the milliseconds of verifying `width` rows, padded where that is cheaper."""
         return self.raw(self.padded(width))
 
     def stale(self, most: int) -> list[int]:
         """Return the widths up to `most` that were timed, but not in one of the latest rounds.
 
-        Those that are padded are passed over: no round has just so many rows.
+        Widths that are padded are left out: no round has exactly that many rows.
         """
         since = self._num_observed - _LATEST
         timed = [width for width in self.ms if width <= most and self.padded(width) == width]
         return [width for width in timed if self._last_observed.get(width, since) <= since]
 
     def observe(self, width: int, ms: float) -> None:
-        """Follow the time of a real round; one far from the latest of its width is left out."""
+        """Update the curve by a real round; an outlier among the latest of its width is ignored."""
         self._num_observed += 1
         self._last_observed[width] = self._num_observed
         recent = self._recent.setdefault(width, deque(maxlen=_WINDOW))
         is_usual = _is_usual(ms, recent)
-        recent.append(ms)
+        recent.append(ms)  # outliers too: if the cost really changed, they become usual
         if not is_usual:
             return
         known = self.raw(width)
@@ -113,25 +115,25 @@ class CostCurve:
 
 
 class DraftCost:
-    """Milliseconds of a draft by the nodes asked for, where the device drafts: a fitted line.
+    """Milliseconds of a draft on the device by the requested nodes: a fitted line.
 
-    A lazy draft is computed together with its verification, so only their sum can be timed. What
-    is above the known cost of the verification is the draft's: something for each round, something
-    for each node. Old rounds fade.
+    The device computes a lazy draft together with its verification, so only their sum can be timed.
+    What exceeds the recorded cost of the verification belongs to the draft: a constant per round
+    and a slope per node. The weight of old rounds decays.
     """
 
     def __init__(self) -> None:
-        # One imagined round without nodes or cost: it tells the slope while only one n is known.
+        # One imagined round without nodes or cost: it fixes the slope while only one n was seen.
         self._sums = (1.0, 0.0, 0.0, 0.0, 0.0)  # of 1, n, ms, n * n and n * ms
         self._num_rounds = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether any round was looked at."""
+        """Whether any round was observed."""
         return self._num_rounds > 1
 
     def observe(self, asked: int, ms: float) -> None:
-        """Take note of a round; the first is passed over, for it compiles and loads."""
+        """Learn from a round; the first is ignored: it compiles kernels and loads weights."""
         self._num_rounds += 1
         if not self.is_known:
             return
@@ -141,7 +143,7 @@ class DraftCost:
         self._sums = (weight, sums[0], sums[1], sums[2], sums[3])
 
     def at(self, asked: int) -> float:
-        """Return the milliseconds of drafting so many nodes; 0 for none."""
+        """Return the milliseconds of drafting `asked` nodes; 0 for none."""
         if not asked:
             return 0.0
         weight, x, y, xx, xy = self._sums
@@ -152,10 +154,10 @@ class DraftCost:
 
 
 class CostBook:
-    """A cost curve for every power of two of context: attention grows with it.
+    """A cost curve for every power of two of context: the cost of attention grows with it.
 
     Attributes:
-        curves: By number of the bucket, 0 for contexts below 1024 tokens.
+        curves: By index of the bucket; 0 is for contexts below 1024 tokens.
     """
 
     def __init__(self) -> None:
@@ -163,19 +165,19 @@ class CostBook:
 
     @staticmethod
     def bucket(context: int) -> int:
-        """Return the bucket of a number of tokens."""
+        """Return the index of the bucket of a number of tokens."""
         return (context // _SMALLEST_CONTEXT).bit_length()
 
     def knows(self, context: int) -> bool:
-        """Return whether something is known of contexts of about this length."""
+        """Return whether a cost curve for contexts of similar length is recorded."""
         return self.bucket(context) in self.curves
 
     def add(self, context: int, curve: CostCurve) -> None:
-        """Take a cost curve for contexts of about this length."""
+        """Record a cost curve for contexts of similar length."""
         self.curves[self.bucket(context)] = curve
 
     def at(self, context: int) -> CostCurve | None:
-        """Return the cost curve of a context; that of the nearest bucket begins a new one."""
+        """Return the cost curve of a context; a new bucket begins with a copy of the nearest."""
         bucket = self.bucket(context)
         if bucket not in self.curves and self.curves:
             nearest = min(self.curves, key=lambda other: abs(other - bucket))
@@ -183,14 +185,14 @@ class CostBook:
         return self.curves.get(bucket)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the milliseconds ready for JSON."""
+        """Return the milliseconds, ready for JSON."""
         return {
             str(bucket): {str(width): round(ms, 4) for width, ms in curve.ms.items()}
             for bucket, curve in self.curves.items()
         }
 
     def read(self, kept: Mapping[str, Any]) -> None:
-        """Take over what `as_dict` returned; anything else is passed over."""
+        """Restore what `as_dict` returned; ignore anything else."""
         for bucket, times in kept.items():
             try:
                 ms = {int(width): float(time) for width, time in times.items()}

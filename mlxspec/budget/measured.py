@@ -1,10 +1,10 @@
-"""The budget that measures: costs from clocks, acceptance from verdicts, drafts where they pay.
+"""The budget that measures: costs by the clock, acceptance by verdicts, drafts where they pay.
 
-Where the drafter knows its probabilities on the host, it grows its tree first and the best
-beginning of it is verified. Where the device drafts, the number is chosen before, from what was
-accepted so far: nothing waits for the device, and no sample is looked at. Where nothing pays, the
-drafter is left alone. Exploration, of such a drafter and of numbers of rows that were not used for
-long, may lose a hundredth of the time.
+Where the drafter has its probabilities on the host, it grows its tree first, and the best first
+nodes of it are verified. Where the device drafts, the budget chooses the number of nodes before,
+by earlier acceptance: nothing waits for the device, and no sample has an influence. Where no draft
+pays, the rounds are plain. Probes, of a drafter that did not pay and of stale widths, may cost 1 %
+of the time.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +16,24 @@ from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 
-_EXPLORED = 0.01  # of the time may be lost with exploration
-_MAX_SAVED_UP = 8.0  # plain rounds that the allowance for exploration may grow to
-_RATE = 0.1
-_STOPPED = 50.0  # times what a forward costs
-_FIRST_ASKED = 4  # nodes, until it is known what they cost
+_EXPLORED = 0.01  # share of the time that probes may lose
+_MAX_SAVED_UP = 8.0  # limit of the allowance for probes, in plain rounds: no probe loses more
+_RATE = 0.1  # weight of one round in a moving mean
+_STOPPED = 50.0  # times the cost of a forward: the computer slept or the program was suspended
+_FIRST_ASKED = 4  # nodes of a draft until its cost is recorded
 
 
 @dataclass
 class _Experience:
-    """What was learned of one drafter at one temperature.
+    """What was learned about one drafter at one temperature.
 
     Attributes:
-        is_grown: Whether its drafts come with path probabilities; None before the first.
-        paths: Corrects these.
-        places: Where there are none, how often each place is accepted.
-        draft_cost: Of a draft on the device.
+        is_grown: Whether its drafts have path probabilities; None before the first draft.
+        paths: Corrects the path probabilities.
+        places: Acceptance rate by index in the draft, for drafts without path probabilities.
+        draft_cost: Cost of a draft on the device.
         draft_ms: Mean milliseconds of a draft on the host.
-        saved_ms: Mean milliseconds that asking the drafter saved a round.
+        saved_ms: Mean milliseconds that a draft saved per round.
     """
 
     is_grown: bool | None = None
@@ -45,10 +45,10 @@ class _Experience:
 
 
 class MeasuredBudget:
-    """Takes the number of nodes that promises the most tokens per second.
+    """Chooses the number of nodes that is expected to give the most tokens/s.
 
     Attributes:
-        costs: What forwards of the target cost.
+        costs: Costs of the target's forwards.
     """
 
     looks_ahead = True
@@ -56,11 +56,11 @@ class MeasuredBudget:
     def __init__(
         self, costs: CostBook | None = None, keep: Callable[[CostBook], None] = lambda costs: None
     ) -> None:
-        """Begin with what is known of the costs.
+        """Begin with recorded costs.
 
         Args:
-            costs: Left out, nothing: they are measured at the first reply.
-            keep: Called with them when a reply is over.
+            costs: The costs; None to measure them at the first reply.
+            keep: Called with the costs at the end of a reply, to store them.
         """
         self.costs = CostBook() if costs is None else costs
         self._keep = keep
@@ -116,7 +116,7 @@ class MeasuredBudget:
             width - 1: loss_of(width - 1, gains, ms, count)
             for width in self._curve.stale(len(gains))
         }
-        if losses:  # a wrong cost would never be seen where it keeps its width from use
+        if losses:  # probe: a cost that is wrongly high keeps its width unused, so never corrected
             other = min(losses, key=losses.__getitem__)
             count = other if self._affords(losses[other]) else count
         return draft.first(count)
@@ -143,14 +143,14 @@ class MeasuredBudget:
         return MeasuredBudget(self.costs, self._keep)
 
     def _affords(self, loss_ms: float) -> bool:
-        """Pay for a loss out of what exploration is allowed; a gain costs nothing."""
+        """Pay for a loss from the allowance for probes, if it suffices; a gain costs nothing."""
         if loss_ms > self._allowance_ms:
             return False
         self._allowance_ms -= max(loss_ms, 0.0)
         return True
 
     def _is_believed(self, round: Round, curve: CostCurve) -> bool:
-        """Return False for a round in which the program stood still; two in a row are believed."""
+        """Return False for a round in which the program stood still; the second in a row counts."""
         was_stopped = self._was_stopped
         ms = round.draft_ms + round.target_ms
         self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
@@ -175,19 +175,19 @@ class MeasuredBudget:
     def _learn_lazy(self, round: Round, curve: CostCurve) -> None:
         now = self._now
         ms, forward_ms = round.draft_ms + round.target_ms, curve.raw(round.num_rows)
-        if ms < forward_ms:  # both together took less than one was thought to
+        if ms < forward_ms:  # draft and forward together took less than the forward's recorded cost
             curve.observe(round.num_rows, ms)
         now.draft_cost.observe(round.asked, ms - forward_ms)
         now.places.learn(round.asked, round.path)
 
 
 def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:
-    """Return the n that maximises (1 + gains[n]) / ms[n], the smallest of equal ones.
+    """Return the n that maximises (1 + gains[n]) / ms[n]; the smallest of several.
 
     Args:
-        gains: Draft tokens expected to be accepted when the first n nodes are verified; the first
-            one, of no nodes, is 0.
-        ms: Milliseconds of such a round, each more than 0; as many.
+        gains: Expected number of accepted draft tokens if the first n nodes are verified;
+            `gains[0]` is 0.
+        ms: Milliseconds of a round with n nodes, each more than 0; same length as `gains`.
     """
     return max(range(len(gains)), key=lambda n: (1.0 + gains[n]) / ms[n])
 
@@ -195,6 +195,6 @@ def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:
 def loss_of(count: int, gains: Sequence[float], ms: Sequence[float], best: int) -> float:
     """Return the milliseconds that a round of `count` nodes is expected to lose.
 
-    Against emitting as many tokens at the pace of the best number; see `best_count`.
+    The loss is relative to the same number of tokens at the pace of `best`; see `best_count`.
     """
     return ms[count] - (1.0 + gains[count]) * ms[best] / (1.0 + gains[best])

@@ -1,7 +1,7 @@
-"""Pearson's chi-square test: do draws follow a law that is known exactly?
+"""Pearson's chi-square test: do samples fit an exact distribution?
 
-The tail of the chi-square law has a closed form for whole degrees of freedom (Abramowitz and
-Stegun, 26.4.4 and 26.4.5): a finite sum of positive terms, so nothing cancels.
+The tail of the chi-square distribution has a closed form for integer degrees of freedom (Abramowitz
+and Stegun, 26.4.4 and 26.4.5): a finite sum of positive terms, so nothing cancels.
 """
 
 import math
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 _LEAST_EXPECTED = 5.0
-"""Expected draws of a cell; rarer ones are pooled, as the chi-square law holds for many draws."""
+"""Least expected count of a cell; rarer cells are pooled, because the test needs large counts."""
 
 Cell = TypeVar("Cell", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well draws fit a law.
+    """How well samples fit a distribution.
 
     Attributes:
-        num_draws: Draws.
+        num_draws: Number of samples.
         chi_square: Pearson's statistic.
-        freedom: Its degrees of freedom.
+        freedom: Degrees of freedom.
     """
 
     num_draws: int
@@ -32,11 +32,11 @@ class Fit:
 
     @property
     def p_value(self) -> float:
-        """How often draws from the law itself fit it as badly."""
+        """Probability that samples from the distribution itself fit as badly or worse."""
         return survival(self.chi_square, self.freedom)
 
     def __add__(self, other: "Fit") -> "Fit":
-        """Return the fit of independent draws from two laws."""
+        """Return the fit of independent samples from two distributions."""
         return Fit(
             self.num_draws + other.num_draws,
             self.chi_square + other.chi_square,
@@ -45,14 +45,14 @@ class Fit:
 
 
 def fit(draws: Iterable[Cell], law: Mapping[Cell, float]) -> Fit:
-    """Return how well draws fit a law.
+    """Return how well samples fit a distribution.
 
     Args:
-        draws: What was drawn: cells of the law.
+        draws: The cells of the samples.
         law: Probability of every cell.
     """
     counts = Counter(draws)
-    assert counts.keys() <= law.keys(), "a draw is no cell of the law"
+    assert counts.keys() <= law.keys(), "a sample is in no cell of the distribution"
     num_draws = counts.total()
     pools = pooled(law, num_draws)
     chi_square = 0.0
@@ -63,9 +63,9 @@ def fit(draws: Iterable[Cell], law: Mapping[Cell, float]) -> Fit:
 
 
 def pooled(law: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
-    """Return the cells of a law, rare ones together with those nearly as rare.
+    """Return the cells of a distribution in pools; rare cells share a pool.
 
-    Every pool expects 5 draws or more, unless all of the law together expects fewer.
+    Every pool expects 5 samples or more, unless all cells together expect fewer.
     """
     pools: list[list[Cell]] = []
     pool: list[Cell] = []
@@ -84,8 +84,8 @@ def survival(chi_square: float, freedom: int) -> float:
     """Return the probability that a chi-square variable is larger.
 
     Args:
-        chi_square: 0 or more.
-        freedom: Degrees of freedom, a whole number; with 0 the variable is 0.
+        chi_square: The value, 0 or more.
+        freedom: Degrees of freedom, an integer; with 0 the variable is 0.
     """
     if chi_square <= 0 or freedom < 1:
         return 1.0
@@ -93,7 +93,7 @@ def survival(chi_square: float, freedom: int) -> float:
     offset = (freedom % 2) / 2
     tail = math.erfc(math.sqrt(half)) if offset else 0.0
     powers = (offset + i for i in range(freedom // 2))
-    # In logarithms, as the powers of a large chi-square would overflow.
+    # In logarithms, because the powers of a large chi-square would overflow.
     return min(1.0, tail + sum(_poisson(power, half) for power in powers))
 
 

@@ -1,8 +1,8 @@
-"""Greedy replies: are they those of plain decoding, token by token?
+"""Checks whether greedy replies are the same as those of plain decoding, token by token.
 
-Where one is not, the target is asked for the logits of both tokens at the first difference with
-nothing beside them. Rounding explains a gap between them that is no larger than a small multiple of
-the measured drift (see `trace/near_tie.py`); it explains no other.
+At the first difference the target computes the logits of both tokens again, one row alone. Rounding
+explains a gap between the two that is at most a small multiple of the measured drift (see
+`trace/near_tie.py`); it explains no larger gap.
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ from mlxspec.trace.proof import Proof
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt, and its plain reply once there is one.
+    """A prompt and its plain reply.
 
     Attributes:
         name: Category and number of the question.
-        prompt: Tokens.
-        task: How the reply is written.
-        plain: What plain decoding replied.
+        prompt: Tokens of the prompt.
+        task: Settings of the reply.
+        plain: Tokens of the plain reply; empty before it is written.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Parting:
-    """A reply that is not the plain one.
+    """A reply that differs from the plain one.
 
     Attributes:
-        question: What was asked.
-        proof: How far it is the same, and what stands there.
+        question: Name of the question.
+        proof: How many tokens are the same, and the first difference.
     """
 
     question: str
@@ -46,23 +46,23 @@ class Parting:
 
     @property
     def difference(self) -> Difference:
-        """Where the two part."""
+        """The first difference of the two replies."""
         assert self.proof.difference is not None
         return self.proof.difference
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What one drafter's replies are like.
+    """The comparison of one drafter's replies with plain decoding.
 
     Attributes:
-        drafter: Its name.
-        num_replies: Replies.
-        num_tokens: Tokens in all of them.
-        drafted: Draft nodes that were verified.
-        accepted: Of these, how many were kept.
-        partings: Replies that are not the plain ones.
-        faults: What the drafter broke down with, once per reply.
+        drafter: Name of the drafter.
+        num_replies: Number of replies.
+        num_tokens: Number of tokens in all replies.
+        drafted: Number of draft nodes that were verified.
+        accepted: Number of draft nodes that were accepted.
+        partings: The replies that differ from the plain ones.
+        faults: Errors of the drafter, one per reply that had one.
     """
 
     drafter: str
@@ -75,19 +75,19 @@ class Agreement:
 
     @property
     def num_same(self) -> int:
-        """Replies that are the plain ones."""
+        """Number of replies that are the same as the plain ones."""
         return self.num_replies - len(self.partings)
 
 
 def check_replies(
     engine: Engine, arm: Arm, questions: Iterable[Asked], near_tie: float
 ) -> Agreement:
-    """Let a drafter reply to some questions, and compare.
+    """Compare the replies of a drafter with the plain ones.
 
     Args:
         engine: The arm's engine.
         arm: Writes the replies.
-        questions: What is asked, with the plain replies.
+        questions: The prompts with their plain replies.
         near_tie: Largest gap between two logits that rounding explains.
     """
     partings, faults = [], []

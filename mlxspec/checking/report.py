@@ -1,4 +1,4 @@
-"""Findings as tables for people; `document` is the same for programs."""
+"""The results of a check as tables for people, and as a JSON document for programs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -16,7 +16,7 @@ _FIRST, _CELL, _WIDE = 24, 13, 20
 
 
 def text(outcome: Outcome) -> str:
-    """Return the report: what it ran on, what was found, and the verdict."""
+    """Return the report: the setup, the results and the verdict."""
     parts = ["\n".join(setup_lines(outcome.setup))]
     for cache in outcome.caches:
         parts += [_drift(cache), _replies(cache, outcome.num_nodes)]
@@ -27,7 +27,7 @@ def text(outcome: Outcome) -> str:
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """Return everything ready for JSON."""
+    """Return all results, ready for JSON."""
     found = verdict(outcome)
     return {
         "setup": dict(outcome.setup),
@@ -45,7 +45,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
 def _drift(cache: CacheCheck) -> str:
     drift = cache.drift
     lines = [
-        f"cache {cache.cache}: a row's logits among n rows, against those of the row alone",
+        f"cache {cache.cache}: a row's logits in a forward of n rows, against the row alone",
         _line("n", ["largest drift", "best token flips"], _WIDE),
     ]
     for width in drift.widths:
@@ -61,14 +61,14 @@ def _near_tie(drift: Drift) -> str:
         return "rounding changes nothing, so no gap is a near-tie"
     return (
         f"a near-tie is a gap of at most {drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times what "
-        "rounding does to rows that are read side by side"
+        "rounding does to rows that are read in one forward"
     )
 
 
 def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
     nodes = ", ".join(map(str, num_nodes))
     lines = [
-        f"cache {cache.cache}: greedy replies that are those of plain decoding (drafts of {nodes} "
+        f"cache {cache.cache}: greedy replies, compared with plain decoding (drafts of {nodes} "
         "nodes, in turn)",
         _line("", ["the same", "tokens", "drafted", "accepted"]),
     ]
@@ -84,32 +84,32 @@ def _laws(outcome: Outcome) -> str:
     checks = outcome.laws
     lines = [
         f"cache {outcome.caches[0].cache}: {LENGTH} tokens at temperature {LAW.temperature:g}, "
-        f"{checks[0].fit.num_draws} draws each against their exact law",
+        f"{checks[0].fit.num_draws} samples each against the exact distribution",
         _line("", ["chi-square", "freedom", "p", "drafted", "accepted"]),
     ]
     for check in checks:
         found = check.fit
         cells = [f"{found.chi_square:.1f}", str(found.freedom), f"{found.p_value:.2g}"]
         line = _line(check.drafter, [*cells, str(check.drafted), str(check.accepted)])
-        lines.append(line + ("   ANOTHER LAW" if check.is_off(len(checks)) else ""))
-    lines.append(f"a p below {error_rate(len(checks)):.1g} is another law")
+        lines.append(line + ("   WRONG" if check.is_off(len(checks)) else ""))
+    lines.append(f"a p below {error_rate(len(checks)):.1g} means another distribution")
     return "\n".join(lines)
 
 
 def _faults(outcome: Outcome) -> Iterator[str]:
-    """Say who broke down, or drafted nothing: what was plain was not checked."""
+    """Yield notes on drafters that failed or drafted nothing: plain replies check nothing."""
     for cache in outcome.caches:
         for found in cache.agreements:
             for fault in dict.fromkeys(found.faults):
                 times = found.faults.count(fault)
-                yield f"{found.drafter} broke down in {times} replies, cache {cache.cache}: {fault}"
+                yield f"{found.drafter} failed in {times} replies, cache {cache.cache}: {fault}"
             if not found.drafted:
                 yield f"{found.drafter} drafted nothing in its replies, cache {cache.cache}"
     for law in outcome.laws[1:]:
         if law.num_faults:
-            yield f"{law.drafter} broke down in {law.num_faults} draws"
+            yield f"{law.drafter} failed in {law.num_faults} samples"
         if not law.drafted:
-            yield f"{law.drafter} drafted nothing in its draws: their law is that of plain ones"
+            yield f"{law.drafter} drafted nothing in its samples: only plain decoding was checked"
 
 
 def _cache_dict(cache: CacheCheck) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The whole check: replies and rows with every cache, then draws with the first of them."""
+"""The whole check: replies and rows with every cache, and samples with the first cache."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,19 +22,19 @@ from mlxspec.measure.drift import Drift, Text, measure_drift
 from mlxspec.params import Options
 
 _NUM_TEXTS = 2
-"""Replies whose rows are measured for their drift."""
+"""Number of replies whose rows are measured for drift."""
 
 _PLACES, _MOST_PLACES = (0, 8), 16
-"""Tokens of a plain reply after which others may be drawn, and how many such places are tried."""
+"""Samples begin after this many tokens of a plain reply; the most prefixes that are tried."""
 
 T = TypeVar("T")
 
 
 class Progress(Protocol):
-    """Shows how far something is."""
+    """Shows the progress of a loop."""
 
     def __call__(self, items: Sequence[T], doing: str) -> Iterable[T]:
-        """Return the items, and show which of them are taken; `doing` says what for."""
+        """Return the items, and show how many are done; `doing` describes the loop."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Plan:
     """What to check.
 
     Attributes:
-        questions: Asked by their first turns.
-        caches: Kinds of caches by name: options of the target's cache.
-        drafters: Words of `--drafter`, a plus sign for a pool; empty for all that are here.
-        num_nodes: Draft nodes of a round, these in turn.
-        max_tokens: Tokens of a greedy reply at most.
-        num_draws: Draws with each drafter.
+        questions: Questions; their first turns are the prompts.
+        caches: Options with the settings of each kind of cache.
+        drafters: Words of `--drafter`, a plus sign for a pool; empty for all that need no download.
+        num_nodes: Numbers of draft nodes per round, used in turn.
+        max_tokens: Maximum number of tokens of a greedy reply.
+        num_draws: Number of samples with each drafter.
     """
 
     questions: Sequence[Question]
@@ -58,18 +58,18 @@ class Plan:
     num_draws: int
 
     def task(self, num_nodes: int) -> Task:
-        """Return how a greedy reply is written with so many draft nodes a round."""
+        """Return the settings of a greedy reply with `num_nodes` draft nodes per round."""
         return Task(max_tokens=self.max_tokens, num_draft_tokens=num_nodes)
 
 
 @dataclass(frozen=True)
 class CacheCheck:
-    """What was found with one kind of cache.
+    """The results with one kind of cache.
 
     Attributes:
-        cache: The kind in words.
-        drift: Of rows among others.
-        agreements: Greedy replies, a drafter each.
+        cache: Description of the cache.
+        drift: Drift of the rows.
+        agreements: Greedy replies, one entry per drafter.
     """
 
     cache: str
@@ -79,13 +79,13 @@ class CacheCheck:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found.
+    """The results of a check.
 
     Attributes:
         setup: Model, machine and settings.
-        num_nodes: Draft nodes of a round, in turn.
-        caches: A check for every kind of cache.
-        laws: Draws with the first of these, a drafter each, plain decoding first.
+        num_nodes: Numbers of draft nodes per round, used in turn.
+        caches: The results with each kind of cache.
+        laws: Samples with the first cache, one entry per drafter, plain decoding first.
         notes: What was left out, and why.
     """
 
@@ -102,21 +102,20 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Outc
     Args:
         loaded: The model.
         plan: What to check.
-        say: Told what a user should know.
-        progress: Shows how far it is.
+        say: Called with messages for the user.
+        progress: Shows the progress.
 
     Raises:
-        MlxspecError: A drafter is not here, or cannot serve this target.
-        ValueError: No question fits the model, no cache does, or no question is followed by a
-            law that is worth drawing from.
+        MlxspecError: A drafter is missing, or does not fit this target.
+        ValueError: No question fits the model, no cache does, or no distribution is worth a test.
     """
     notes: list[str] = []
     sites = _sites(loaded, plan.caches, say, notes)
     first = Checker(sites[0], plan, progress, notes)
-    cases = first.cases()  # refused now rather than when all else is done
+    cases = first.cases()  # first, so that an error does not come after minutes of other checks
     caches = [first.check_replies()]
     laws = first.check_laws(cases)
-    # One after the other, as each has drafters of its own in memory.
+    # One after the other, because each has its own drafters in memory.
     caches += [Checker(site, plan, progress, notes).check_replies() for site in sites[1:]]
     return Outcome(
         setup=setup_of(first.site, plan.task(max(plan.num_nodes)), PLAIN),
@@ -137,7 +136,7 @@ def _sites(
         except UnsupportedOperationError as error:
             notes.append(f"a cache is left out: {error}")
     if not sites:
-        raise ValueError(f"there is no cache to check with: {'; '.join(notes)}")
+        raise ValueError(f"no kind of cache fits this model: {'; '.join(notes)}")
     return sites
 
 
@@ -149,14 +148,14 @@ class Checker:
     """
 
     def __init__(self, site: Site, plan: Plan, progress: Progress, notes: list[str]) -> None:
-        """Prepare; what has to be left out is added to the notes.
+        """Prepare; notes get an entry for each question that is left out.
 
         Raises:
-            MlxspecError: A drafter is not here, or cannot serve this target.
+            MlxspecError: A drafter is missing, or does not fit this target.
             ValueError: No question fits the model.
         """
         self.site = site
-        self._budget = FixedBudget()  # drafts in every round, whether or not that pays
+        self._budget = FixedBudget()  # drafts in every round: a plain round checks nothing
         self._plan = plan
         self._progress = progress
         self._cache = site.target.cache.describe()
@@ -173,10 +172,10 @@ class Checker:
 
     @cached_property
     def drift(self) -> Drift:
-        """Of rows among others, over the first replies."""
+        """The drift of rows, over the first replies."""
         room = self.site.engine.context_length
         texts = [Text.of(found.prompt, found.plain, room) for found in self.asked[:_NUM_TEXTS]]
-        watched = self._progress(texts, f"{self._cache}: rows among others")
+        watched = self._progress(texts, f"{self._cache}: drift of rows")
         return measure_drift(self.site.target, watched)
 
     def check_replies(self) -> CacheCheck:
@@ -189,24 +188,24 @@ class Checker:
         return CacheCheck(self._cache, self.drift, tuple(agreements))
 
     def cases(self) -> list[Case]:
-        """Return what to draw from: places in the plain replies.
+        """Return the distributions to sample from, after prefixes of the plain replies.
 
         Raises:
-            ValueError: Nowhere is the law worth drawing from.
+            ValueError: No distribution is worth a test.
         """
         num_nodes = self._plan.num_nodes
-        places = [
+        prefixes = [
             (*found.prompt, *found.plain[:length])
             for length in _PLACES
             for found in self.asked
             if length < len(found.plain)
         ]
-        watched = self._progress(places[:_MOST_PLACES], f"{self._cache}: exact laws")
+        watched = self._progress(prefixes[:_MOST_PLACES], f"{self._cache}: exact distributions")
         num_draws = -(-self._plan.num_draws // len(num_nodes))
         return cases_of(self.site.target, watched, num_nodes, num_draws)
 
     def check_laws(self, cases: Sequence[Case]) -> tuple[LawCheck, ...]:
-        """Compare draws of plain decoding and of all drafters with the exact law."""
+        """Compare samples of plain decoding and of all drafters with the exact distribution."""
         engine, checks = self.site.engine, []
         for word in (PLAIN, *self._drafters):
             sampler = Sampler(engine, make_drafter(word, self.site), self._budget)
@@ -214,17 +213,17 @@ class Checker:
         return tuple(checks)
 
     def _seeds(self, drafter: str, case: Case) -> Iterable[int]:
-        return self._progress(case.seeds, f"draws: {drafter}, {case.num_nodes} nodes a round")
+        return self._progress(case.seeds, f"samples: {drafter}, {case.num_nodes} nodes a round")
 
 
 def _drafters_here(site: Site) -> list[str]:
-    """Return the drafters that need no download, as `own_arms` calls them."""
+    """Return the drafters that need no download, as words for `own_arms`."""
     words = [word.replace(",", "+") for word in candidates(site.files) if word != "none"]
     return [*words, "model"] if site.draft_model and "model" not in words else words
 
 
 def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[Asked]:
-    """Return every question that leaves room for a reply, not answered yet."""
+    """Return every question that leaves room for a reply, without its plain reply."""
     needed = plan.max_tokens + LENGTH + max(plan.num_nodes)
     most = None if engine.context_length is None else engine.context_length - needed
     fitting: list[Asked] = []
@@ -240,6 +239,6 @@ def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[Asked]:
     if not fitting:
         raise ValueError(
             f"no question leaves room for {needed} tokens in the context of "
-            f"{engine.context_length}: take shorter --prompts or smaller --max-tokens"
+            f"{engine.context_length}: give shorter --prompts or a smaller --max-tokens"
         )
     return fitting

@@ -1,12 +1,12 @@
-"""Sampled replies: do their first tokens follow the target's joint law?
+"""Checks whether the first tokens of sampled replies have the target's joint distribution.
 
-The target's whole vocabulary is drawn from; what is counted is a small part of it. After every
-beginning the most probable tokens are told apart, the others are one cell; what follows is looked
-at after the three most probable ones, up to the third token. The law of these cells is summed
-exactly: the target reads every beginning row by row, without drafts, and NumPy turns the logits
-into probabilities in float64. Draws come from the engine with one seed after the other, as any
-reply does, each stopped after its third token. Whatever drafts, they must follow that law.
-Nothing is cut off from it, so a rounding moves a probability by no more than itself.
+Samples come from the whole vocabulary; they are counted in cells. After every prefix each of the
+most probable tokens has a cell of its own, and the others share one. The three most probable tokens
+are prefixes themselves, up to the third token. The probabilities of the cells are exact: the target
+reads every prefix row by row, without drafts, and NumPy computes probabilities in float64. The
+engine samples with one seed after the other, as for any reply, and stops after the third token.
+With every drafter the samples must have that distribution. No filter cuts tokens off: at the edge
+of a filter, rounding could move whole probabilities.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,29 +28,29 @@ from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinishe
 LENGTH = 3
 LAW = SamplingParams(temperature=1.0)
 OTHER = -1
-"""Stands in a cell for all tokens that are not told apart."""
+"""Marks the cell of all tokens without a cell of their own."""
 
 _NUM_TOLD_APART, _NUM_FOLLOWED = 16, 3
 
 _ERROR_RATE = 1e-4
-"""How often a run may call a true law false: shared by all of its tests (Bonferroni)."""
+"""Probability that a run fails although nothing is wrong; its tests share it (Bonferroni)."""
 
 Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class JointLaw:
-    """The law of the first tokens after a prompt.
+    """The joint distribution of the first tokens after a prompt.
 
     Attributes:
-        probs: Probability of each cell: tokens that a draw begins with, `LENGTH` at most, the
-            last of which may be `OTHER`.
+        probs: Probability of each cell. A cell is the first tokens of a sample, at most `LENGTH`;
+            the last of them may be `OTHER`.
     """
 
     probs: Mapping[Tokens, float]
 
     def cell_of(self, drawn: Tokens) -> Tokens:
-        """Return the cell of a draw of `LENGTH` tokens."""
+        """Return the cell of a sample of `LENGTH` tokens."""
         for length in range(1, LENGTH + 1):
             if drawn[:length] in self.probs:
                 return drawn[:length]
@@ -65,13 +65,13 @@ class JointLaw:
 
 @dataclass(frozen=True)
 class Case:
-    """What is drawn from.
+    """One distribution to sample from.
 
     Attributes:
-        prompt: Tokens before.
-        law: The exact law of what follows.
-        num_nodes: Draft nodes of a round.
-        seeds: One per draw.
+        prompt: Tokens of the prompt.
+        law: The exact distribution of the tokens after it.
+        num_nodes: Draft nodes per round.
+        seeds: One seed per sample.
     """
 
     prompt: Tokens
@@ -82,14 +82,14 @@ class Case:
 
 @dataclass(frozen=True)
 class LawCheck:
-    """Draws with one drafter.
+    """The samples with one drafter, compared with the exact distribution.
 
     Attributes:
-        drafter: Its name.
-        fit: How they fit the law.
-        drafted: Draft nodes that were verified.
-        accepted: Of these, how many were kept.
-        num_faults: Draws in which the drafter broke down.
+        drafter: Name of the drafter.
+        fit: How well the samples fit the distribution.
+        drafted: Number of draft nodes that were verified.
+        accepted: Number of draft nodes that were accepted.
+        num_faults: Number of samples in which the drafter failed.
     """
 
     drafter: str
@@ -99,21 +99,21 @@ class LawCheck:
     num_faults: int = 0
 
     def is_off(self, num_checks: int) -> bool:
-        """Whether the law is another one, as surely as `num_checks` such tests allow."""
+        """Return whether the distribution is wrong, at the error rate of `num_checks` tests."""
         return self.fit.p_value < error_rate(num_checks)
 
 
 def error_rate(num_checks: int) -> float:
-    """Return the p-value below which one of so many tests fails."""
+    """Return the p-value below which one of `num_checks` tests fails."""
     return _ERROR_RATE / num_checks
 
 
 def joint_law(target: Decoder, prompt: Sequence[int]) -> JointLaw:
-    """Return the exact law of the first tokens; the target's history is another afterwards.
+    """Return the exact distribution of the first tokens; the content of the target's cache changes.
 
     Args:
-        target: The model; it reads every beginning without drafts.
-        prompt: Tokens before, at least one.
+        target: The model; it reads every prefix without drafts.
+        prompt: Tokens of the prompt, at least one.
     """
     target.reset()
     target.observe(prompt[:-1])
@@ -134,7 +134,7 @@ def joint_law(target: Decoder, prompt: Sequence[int]) -> JointLaw:
 
 
 def _read(target: Decoder, tokens: Sequence[int]) -> None:
-    """Make these the history; what is not there yet is read token by token."""
+    """Make the cache hold these tokens; missing ones are read one by one."""
     kept = common_length(target.history, tokens)
     target.rollback_to(kept)
     for token in tokens[kept:]:
@@ -147,16 +147,16 @@ def cases_of(
     num_nodes: Sequence[int],
     num_draws: int,
 ) -> list[Case]:
-    """Return a case for each number of draft nodes, with the prompts whose laws say most.
+    """Return a case for each number of draft nodes, with the prompts that test the most cells.
 
     Args:
-        target: Says what the laws are.
-        prompts: To choose from.
-        num_nodes: Draft nodes of a round.
-        num_draws: Draws from each.
+        target: Computes the distributions.
+        prompts: The prompts to choose from.
+        num_nodes: Numbers of draft nodes per round, one per case.
+        num_draws: Number of samples per case.
 
     Raises:
-        ValueError: Draws after any of these prompts are too much alike, or too few.
+        ValueError: After every prompt, all samples would count in one cell.
     """
 
     def num_pools(law: JointLaw) -> int:
@@ -166,8 +166,8 @@ def cases_of(
     laws = sorted((case for case in told if num_pools(case[1]) > 1), key=lambda c: -num_pools(c[1]))
     if not laws:
         raise ValueError(
-            f"{num_draws} draws cannot tell one beginning of a reply from another: take more "
-            "--draws, a larger --limit, or other --prompts"
+            f"{num_draws} samples per case are too few to test a distribution of these prompts: "
+            "give more --draws, a larger --limit, or other --prompts"
         )
     cases = []
     for number, count in enumerate(num_nodes):
@@ -177,17 +177,17 @@ def cases_of(
 
 
 class Sampler:
-    """Draws beginnings of replies and counts what was drafted on the way."""
+    """Samples the first tokens of replies, and counts draft tokens and failures."""
 
     def __init__(self, engine: Engine, drafter: Drafter, budget: Budget | None = None) -> None:
-        """Draw with a drafter; the budget decides how much of it is verified."""
+        """Sample with a drafter; the budget decides how many of its nodes are verified."""
         self._engine, self._drafter, self._budget = engine, drafter, budget
         self.drafted = self.accepted = self.num_faults = 0
 
     def draw(self, case: Case, seed: int) -> Tokens:
-        """Return `LENGTH` tokens."""
+        """Return a sample of `LENGTH` tokens."""
         params = GenerationParams(
-            # More than are drawn: a draft is never larger than what is left of the reply.
+            # More than are counted: a draft is never deeper than the rest of the reply.
             max_tokens=LENGTH + case.num_nodes,
             sampling=LAW,
             seed=seed,
@@ -220,13 +220,13 @@ def check_law(
     cases: Sequence[Case],
     watched: Callable[[Case], Iterable[int]],
 ) -> LawCheck:
-    """Draw with a drafter, and compare with the law.
+    """Sample with a drafter, and compare with the exact distribution.
 
     Args:
-        sampler: Draws with it, and has drawn nothing yet.
-        drafter: What it is called.
-        cases: What to draw from.
-        watched: Returns the seeds of a case, one after the other.
+        sampler: Samples with the drafter; a new one.
+        drafter: Name of the drafter.
+        cases: The distributions to sample from.
+        watched: Yields the seeds of a case, and shows the progress.
     """
     total: Fit | None = None
     for case in cases:
@@ -238,7 +238,7 @@ def check_law(
 
 
 def _next_law(logits: np.ndarray) -> dict[int, float]:
-    """Return the probabilities of the tokens that are told apart, the largest first."""
+    """Return the probabilities of the tokens with a cell of their own, the largest first."""
     wide = logits.astype(np.float64) / LAW.temperature
     weights = np.exp(wide - wide.max())
     best = np.argsort(-wide, kind="stable")[:_NUM_TOLD_APART]

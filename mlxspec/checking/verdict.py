@@ -1,7 +1,7 @@
-"""What the findings come to, in plain words.
+"""The result of the whole check, in one sentence.
 
-Greedy replies have to be those of plain decoding, but where rounding decides; sampled ones have
-to follow the target's law. What rounding may decide is measured, not assumed (see
+Greedy replies must be the same as those of plain decoding, except at near-ties. Sampled replies
+must have the target's distribution. The size of a near-tie is measured, not assumed (see
 `trace/near_tie.py`): where nothing drifts, nothing is excused.
 """
 
@@ -17,11 +17,11 @@ Kind = Literal["bit-identical", "near-ties", "not lossless"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be thought of speculation with this model, here.
+    """Whether speculation with this model is lossless on this machine.
 
     Attributes:
-        kind: In a word.
-        text: In a sentence.
+        kind: The result in one word.
+        text: The result in one sentence.
     """
 
     kind: Kind
@@ -29,31 +29,31 @@ class Verdict:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether no difference is more than a rounding."""
+        """Whether rounding explains every difference."""
         return self.kind != "not lossless"
 
 
 def verdict(outcome: Outcome) -> Verdict:
-    """Judge."""
+    """Return the verdict on the results of a check."""
     reasons = [*_greedy_reasons(outcome), *_law_reasons(outcome)]
     if reasons:
         return Verdict("not lossless", f"not lossless: {'; '.join(reasons)}")
     agreements = [found for cache in outcome.caches for found in cache.agreements]
     num_replies = sum(found.num_replies for found in agreements)
     partings = [parting for found in agreements for parting in found.partings]
-    law = "sampled ones follow the model's law"
+    law = "sampled ones have the model's distribution"
     if partings:
         most = max(parting.difference.gap or 0.0 for parting in partings)
         return Verdict(
             "near-ties",
             f"identical up to near-ties of at most {most:.2g} (logits): {len(partings)} of "
-            f"{num_replies} greedy replies part at one; {law}",
+            f"{num_replies} greedy replies differ at one; {law}",
         )
     if all(cache.drift.is_zero for cache in outcome.caches):
         return Verdict(
             "bit-identical",
             f"bit-identical: all {num_replies} greedy replies are those of plain decoding, no "
-            f"logit depends on the rows beside it; {law}",
+            f"logit depends on the other rows of its forward; {law}",
         )
     most = max(cache.drift.near_tie for cache in outcome.caches)
     return Verdict(
@@ -70,14 +70,14 @@ def _greedy_reasons(outcome: Outcome) -> Iterator[str]:
             if real:
                 gaps = [gap for parting in real if (gap := parting.difference.gap) is not None]
                 yield (
-                    f"{found.drafter} leaves plain decoding in {len(real)} of "
+                    f"{found.drafter} differs from plain decoding in {len(real)} of "
                     f"{found.num_replies} greedy replies, cache {cache.cache}, {_gap_words(gaps)}"
                 )
 
 
 def _gap_words(gaps: list[float]) -> str:
     if not gaps:
-        return "where one of the two ends"
+        return "where one of the two replies ends"
     return f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
 
 
@@ -85,6 +85,6 @@ def _law_reasons(outcome: Outcome) -> Iterator[str]:
     for law in outcome.laws:
         if law.is_off(len(outcome.laws)):
             yield (
-                f"{law.drafter} draws from another law than the model's (p = "
-                f"{law.fit.p_value:.1g}, allowed is {error_rate(len(outcome.laws)):.1g})"
+                f"{law.drafter} samples from another distribution than the model's (p = "
+                f"{law.fit.p_value:.1g}, at least {error_rate(len(outcome.laws)):.1g} is allowed)"
             )

@@ -1,11 +1,11 @@
-"""What has to happen before MLX is imported, and what the machine below it is.
+"""Prepares the process before MLX is imported, and describes the machine.
 
 Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
 works before `mlx.core` is imported (see `blas.py`); `MLXSPEC_BLAS=stock|auto|PATH` chooses it. On
 macOS it sets `MLX_MAX_OPS_PER_BUFFER` and, from 32 GB on, `MLX_MAX_MB_PER_BUFFER`, unless they are
 set: the size of Metal's command buffers, which small models fill with launches.
 
-Nothing here imports MLX at import time, so a recorded reply can be shown without it.
+Nothing here imports MLX at import time, so recorded replies can be shown without MLX.
 """
 
 import ctypes
@@ -44,19 +44,19 @@ _state = _State()
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """The machine and the libraries a model runs on, read and not assumed.
+    """The machine and the libraries that a model runs on, as found at run time.
 
     Attributes:
         device: Name of the device, such as "Apple M3 Pro" or "AMD EPYC".
-        backend: What MLX computes on; "none" where MLX cannot be imported.
-        blas: BLAS that MLX's matrix products really call on a CPU, or "" on a GPU.
+        backend: The kind of device that MLX uses; "none" where MLX cannot be imported.
+        blas: BLAS that MLX's matrix products call on a CPU; "" on a GPU.
         is_stock_blas: True where that is the slow reference BLAS of the MLX wheel.
         memory_gb: Memory of the machine.
         cores: CPU cores this process may use.
         system: Operating system and architecture.
         python: Version of Python.
         mlx: Version of MLX, or "" where it is not installed.
-        notes: Anything that is not as it was asked for, one sentence each.
+        notes: Settings that have no effect, one sentence each.
     """
 
     device: str
@@ -72,7 +72,7 @@ class DeviceFacts:
 
 
 def prepare() -> None:
-    """Set the process up for MLX, once; a problem is kept for `check` and raises nothing here."""
+    """Set the process up for MLX, once; `check` raises a problem that is found here."""
     if _state.prepared:
         return
     _state.prepared = True
@@ -87,8 +87,8 @@ def prepare() -> None:
 def _enlarge_command_buffers() -> None:
     """Let Metal's command buffers hold more operations, and on a large Mac more bytes too.
 
-    What a buffer touches cannot be freed before it ends, so many bytes in each make MLX hold many
-    more in all: too many for a small Mac. How large the model will be is not known yet here.
+    Memory that a buffer uses cannot be freed before the buffer ends. So more bytes per buffer mean
+    more memory in all: too much for a small Mac. The size of the model is not known here yet.
     """
     os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", _OPS_PER_BUFFER)
     if memory_gb() >= _LARGE_MAC_GB:
@@ -96,7 +96,7 @@ def _enlarge_command_buffers() -> None:
 
 
 def check_early() -> None:
-    """Raise what can be seen to be wrong without importing MLX, which takes a while.
+    """Raise the problems that show without importing MLX, which is slow.
 
     Raises:
         BlasChoiceError: `MLXSPEC_BLAS` names a library that cannot be used.
@@ -109,7 +109,7 @@ def check_early() -> None:
 
 
 def check() -> None:
-    """Raise what `prepare` found wrong.
+    """Raise the problem that `prepare` found, if any.
 
     Raises:
         BlasChoiceError: `MLXSPEC_BLAS` names a library that cannot be used.
@@ -124,7 +124,7 @@ def check() -> None:
 
 
 def _missing(reason: str) -> str:
-    from mlxspec.device import machine_check  # only those who err wait for it
+    from mlxspec.device import machine_check  # imported here: only this error needs it
 
     problem = machine_check.problem(machine_check.surroundings())
     if problem:
@@ -140,7 +140,7 @@ def _is_mlx_installed() -> bool:
 
 
 def facts() -> DeviceFacts:
-    """Return the facts of this machine; imports MLX where that is possible."""
+    """Return the facts of this machine; it imports MLX if that is installed."""
     device, backend = _device()
     blas = loaded_blas() if backend == "cpu" else ""
     is_stock = blas == STOCK_BLAS
@@ -182,10 +182,10 @@ def is_cpu() -> bool:
 
 
 def keeps_weights_as_stored() -> bool:
-    """Return whether weights are computed with as they are stored: packed, and in their type.
+    """Return whether products use weights as they are stored: quantised, and in their dtype.
 
-    On a CPU all are unpacked to float32, which is fastest there: its kernel for quantised products
-    takes n times as long for n rows.
+    On a CPU all weights become float32, which is fastest there: MLX's CPU kernel for quantised
+    products takes n times as long for n rows.
     """
     return not is_cpu()
 
@@ -194,16 +194,16 @@ def keeps_weights_as_stored() -> bool:
 def lacks_accelerate() -> bool:
     """Return whether MLX computes on a CPU without Apple's libraries.
 
-    Then exponentials are computed one by one, and products go through a BLAS for all purposes.
+    Then MLX computes exponentials one by one, and calls a general BLAS for products.
     """
     return is_cpu() and sys.platform != "darwin"
 
 
 def num_split_cores() -> int:
-    """Return how many cores are to share work (see `core_split.py`); 0 for no split.
+    """Return how many cores share the products (see `core_split.py`); 0 for no split.
 
     Two where there are two cores and a BLAS that cannot or need not use both; one where OpenBLAS
-    was told to use one. More cores are left to the BLAS: what a split gives there was not measured.
+    is set to one thread. With more cores the BLAS alone uses them: no split was measured there.
     """
     if not lacks_accelerate():
         return 0
@@ -234,7 +234,7 @@ def _version(package: str) -> str:
 
 
 def sync(*arrays: Any) -> None:
-    """Evaluate arrays, waiting for the device: the one place where a round does so."""
+    """Evaluate arrays and wait for the device; a round calls this once, and waits nowhere else."""
     import mlx.core as mx
 
     _state.host_syncs += 1
@@ -242,7 +242,7 @@ def sync(*arrays: Any) -> None:
 
 
 def values(array: Any) -> Any:
-    """Return an array that was evaluated before as Python numbers, in lists if it has axes."""
+    """Return an evaluated array as Python numbers, in nested lists if it has axes."""
     return array.tolist()
 
 
@@ -262,7 +262,7 @@ def peak_memory_gb(*, reset: bool = False) -> float:
 
 
 def give_back_memory() -> None:
-    """Return what was freed to the system: MLX keeps buffers for later, and glibc pages."""
+    """Return freed memory to the system: MLX caches freed buffers, and glibc freed pages."""
     import mlx.core as mx
 
     mx.clear_cache()

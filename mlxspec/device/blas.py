@@ -1,8 +1,8 @@
-"""Which BLAS the matrix products of MLX reach on a Linux CPU.
+"""Chooses the BLAS that the matrix products of MLX call on a Linux CPU.
 
-The MLX wheel bundles the reference BLAS, where n rows cost n times one row, so that verifying a
-draft can never pay. Symbols of a library loaded with RTLD_GLOBAL before `mlx.core` win over the
-bundled ones: that is how OpenBLAS gets in.
+The MLX wheel bundles the reference BLAS. There n rows cost n times one row, so drafts can never
+pay. The dynamic linker prefers symbols of a library that was loaded with RTLD_GLOBAL before
+`mlx.core`, so loading OpenBLAS first replaces the bundled one.
 """
 
 import ctypes
@@ -25,14 +25,14 @@ class _LoadsOpenBlas(MetaPathFinder):
 
 
 def choose_blas(choice: str) -> str:
-    """Let MLX find a BLAS once it is imported, which it must not be yet.
+    """Choose the BLAS that MLX gets when it is imported; MLX must not be imported yet.
 
     Args:
         choice: "auto" for OpenBLAS where there is one, "stock" for the bundled one, or the path
             of a library.
 
     Returns:
-        What is wrong with the choice, or "".
+        The problem with the choice, or "".
     """
     if choice == "stock":
         return ""
@@ -50,7 +50,7 @@ def choose_blas(choice: str) -> str:
 
 def _load_library(name: str) -> str:
     try:
-        library = ctypes.CDLL(name)  # privately first: what is global cannot be taken back
+        library = ctypes.CDLL(name)  # first without RTLD_GLOBAL, which cannot be undone
         if not hasattr(library, "cblas_sgemm"):
             return "it has no cblas_sgemm"
         ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
@@ -71,10 +71,10 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def loaded_blas() -> str:
-    """Return the BLAS that MLX's calls reach in this process, in words.
+    """Return the name of the BLAS that MLX calls in this process.
 
-    The dynamic linker is asked which library owns the first global `cblas_sgemm`. A list of
-    loaded files would also show NumPy's private BLAS, and the bundled one that lost.
+    The dynamic linker tells which library owns the first global `cblas_sgemm`. A list of loaded
+    files would not do: it also shows NumPy's private BLAS, and the bundled one that MLX ignores.
     """
     if sys.platform == "darwin":
         return "Accelerate"
@@ -102,7 +102,7 @@ def _openblas_words(path: Path) -> str:
 
 
 def blas_threads() -> int:
-    """Return how many threads OpenBLAS gives to a product; 0 where MLX calls another BLAS."""
+    """Return how many threads OpenBLAS uses for a product; 0 where MLX calls another BLAS."""
     process = ctypes.CDLL(None)
     if not hasattr(process, "openblas_get_num_threads"):
         return 0
@@ -110,7 +110,7 @@ def blas_threads() -> int:
 
 
 def set_blas_threads(count: int) -> None:
-    """Let OpenBLAS give so many threads to a product; nothing happens to another BLAS."""
+    """Let OpenBLAS use `count` threads for a product; another BLAS does not change."""
     process = ctypes.CDLL(None)
     if hasattr(process, "openblas_set_num_threads"):
         process.openblas_set_num_threads(count)

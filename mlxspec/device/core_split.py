@@ -1,10 +1,10 @@
 """Core split: the cores of a small CPU share the products of a forward, as two devices would.
 
-MLX computes one operation after the other; on a CPU only the BLAS below it knows of a second core,
-and for the few rows of a draft it takes as long to share the work as to do it. So the work is
-shared here: a matrix is cut by its rows, each part runs in a stream of its own with one BLAS
-thread, and the results lie side by side (column parallelism: Megatron-LM, Shoeybi et al. 2019,
-https://arxiv.org/abs/1909.08053). No sum is cut, so a cut product is the product.
+MLX computes one operation after the other. On a CPU only the BLAS below it uses a second core, and
+for the few rows of a draft its threads need as long to share the work as to do it. So the work is
+shared here: a matrix is cut by its rows, each part runs in its own stream with one BLAS thread,
+and the results are concatenated (column parallelism: Megatron-LM, Shoeybi et al. 2019,
+https://arxiv.org/abs/1909.08053). No sum is cut, so the result is that of the whole product.
 
     core 0   q ........ | attention | o, upper rows | silu of gate | down, upper rows
     core 1   k, v       |           | o, lower rows | up ......... | down, lower rows
@@ -24,13 +24,13 @@ Second = TypeVar("Second")
 
 
 class Part(NamedTuple):
-    """One of so many parts of a matrix, cut by its rows."""
+    """Part `core` of the `of` parts of a matrix, cut by its rows."""
 
     core: int
     of: int
 
     def rows(self, height: int) -> slice:
-        """Return which rows of a matrix of so many are in this part."""
+        """Return which of the `height` rows of a matrix are in this part."""
         return slice(self.core * height // self.of, (self.core + 1) * height // self.of)
 
 
@@ -38,12 +38,12 @@ WHOLE = Part(0, 1)
 
 
 class _CoreSplit:
-    """The cores that this process splits work among, and the streams of all but the first."""
+    """The cores that share the work of this process, and the streams of all but the first."""
 
     def __init__(self) -> None:
         self.count = 0
         self.is_open = False
-        self.blas_threads = 1  # that the BLAS would use without a split
+        self.blas_threads = 1  # threads that the BLAS would use without a split
         self._own: list[mx.ThreadLocalStream] = []
         self._shared: list[mx.Stream] = []
 
@@ -58,7 +58,7 @@ class _CoreSplit:
 
     @property
     def others(self) -> Sequence[mx.Stream | mx.ThreadLocalStream]:
-        """The streams of all cores but the first: in a turn shared ones, else the thread's own."""
+        """The streams of all cores but the first: the shared ones in a turn, else the thread's."""
         return self._shared if turns.is_mine() else self._own
 
 
@@ -66,7 +66,7 @@ _split = _CoreSplit()
 
 
 def count() -> int:
-    """Return how many cores share work; 0 where products are best left to MLX and its BLAS."""
+    """Return how many cores share work; 0 where MLX and its BLAS do better alone."""
     if not _split.is_open:
         _split.open()
     return _split.count
@@ -74,9 +74,10 @@ def count() -> int:
 
 @contextmanager
 def left_to_blas() -> Iterator[None]:
-    """Compute without the split, with all the threads that the BLAS would have.
+    """Compute without the split, with all threads that the BLAS would use.
 
-    For loops that are not ours, and for gradients, which views of weights would lose.
+    This is for loops of other libraries, and for training: a split product multiplies views of the
+    weights, so gradients would not reach the weights themselves.
     """
     before = count()
     _split.count = 0
@@ -94,7 +95,7 @@ def each(run: Callable[[Part], First]) -> list[First]:
     """Return what every core computes of its part.
 
     Args:
-        run: Computes one part, which is the whole where there is one core or none.
+        run: Computes one part; the part is the whole matrix where fewer than two cores share work.
     """
     if count() < 2:
         return [run(WHOLE)]
@@ -106,7 +107,7 @@ def each(run: Callable[[Part], First]) -> list[First]:
 
 
 def together(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-    """Run two computations on two cores, where there are two."""
+    """Return the results of two computations, run on two cores where there are two."""
     if count() < 2:
         return first(), second()
     with mx.stream(_split.others[0]):

@@ -1,9 +1,9 @@
 """Operations by MLX's own kernels: on GPUs, and on CPUs with Apple's libraries.
 
-Keys and values that are packed have no fused kernel: on a GPU a few rows are multiplied with them
-as they are packed, which reads a quarter or less of the bytes. On a CPU such a product takes n
-times as long for n rows (8 rows over 8,192 tokens: 38 ms, and 7 ms unpacked), and for the many
-rows of a prompt unpacking is little beside the products: there all are unpacked first.
+Quantised keys and values have no fused kernel. On a GPU a few rows are multiplied with them in
+their packed form, which loads a quarter or less of the bytes. Else they are unpacked first: on a
+CPU a packed product takes n times as long for n rows (8 rows over 8,192 tokens: 38 ms packed, 7 ms
+unpacked), and for the many rows of a prompt unpacking costs little beside the products.
 """
 
 import mlx.core as mx
@@ -21,12 +21,12 @@ def silu(x: mx.array) -> mx.array:
 
 
 def softmax(x: mx.array) -> mx.array:
-    """Return the exponentials of (..., n) numbers as shares of their sum."""
+    """Return the softmax of (..., n) numbers over the last axis."""
     return mx.softmax(x, axis=-1, precise=True)
 
 
 def log_sum_exp(x: mx.array) -> mx.array:
-    """Return the (...) logarithms of the summed exponentials of (..., n) numbers."""
+    """Return the log-sum-exp of (..., n) numbers over the last axis, of shape (...)."""
     return mx.logsumexp(x, axis=-1)
 
 
@@ -50,7 +50,7 @@ def rotate(x: mx.array, positions: int | mx.array, wavelengths: mx.array) -> mx.
     if isinstance(positions, int):
         return _rotate(x, positions, wavelengths)
     B, H, L, D = x.shape
-    # Offsets vary over the batch axis only, so rows move there.
+    # `mx.fast.rope` has one offset per entry of the batch axis, so rows move to that axis.
     offsets = mx.broadcast_to(positions, (B, L)).reshape(-1)
     rows = _rotate(x.swapaxes(1, 2).reshape(B * L, H, 1, D), offsets, wavelengths)
     return rows.reshape(B, L, H, D).swapaxes(1, 2)

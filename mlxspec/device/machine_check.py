@@ -1,9 +1,8 @@
-"""Whether MLX can run here at all, said before pip says "no matching distribution".
+"""Checks whether MLX can run on this machine, before pip says "no matching distribution".
 
-`python -I mlxspec/device/machine_check.py` prints what is wrong and what to do, and ends with 1;
-where all is well it prints nothing. It is run before anything is installed, by any Python 3 that is
-there, so it imports the standard library alone, nothing of mlxspec, and keeps to the syntax of
-Python 3.6.
+`python -I mlxspec/device/machine_check.py` prints what is wrong and what to do, and exits with 1;
+where MLX can run it prints nothing. It runs before anything is installed, with any Python 3, so it
+imports the standard library only, nothing of mlxspec, and uses the syntax of Python 3.6.
 """
 
 import os
@@ -15,16 +14,16 @@ from typing import NamedTuple
 OLDEST_PYTHON = (3, 11)
 OLDEST_MACOS = 14
 OLDEST_GLIBC = (2, 35)
-_APPLE_KEYS = ("hw.optional.arm64", "sysctl.proc_translated")  # 1 also in what is translated
+_APPLE_KEYS = ("hw.optional.arm64", "sysctl.proc_translated")  # 1 under Rosetta too
 _LINUX_MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 
 
 class Surroundings(NamedTuple):
-    """What decides whether there is an MLX for a Python.
+    """The facts that decide whether there is an MLX for a Python.
 
     Attributes:
-        system: As `platform.system` says it.
-        machine: What this Python was built for, such as "arm64".
+        system: The value of `platform.system`.
+        machine: Architecture that this Python was built for, such as "arm64".
         python: First two numbers of its version.
         macos: Version of macOS, or "".
         has_apple_chip: Whether the machine below is Apple Silicon.
@@ -40,7 +39,7 @@ class Surroundings(NamedTuple):
 
 
 def surroundings() -> Surroundings:
-    """Look at the machine."""
+    """Return the facts of this machine."""
     is_mac = platform.system() == "Darwin"
     return Surroundings(
         system=platform.system(),
@@ -112,12 +111,12 @@ def _problem_of_python(found: Surroundings) -> str:
 
 
 def _macos() -> str:
-    """Return the version of macOS; an old Python is told 10.16 for all that came later."""
+    """Return the version of macOS; an old Python itself sees 10.16 for every later version."""
     return _answer("sw_vers", "-productVersion") or platform.mac_ver()[0]
 
 
 def _libc() -> str:
-    """Return the C library by its own word; `platform.libc_ver` guesses, in older Pythons."""
+    """Return what the C library says it is; `platform.libc_ver` of an older Python guesses."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # macOS, and musl
@@ -125,7 +124,7 @@ def _libc() -> str:
 
 
 def _answer(*command: str) -> str:
-    """Return what a command of the system prints, "" where it cannot be had."""
+    """Return the output of a system command; "" where the command fails."""
     try:
         answer = subprocess.check_output(
             command, stderr=subprocess.DEVNULL, env={**os.environ, "SYSTEM_VERSION_COMPAT": "0"}

@@ -1,13 +1,13 @@
-"""Which keys the rows of a forward see, in the forms that attention takes."""
+"""The attention mask of a forward, in the forms that attention needs."""
 
 import mlx.core as mx
 
 FEW_ROWS = 64
-"""Rows for which a little more may be held for each head: a mask, or scores."""
+"""Up to this number of rows, a mask or scores for each head cost little memory."""
 
 
 class SharedMask:
-    """The mask of all layers of one kind; each form of it is made once for all of them.
+    """The mask that all layers of one kind share; each form of it is made once.
 
     Attributes:
         mask: (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None
@@ -26,10 +26,10 @@ class SharedMask:
         return self.mask
 
     def added(self, groups: int, L: int, S: int) -> mx.array:
-        """Return what is added to scores, float32: 0, and minus infinity where nothing is seen.
+        """Return the mask to add to scores, float32: 0, and minus infinity for hidden keys.
 
         Args:
-            groups: Heads that stand below each other, so that they share a product with keys.
+            groups: Query heads that share keys; their rows are stacked, to need one product.
             L: Rows.
             S: Keys.
 
@@ -42,14 +42,14 @@ class SharedMask:
         return self._added
 
     def hide(self, scores: mx.array, L: int, S: int) -> mx.array:
-        """Return (B, Hkv, H / Hkv * L, S) scores with minus infinity where nothing is seen."""
+        """Return (B, Hkv, H / Hkv * L, S) scores with minus infinity for hidden keys."""
         B, Hkv = scores.shape[:2]
         shown = self.shown(L, S)
         if shown.ndim == 4:
-            shown = shown[:, :, None]  # heads stand in groups here
+            shown = shown[:, :, None]  # the axis of the heads that share keys
         grouped = scores.reshape(B, Hkv, -1, L, S)
         return mx.where(shown, grouped, -mx.inf).reshape(scores.shape)
 
 
 Mask = SharedMask | mx.array | str | None
-"""What a `SharedMask` holds, or one."""
+"""A `SharedMask`, or the value of its `mask`."""

@@ -1,10 +1,11 @@
-"""How much memory models may take, and what of it is kept from being swapped out.
+"""Limits the memory of models, and wires large weights so that they are not swapped out.
 
-A Mac's GPU recommends a *working set*: about two thirds of the memory, which the system uses as
-well. A process that needs more ends in a way that Python cannot catch, so sizes are compared with
-it before anything is read. Wiring keeps weights in memory, and all others out of it: under load
-it has brought down whole machines. So weights alone are wired, only where they are large enough to
-be swapped out at all, and the limit changes when an engine is made or closed, never during a reply.
+A Mac's GPU recommends a *working set*: about two thirds of the memory, which the system uses too.
+A process that needs more dies in a way that Python cannot catch, so sizes are compared with it
+before anything is loaded. Wired memory cannot be swapped out, which leaves less to everything else:
+under load that has brought down whole machines. So only weights are wired, only where they are
+large enough to be swapped out at all. The limit changes when an engine is made or closed, never
+during a reply.
 """
 
 import os
@@ -17,18 +18,18 @@ from weakref import WeakSet
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 
-_WIRED_FROM = 0.5  # of the working set: what is smaller is hardly ever swapped out
+_WIRED_FROM = 0.5  # of the working set: smaller weights are hardly ever swapped out
 _MOST_WIRED = 0.6  # of the memory: the system needs the rest
-_FIRST_MACOS = 15  # earlier ones have no such limit
-_CACHE_SHARE = 8  # of the working set, freed buffers may hold one part in so many
+_FIRST_MACOS = 15  # earlier versions have no such limit
+_CACHE_SHARE = 8  # freed buffers may hold 1/8 of the working set
 
 
 class WiredChoiceError(MlxspecError, ValueError):
-    """`MLXSPEC_WIRED` says neither yes nor no."""
+    """`MLXSPEC_WIRED` is neither 0 nor 1."""
 
 
 class Weights(Protocol):
-    """What is wired: a model."""
+    """A model, as far as wiring needs it."""
 
     @property
     def nbytes(self) -> int:
@@ -36,17 +37,17 @@ class Weights(Protocol):
 
 
 class Wired:
-    """The part that one engine has in what is wired; see `wire`.
+    """The share of one engine in the wired memory; see `wire`.
 
     Attributes:
-        model: Whose weights they are.
+        model: The model whose weights are wired.
     """
 
     def __init__(self, model: Weights) -> None:
         self.model = model
 
     def release(self) -> None:
-        """Give up the part; call it when no reply is being written."""
+        """Release the share; call it when no reply is being written."""
         with _process.lock:
             _process.parts.discard(self)
             _set_limit()
@@ -55,7 +56,7 @@ class Wired:
 @dataclass
 class _Process:
     parts: WeakSet[Wired] = field(default_factory=WeakSet)
-    limit: int = 0  # bytes, as it was set last
+    limit: int = 0  # bytes, the value set last
     lock: Lock = field(default_factory=Lock)
 
 
@@ -63,17 +64,17 @@ _process = _Process()
 
 
 def wire(model: Weights) -> Wired:
-    """Keep the weights of a model in memory where that is wise; call it once per engine.
+    """Wire the weights of a model where that is safe and useful; call it once per engine.
 
-    The limit is the process's: it is made for the weights of all engines that are alive, those of
-    several engines with one model counted once. An engine that is forgotten and was never closed
-    gives up its part when the next one is made or closed.
+    A process has one limit. It covers the weights of all live engines; engines with the same model
+    count once. An engine that was dropped without `close` releases its share when the next one is
+    made or closed.
 
     Args:
-        model: Its weights are evaluated.
+        model: The model; its weights are evaluated already.
 
     Returns:
-        The part, to be held as long as the engine lives.
+        The share; hold it as long as the engine lives.
 
     Raises:
         WiredChoiceError: `MLXSPEC_WIRED` is set to something other than 0 and 1.
@@ -88,17 +89,17 @@ def wire(model: Weights) -> Wired:
 def wired_bytes(
     weight_bytes: int, *, working_set: int, memory: int, macos: str, setting: str
 ) -> int:
-    """Return how many bytes are to be wired.
+    """Return how many bytes to wire.
 
     Args:
         weight_bytes: Bytes of the weights of all engines.
-        working_set: Bytes that the GPU recommends at most; 0 on a CPU.
-        memory: Bytes of the machine.
+        working_set: The most bytes that the GPU recommends to use; 0 on a CPU.
+        memory: Bytes of memory of the machine.
         macos: Version of macOS; "" elsewhere.
-        setting: What `MLXSPEC_WIRED` says: "0" for nothing; "" or "1" for what is wise.
+        setting: Value of `MLXSPEC_WIRED`: "0" wires nothing; "" or "1" wires large weights.
 
     Raises:
-        WiredChoiceError: `setting` is something else.
+        WiredChoiceError: `setting` has another value.
     """
     if setting not in ("", "0", "1"):
         raise WiredChoiceError(
@@ -113,6 +114,7 @@ def wired_bytes(
 
 
 def _set_limit() -> None:
+    # By id, so that engines with the same model count its weights once.
     weights = {id(part.model): part.model.nbytes for part in _process.parts}
     limit = wired_bytes(
         sum(weights.values()),
@@ -131,9 +133,9 @@ def _set_limit() -> None:
 
 
 def working_set_bytes() -> int:
-    """Return the bytes that the GPU recommends a process to use at most; 0 where it does not say.
+    """Return the most bytes that the GPU recommends a process to use; 0 where that is not known.
 
-    That is so on a CPU, and where MLX is not installed.
+    It is 0 on a CPU, and where MLX is not installed.
     """
     if backend.is_cpu():
         return 0
@@ -145,15 +147,15 @@ def working_set_bytes() -> int:
 
 
 def usable_gb() -> float:
-    """Return the GB that models may take: the working set of a GPU, else the machine's memory."""
+    """Return the GB that models may use: the working set of a GPU, else the machine's memory."""
     return working_set_bytes() / backend.GB or backend.memory_gb()
 
 
 def limit_memory() -> None:
-    """Let MLX wait rather than pass the working set, and keep few buffers that were freed.
+    """Limit MLX to the working set, where it then waits, and limit its cache of freed buffers.
 
-    By itself it goes on to one and a half times the working set, which is all memory there is, and
-    keeps freed buffers up to the same size. Lower limits that were set before stay.
+    Its defaults are one and a half times the working set, which is all memory there is, for both.
+    A lower limit that was set before stays.
     """
     most = working_set_bytes()
     if most == 0:

@@ -1,9 +1,9 @@
-"""The operations that models are made of: one name each, whatever computes them.
+"""The operations of which models are made: one name each for all devices.
 
-A device has one of two implementations of them. A GPU, and a CPU with Apple's libraries, run MLX's
-fused kernels (`fused.py`). Any other CPU computes exponentials another way, multiplies a few rows
-in pieces and shares the work among its cores (`cpu/`, `core_split.py`). The results are the same up
-to rounding; who calls an operation does not know which it was.
+There are two implementations. A GPU, and a CPU with Apple's libraries, run MLX's fused kernels
+(`fused.py`). Any other CPU computes exponentials another way, multiplies a few rows in pieces and
+shares the work among its cores (`cpu/`, `core_split.py`). The results are the same up to rounding,
+so a model does not depend on the choice.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from mlxspec.device.mask import Mask, SharedMask
 from mlxspec.device.packed import Rows
 
 Positions = int | mx.array | Angles
-"""Where the L rows of a forward stand: the position of the first of contiguous rows, (L,) int32
-positions, (B, L) where sequences differ, or what `prepared_positions` made of these."""
+"""Positions of the L rows of a forward: that of the first of contiguous rows, (L,) int32 positions,
+(B, L) where sequences differ, or the result of `prepared_positions`."""
 
 
 # ---- exponentials ------------------------------------------------------------------------------
@@ -37,19 +37,19 @@ def silu(x: mx.array) -> mx.array:
 
 
 def softmax(x: mx.array) -> mx.array:
-    """Return the exponentials of (..., n) numbers as shares of their sum."""
+    """Return the softmax of (..., n) numbers over the last axis."""
     return exponential.softmax(x) if backend.lacks_accelerate() else fused.softmax(x)
 
 
 def log_sum_exp(x: mx.array) -> mx.array:
-    """Return the (...) logarithms of the summed exponentials of (..., n) numbers."""
+    """Return the log-sum-exp of (..., n) numbers over the last axis, of shape (...)."""
     return exponential.log_sum_exp(x) if backend.lacks_accelerate() else fused.log_sum_exp(x)
 
 
 def softmax_and_log_total(x: mx.array) -> tuple[mx.array, mx.array]:
     """Return `softmax(x)` and `log_sum_exp(x)` of (m, n) numbers.
 
-    They share their exponentials where these are slow. What is not evaluated is not computed.
+    They share their exponentials where these are slow. Both are lazy: an unused one costs nothing.
     """
     if backend.lacks_accelerate():
         return exponential.softmax_and_log_total(x)
@@ -60,7 +60,7 @@ def softmax_and_log_total(x: mx.array) -> tuple[mx.array, mx.array]:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, multiplied as the device does it best."""
+    """`nn.Linear` with the product that is fastest on this device."""
 
     def __call__(self, x: mx.array) -> mx.array:
         return product(self, x)
@@ -107,10 +107,10 @@ def attention_heads(
 def prepared_positions(
     positions: int | mx.array, num_rows: int, frequencies: mx.array, num_pairs: int
 ) -> Positions:
-    """Return what rotates `num_rows` rows fastest when many layers share their positions.
+    """Return the positions in the form that rotates fastest when many layers share them.
 
     Args:
-        positions: Of the first row, or of all.
+        positions: Position of the first row, or of all rows.
         num_rows: L.
         frequencies: (n,) float32 angle per token of each pair, filled up at the end.
         num_pairs: Pairs of a head.
@@ -149,7 +149,7 @@ def attend(queries: mx.array, keys: Rows, values: Rows, *, scale: float, mask: M
         keys: (B, Hkv, S, D), where Hkv divides H.
         values: (B, Hkv, S, D), packed like the keys or not at all.
         scale: Multiplies the scores.
-        mask: Who sees whom.
+        mask: Which keys each query sees.
 
     Returns:
         (B, H, L, D).

@@ -1,6 +1,6 @@
-"""Rows of keys or values as `mx.quantize` packs them: integers, and scales and biases by group.
+"""Rows of keys or values as `mx.quantize` packs them: integers, with scales and biases by group.
 
-They can be multiplied with as they are packed, which reads a quarter or less of the bytes.
+A product can use them in packed form, which loads a quarter or less of the bytes.
 """
 
 from dataclasses import dataclass
@@ -42,9 +42,10 @@ class Quantization:
         return list(mx.quantize(rows, group_size=self.group_size, bits=self.bits))
 
     def unpack(self, packed: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
-        """Return the rows (..., D) that `pack` took apart, bit for bit as `mx.dequantize` does.
+        """Return the rows (..., D) that `pack` packed, bit for bit as `mx.dequantize` does.
 
-        On a CPU that unpacks one value after the other, so whole arrays are reckoned with there.
+        On a CPU `mx.dequantize` unpacks one value after the other; operations on whole arrays do
+        the same faster there.
         """
         if mx.default_device().type != mx.DeviceType.cpu:
             return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
@@ -68,8 +69,8 @@ class PackedRows:
     """Rows (B, H, n, D) that stay packed.
 
     Attributes:
-        packing: How.
-        planes: What `packing` made of them, cut to n rows.
+        packing: How they are packed.
+        planes: Integers, scales and biases, cut to n rows.
     """
 
     packing: Quantization
@@ -90,7 +91,7 @@ class PackedRows:
         return self._product(x, is_dot=True)
 
     def mixed(self, weights: mx.array) -> mx.array:
-        """Return (B, H, L, D): the rows added up by (B, H, L, n) weights."""
+        """Return (B, H, L, D): the sums of the rows, weighted by (B, H, L, n)."""
         return self._product(weights, is_dot=False)
 
     def _product(self, x: mx.array, *, is_dot: bool) -> mx.array:

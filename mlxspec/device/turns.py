@@ -1,13 +1,14 @@
-"""Threads take turns at the device, in streams that belong to none of them.
+"""Threads take turns at the device, in streams that all threads share.
 
-MLX gives every thread streams of its own, and what one thread leaves lazy no other can compute: a
-reply that is read in a worker thread, or in another thread at each step as asynchronous servers
-do, would leave a cache that nobody else can read. So whatever an engine computes is computed in
-streams that all threads share. MLX leaves it to their user that two threads never do so at once:
-a turn is held for one step of a reply, such as a round, and never while its events are looked at.
+MLX gives every thread its own streams, and no other thread can evaluate an array that is lazy in
+them. A reply that is iterated in a worker thread, or in a new thread at each step as asynchronous
+servers do, would leave a cache that no other thread can use. So an engine computes in shared
+streams only. MLX does not protect these: two threads must never use one at the same time. So a
+thread holds a lock, its turn, for one step of a reply, such as a round. The caller gets the events
+of the step after the turn.
 
-What MLX keeps for a thread beside its streams (compiled functions, random state) are objects of
-Python. They must go before Python does, or the process aborts at its end.
+MLX also stores Python objects for each thread (compiled functions, random state). They must be
+freed before the interpreter ends, or the process aborts then.
 """
 
 import atexit
@@ -17,25 +18,25 @@ from contextlib import contextmanager
 
 import mlx.core as mx
 
-_LAST_STEP_S = 10.0  # how long the end of the process waits for the step of a daemon thread
+_LAST_STEP_S = 10.0  # seconds that the end of the process waits for a step of a daemon thread
 
 _room = threading.RLock()  # a finalizer may run within a turn, in the thread that holds it
 _streams: dict[tuple[str, int], mx.Stream] = {}
 
 
 class _ThreadEnd:
-    """Lets go of what MLX keeps for a thread as the thread ends, while Python still runs."""
+    """Frees the streams and objects of a thread when it ends, while the interpreter still runs."""
 
     def __del__(self) -> None:
         mx.clear_streams()
 
 
 class _Mine(threading.local):
-    """What a thread knows of its own turns.
+    """The turns that this thread holds.
 
     Attributes:
-        depth: Turns within each other that it holds.
-        end: Goes with the thread; the main thread's MLX takes care of.
+        depth: Number of nested turns.
+        end: Is deleted with the thread; None in the main thread, which MLX frees itself.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ _mine = _Mine()
 def device_turn() -> Iterator[None]:
     """Wait until no other thread computes, then compute in the shared stream.
 
-    A turn within a turn of the same thread is part of it.
+    A nested turn of the same thread is part of the outer one.
     """
     with _room, _shared():
         yield
@@ -59,7 +60,7 @@ def device_turn() -> Iterator[None]:
 
 @contextmanager
 def free_turn() -> Iterator[bool]:
-    """Take a turn only where nobody has to be waited for, as finalizers must; tells whether."""
+    """Take a turn only if the device is free, as finalizers must not wait; yield whether it was."""
     if not _room.acquire(blocking=False):
         yield False
         return
@@ -76,9 +77,9 @@ def is_mine() -> bool:
 
 
 def may_compile() -> bool:
-    """Return whether this thread may call what MLX compiles.
+    """Return whether this thread may call functions that MLX compiles.
 
-    Daemon threads are cut off by the end of the process, with what MLX keeps for them.
+    The end of the process stops daemon threads, so nothing frees what MLX stores for them.
     """
     return not threading.current_thread().daemon
 
@@ -103,5 +104,5 @@ def _shared() -> Iterator[None]:
 
 @atexit.register
 def _keep_the_last_turn() -> None:
-    """Let no daemon thread be in the midst of a step when the process ends."""
-    _room.acquire(timeout=_LAST_STEP_S)
+    """Let a step of a daemon thread finish before the process ends."""
+    _room.acquire(timeout=_LAST_STEP_S)  # and never released, so that no other step begins

@@ -95,6 +95,7 @@ class DraftModelDrafter:
         return self._tree(shape)
 
     def update(self, round: Round) -> None:
+        """Commit the rows of accepted draft tokens to the draft model's cache, drop the others."""
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
         self._law.count([*accepted, round.bonus_token])
         if self._num_staged:
@@ -102,7 +103,7 @@ class DraftModelDrafter:
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return
-        if not self._drafted:  # perhaps it was not asked
+        if not self._drafted:  # it proposed nothing: the budget may have been 0
             self._unread = [*fed, *accepted]
             return
         read = [values(token)[0] for token in self._drafted[:-1]]  # evaluated with the round

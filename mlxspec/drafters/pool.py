@@ -95,7 +95,7 @@ class PoolDrafter:
         return grow(root, self._cursor, budget, self.limits)
 
     def update(self, round: Round) -> None:
-        """Learn which expectations came true, and tell every drafter."""
+        """Update the mixing weights along the emitted path, then every drafter."""
         cursor, self._cursor = self._cursor, None
         for token in (*round.accepted, round.bonus_token):
             if cursor is not None:

@@ -1,1 +1,1 @@
-"""Which drafter drafts: from a word, a file or a measurement to one that is ready."""
+"""Chooses and builds the drafter: from a word, a file or a measurement."""

@@ -1,9 +1,9 @@
-"""Choose a drafter by what counts: tokens per second, measured on this machine.
+"""Chooses a drafter by tokens per second, measured on this machine.
 
-Which drafter pays depends on the target, the machine and the drafters at hand, so each candidate
-lets the target write the beginnings of a few replies, and whoever is clearly slower drops out
-after every prompt. The outcome is kept, and measured anew only when something it depends on has
-changed: machine, libraries, target, weights, cache, or any of the trained drafters.
+The best drafter depends on the target, the machine and the trained drafters. So the target writes
+the beginnings of a few replies with each of them, and after every prompt those that are clearly
+slower drop out. The speeds are stored, and measured again only when something changes on which
+they depend: machine, libraries, target, weights, cache, or any of the trained drafters.
 """
 
 import time
@@ -23,20 +23,20 @@ _TOKENS_PER_PROMPT = 48
 _FULL_CACHE = Cache(0).describe()
 _WARM_UP_PROMPT = "Good morning!"
 _CLEARLY_SLOWER = 0.85  # of the fastest so far
-_SHARE_OF_FIRST_PROMPT = 0.6  # of the time: everybody writes there
+_SHARE_OF_FIRST_PROMPT = 0.6  # of the time: all drafters take part there
 
 RunTrial = Callable[[str, int, float], Trial]
-"""Lets a candidate write to the prompt of a number for so many seconds."""
+"""Runs a trial, given a drafter's name, the index of a prompt and the most seconds."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which drafter drafts, and why.
+    """The chosen drafter, and the reason.
 
     Attributes:
-        drafter: What `--drafter` would name it.
-        reason: Why, in words.
-        speeds: Measured tokens/s by candidate; empty where nothing was measured.
+        drafter: Its name for `--drafter`.
+        reason: The reason, in words.
+        speeds: Measured tokens/s by drafter; empty where nothing was measured.
     """
 
     drafter: str
@@ -44,14 +44,14 @@ class Choice:
     speeds: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
-        """Return it ready for JSON."""
+        """Return the choice as values for JSON."""
         return {"drafter": self.drafter, "reason": self.reason, "tokens_per_s": dict(self.speeds)}
 
 
 def choose_drafter(site: Site) -> Choice:
-    """Return the fastest drafter for a target, measuring only what was not measured before.
+    """Return the fastest drafter for a target; measure only where no stored speeds apply.
 
-    The target's history is empty afterwards, and nothing learned in a trial is kept.
+    After a measurement the target's cache is empty; what drafters learned in trials is dropped.
     """
     names = candidates(site.files)
     kind = ", ".join(filter(None, (site.target.cache.describe(), site.limits.describe())))
@@ -70,12 +70,12 @@ def choose_drafter(site: Site) -> Choice:
 def known_speeds(
     fingerprint: str, weights: str, files: Mapping[str, DrafterFile]
 ) -> dict[str, float]:
-    """Return the tokens/s that were measured for a target with a full cache, by candidate.
+    """Return the stored tokens/s for a target with a full cache, by drafter.
 
     Args:
-        fingerprint: Of the target.
+        fingerprint: Fingerprint of the target.
         weights: Its weight type in words.
-        files: The trained drafters that are here for it.
+        files: The trained drafters for it on this disk.
     """
     return _speeds_of(recall(_key(fingerprint, weights, _FULL_CACHE, files)) or {})
 
@@ -87,16 +87,16 @@ def measure(
     max_seconds: float = MAX_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Return tokens/s by candidate; those that dropped out keep what they reached.
+    """Return tokens/s by drafter; one that dropped out has its speed up to then.
 
-    Candidates are compared on the same text, so a prompt counts when all that are in the race
-    wrote to it. Whoever had no turn at the first prompt, because time was up, is left out.
+    Drafters are compared on the same prompts, so a prompt counts only if every remaining drafter
+    had a trial on it. A drafter without a trial on the first prompt, as time was up, is left out.
 
     Args:
-        names: The candidates, at least one; those named first have their turn first.
+        names: The drafters, at least one, in the order of their trials.
         run: Runs a trial.
-        max_seconds: Time after which no trial begins.
-        clock: Seconds.
+        max_seconds: Seconds after which no trial begins.
+        clock: Returns the time in seconds.
     """
     end = clock() + max_seconds
     totals: dict[str, Trial] = {}
@@ -105,7 +105,7 @@ def measure(
         left = end - clock()
         share = _SHARE_OF_FIRST_PROMPT if number == 0 else 1 / (len(PROMPTS) - number)
         trials = _run_all(racing, number, run, clock, min(clock() + share * left, end), end)
-        if number and len(trials) < len(racing):
+        if number and len(trials) < len(racing):  # the first prompt counts in any case
             break
         totals |= {name: totals.get(name, Trial()) + trial for name, trial in trials.items()}
         most = max(totals[name].tokens_per_s for name in trials)
@@ -123,7 +123,7 @@ def _run_all(
     round_end: float,
     end: float,
 ) -> dict[str, Trial]:
-    """Give each candidate an equal part of the time until `round_end`; stop at `end`."""
+    """Give each drafter an equal part of the time until `round_end`; stop at `end`."""
     trials: dict[str, Trial] = {}
     for turn, name in enumerate(names):
         if trials and clock() >= end:
@@ -133,12 +133,12 @@ def _run_all(
 
 
 def fastest(speeds: Mapping[str, float]) -> str:
-    """Return the candidate with the most tokens/s, the first of equal ones."""
+    """Return the drafter with the most tokens/s, the first of equal ones."""
     return max(speeds, key=speeds.__getitem__)
 
 
 def _speeds_of(kept: Mapping[str, object]) -> dict[str, float]:
-    """Return the speeds that were kept, none where anything else stands there."""
+    """Return the stored speeds; none where the stored value is anything else."""
     speeds = kept.get("speeds")
     if not isinstance(speeds, dict) or not all(isinstance(v, float) for v in speeds.values()):
         return {}
@@ -154,11 +154,12 @@ def _reason(speeds: Mapping[str, float]) -> str:
 def _key(fingerprint: str, weights: str, cache: str, files: Mapping[str, DrafterFile]) -> str:
     digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
     model = f"{fingerprint}, {weights}, {cache}"
+    # Stored speeds are valid for the same drafters only, so their names and digests are in the key.
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
 
 def _build_all(names: Sequence[str], site: Site) -> dict[str, Drafter]:
-    """Return the candidates that can be built; of the others a word is said."""
+    """Return the drafters that can be built, by name; report the others with a warning."""
     built = {}
     for name in names:
         try:
@@ -172,7 +173,7 @@ def _trials(built: Mapping[str, Drafter], site: Site) -> RunTrial:
     warm: set[str] = set()
 
     def run(name: str, number: int, max_seconds: float) -> Trial:
-        if name not in warm:  # first use compiles and loads
+        if name not in warm:  # the first use compiles and loads, which a trial must not time
             run_trial(site.engine, built[name], _WARM_UP_PROMPT, max_tokens=2)
             warm.add(name)
         return run_trial(

@@ -1,7 +1,7 @@
-"""Which models are here, whether they fit this machine, and which drafters each can have.
+"""Lists the models on this disk, whether they fit in memory, and the drafters for each.
 
-All of it is read from configs, headers and tokenizers; nothing is loaded. What a drafter is worth
-is known only where the choice `auto` has measured it.
+It reads configs, headers and tokenizers only; it loads no weights. The speed of a drafter is known
+only where the choice `auto` has measured it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ from mlxspec.tokenizer import Tokenizer
 
 _MEANINGS = {
     "auto": "measures once what is fastest here",
-    "pool": "what was said before, and a table of short contexts",
-    "suffix": "what was said before, word for word",
+    "pool": "copies of earlier text, and a table of short contexts",
+    "suffix": "copies of earlier text",
     "table": "a table of short contexts",
     "none": "no drafts: plain decoding",
     "model": "a small language model trained for this one",
@@ -40,7 +40,7 @@ _NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct vers
 
 
 def list_models() -> list[ModelEntry]:
-    """Return the models that are here; the default one comes first, here or not."""
+    """Return the models on this disk; the default model comes first, downloaded or not."""
     entries = [model_entry(model) for model in list_local_models()]
     if not default_model.has_default_model():
         entries = [entry for entry in entries if entry.source != "default"]
@@ -49,10 +49,10 @@ def list_models() -> list[ModelEntry]:
 
 
 def find_model(source: str) -> ModelEntry | None:
-    """Return a model that is here, or the default one; None for one to fetch or to correct.
+    """Return a model on this disk, or the default one; None for any other source.
 
     Args:
-        source: What `--model` takes.
+        source: The value of `--model`.
     """
     place = find_local(source)
     if place is not None:
@@ -66,7 +66,7 @@ def _missing_default() -> ModelEntry:
 
 
 def model_entry(model: LocalModel) -> ModelEntry:
-    """Return a model on this disk as it can be chosen."""
+    """Return the entry of a model on this disk."""
     profile = model.profile
     if profile is None:
         return ModelEntry(model.source, model.name, model.size_gb, problem=model.problem)
@@ -86,17 +86,17 @@ def model_entry(model: LocalModel) -> ModelEntry:
 
 
 class DrafterFinder:
-    """Finds the drafters of a target; remembers which tokenizers it has compared."""
+    """Finds the drafters of a target; stores comparisons of tokenizers, which are slow."""
 
     def __init__(self) -> None:
         self._mismatches: dict[tuple[Path, Path], str] = {}
 
     def find(self, source: str) -> list[DrafterEntry]:
-        """Return the drafters for a model, those of no use with the reason, best first.
+        """Return the drafters for a model, best first; those that cannot draft have a reason.
 
         Args:
-            source: What `--model` takes; of a model that is not here, only the drafters that
-                need no training are known.
+            source: The value of `--model`. For a model that is not on this disk, only the drafters
+                that need no training are listed.
         """
         place = find_local(source)
         target = describe_model(place.path, source, place.name) if place is not None else None
@@ -122,6 +122,7 @@ class DrafterFinder:
         for model in models:
             if model.profile is None or model.path.samefile(target.path):
                 continue
+            # "default" is a word of `--model` only: `--drafter` needs the path.
             drafter = str(model.path) if model.source == "default" else model.source
             problem = self._problem(model, target, tokenizer)
             yield DrafterEntry(drafter, model.name, "a model that is here", problem)
@@ -138,7 +139,7 @@ class DrafterFinder:
 
 
 def _heads(models: Sequence[LocalModel], target: LocalModel) -> Iterator[DrafterEntry]:
-    """Yield the heads of others in the hub's cache folder; only loading shows if they fit."""
+    """Yield the downloaded heads in the hub's cache folder; only loading shows if they fit."""
     assert target.profile is not None
     width = target.profile.config.hidden_size
     for model in models:
@@ -161,7 +162,7 @@ def _mismatch(draft: LocalModel, target: Tokenizer) -> str:
     if own.same_as(target):
         return ""
     if own.vocab_size == target.vocab_size:
-        return "it reads another tokenizer than the target"
+        return "it has another tokenizer than the target"
     return f"vocabulary of {own.vocab_size:,}, the target's has {target.vocab_size:,}"
 
 

@@ -1,15 +1,15 @@
-"""What is told of models and drafters that can be chosen: plain records, made without MLX.
+"""Plain records of the models and drafters that a user can choose, made without MLX.
 
-`catalogue.py` finds them; the app shows them, and knows neither disks nor what makes a drafter fit.
+`catalogue.py` makes them; the app shows them, and needs no access to disks or drafters for that.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 Fit = Literal["fits", "tight", "too large"]
-"""How a model fits the memory: with room for others, hardly, or not at all."""
+"""How a model fits into memory: with room to spare, barely, or not at all."""
 
-_COMFORTABLE = 0.7  # the rest is for longer chats, and beside a CPU for the system
+_COMFORTABLE = 0.7  # the rest is for longer chats, and on a CPU for the system
 
 
 @dataclass(frozen=True)
@@ -17,15 +17,15 @@ class ModelEntry:
     """A model that can be chosen.
 
     Attributes:
-        source: What `--model` takes; "default" for the default model.
-        name: What to call it.
-        size_gb: Room it takes on the disk; of one that is not here, the size of its download.
+        source: The value for `--model`; "default" for the default model.
+        name: Name to display.
+        size_gb: GB on the disk; where it is not downloaded, GB of the download.
         is_here: Whether it is on this disk.
-        packing: How its weights are stored, in words; "" where it is not known.
+        packing: How its weights are stored, in words; "" where that is not known.
         architecture: Its family, or "".
-        context_length: Tokens it was made for, or 0.
-        memory_gb: Memory it takes here with the keys and values of `memory_tokens`, or 0.
-        memory_tokens: Tokens that counts.
+        context_length: Tokens of its context, or 0.
+        memory_gb: GB of memory that it needs here, with keys and values of `memory_tokens`; or 0.
+        memory_tokens: Number of tokens that `memory_gb` includes.
         problem: Why it cannot be chosen, or "".
     """
 
@@ -41,7 +41,7 @@ class ModelEntry:
     problem: str = ""
 
     def fit_in(self, memory_gb: float) -> Fit:
-        """Return how it fits the memory that models may take; loading refuses what is too large."""
+        """Return how it fits the memory that models may use; loading refuses one too large."""
         if self.memory_gb > memory_gb:
             return "too large"
         return "fits" if self.memory_gb <= _COMFORTABLE * memory_gb else "tight"
@@ -52,12 +52,12 @@ class DrafterEntry:
     """A drafter for one target.
 
     Attributes:
-        drafter: What `--drafter` takes.
-        name: What to call it.
+        drafter: The value for `--drafter`.
+        name: Name to display.
         meaning: What it does, in a few words.
         problem: Why it cannot draft for the target, or "".
         tokens_per_s: Speed of the pair where it was measured on this machine, else None.
-        is_fastest: Whether that is the most of all that were measured.
+        is_fastest: Whether it is the fastest of all that were measured.
     """
 
     drafter: str

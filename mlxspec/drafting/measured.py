@@ -1,7 +1,7 @@
-"""What was measured on this machine, kept so that it is measured once.
+"""Stores measurements of this machine, so that each is made once.
 
-One small JSON file in the cache folder: what forwards of a target cost, and how fast its drafters
-are. It is only a saving: where it cannot be read or written, things are measured again.
+One small JSON file in the cache folder holds the cost curves of targets and the speeds of their
+drafters. It only saves time: where it cannot be read or written, they are measured again.
 """
 
 import json
@@ -18,11 +18,11 @@ from mlxspec.loading import LoadedModel
 from mlxspec.loading.fetch.default_model import cache_folder
 
 _FILE = "measured.json"
-_WORTH_KEEPING_MS = 5.0  # of one row: what is faster is measured again in no time
+_WORTH_KEEPING_MS = 5.0  # of one row: for a faster model, to measure again takes no time
 
 
 def machine_key() -> str:
-    """Return what a speed depends on beside the model: the device and the libraries."""
+    """Return what a speed depends on besides the model: device, cores and libraries."""
     facts, threads = backend.facts(), os.environ.get("OPENBLAS_NUM_THREADS")
     library = (facts.blas or facts.backend) + (f" of {threads} threads" if threads else "")
     shared = f", split among {core_split.count()}" if core_split.count() else ""
@@ -30,33 +30,33 @@ def machine_key() -> str:
 
 
 def recall(key: str) -> dict[str, Any] | None:
-    """Return what was kept under a key, or None."""
+    """Return the value stored under a key, or None."""
     value = _read().get(key)
     return value if isinstance(value, dict) else None
 
 
 def keep(key: str, value: dict[str, Any]) -> None:
-    """Keep a value; one of the same key is replaced."""
+    """Store a value under a key, in place of an earlier one."""
     path = _path()
     partial = path.with_name(f"{_FILE}.{os.getpid()}.part")
-    with suppress(OSError):  # a full or read-only disk costs time later, nothing else
+    with suppress(OSError):  # on a full or read-only disk we only measure again later
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(json.dumps(_read() | {key: value}, indent=1), encoding="utf-8")
-        partial.replace(path)
+        partial.replace(path)  # in one step: no other process sees half a file
 
 
 def forget() -> None:
-    """Drop all that was kept."""
+    """Delete all stored values."""
     with suppress(OSError):
         _path().unlink(missing_ok=True)
 
 
 def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
-    """Return a budget that knows what was measured before for such a target.
+    """Return a budget that starts with the stored cost curves of such a target.
 
     Args:
         loaded: The target.
-        cache: Of the kind that it runs with.
+        cache: A cache of the kind that it uses.
     """
     key = _cost_key(loaded, cache)
     costs = CostBook()

@@ -1,9 +1,9 @@
-"""The acceptance probe: does a head that somebody trained fit this target, wired as it is?
+"""The acceptance probe: checks whether a downloaded head fits this target.
 
-A head read with a wrong convention, or made for another model of the same sizes, runs without an
-error and drafts nonsense. Replies stay what they are and come more slowly, so nobody would know;
-the share of its first draft tokens that the target keeps tells at once. (Layers of EAGLE-3 are
-counted in two ways by the tools that write it: then both are tried.)
+A head that is loaded with a wrong layer convention, or was trained for another model of the same
+sizes, runs without an error and drafts nonsense. Replies stay correct and are only slower, so a
+user would not see it. The acceptance rate of its first draft tokens shows it at once. (Tools that
+write EAGLE-3 heads count layers in two ways: then both are tried.)
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,8 @@ from mlxspec.engine.engine import Engine
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 
 MIN_HIT_RATE = 0.05
-"""Of first draft tokens; a head trained for minutes reaches 0.25, a wrongly wired one 0.01."""
+"""Of first draft tokens; a head after minutes of training reaches 0.25, one loaded with the wrong
+layers 0.01."""
 
 _TOKENS_PER_PROMPT = 64
 _MAX_SECONDS = 3.0
@@ -24,11 +25,11 @@ _NUM_PROMPTS = 2
 
 @dataclass(frozen=True)
 class Probe:
-    """What the probe of a head showed.
+    """The result of the probe of a head.
 
     Attributes:
-        hit_rate: Share of first draft tokens that the target kept.
-        rounds: Drafts it was counted over.
+        hit_rate: Share of first draft tokens that the target accepted.
+        rounds: Number of drafts in this share.
     """
 
     hit_rate: float
@@ -36,25 +37,25 @@ class Probe:
 
     @property
     def is_wired(self) -> bool:
-        """Whether the head drafts better than nonsense, as far as so few drafts can tell."""
+        """Whether the head drafts better than at random, as far as so few drafts can show."""
         return self.hit_rate >= MIN_HIT_RATE
 
     def describe(self) -> str:
-        """Return the figure in words."""
+        """Return the result in words."""
         return f"{self.hit_rate:.0%} of {self.rounds} first draft tokens accepted"
 
 
 Run = Callable[[Drafter, str, float], Trial]
-"""Runs a trial of a drafter on a prompt in so many seconds."""
+"""Runs a trial, given a drafter, a prompt and the most seconds."""
 
 
 def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> Probe:
-    """Return how often the first draft token of a head is kept.
+    """Return how often the target accepts the first draft token of a head.
 
     Args:
         drafter: The head's drafter.
         run: Usually `trials_of(engine)`.
-        max_seconds: Time for all of it; each prompt has one round at least.
+        max_seconds: Seconds for all prompts; each prompt has at least one round.
     """
     trial = Trial()
     for prompt in PROMPTS[:_NUM_PROMPTS]:
@@ -63,10 +64,10 @@ def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> P
 
 
 def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
-    """Return which drafter's first tokens are kept most often, with its probe.
+    """Return the index of the drafter whose first tokens are accepted most often, and its probe.
 
     Args:
-        drafters: The same head, wired in every way that it may be meant; at least one.
+        drafters: The same head with each possible layer convention; at least one.
         run: As in `probe`.
     """
     seconds = _MAX_SECONDS / len(drafters)
@@ -76,7 +77,7 @@ def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
 
 
 def trials_of(engine: Engine) -> Run:
-    """Return what runs trials with one draft token a round: what it says is top-1 acceptance."""
+    """Return a function that runs trials with one draft token a round, for top-1 acceptance."""
 
     def run(drafter: Drafter, prompt: str, max_seconds: float) -> Trial:
         return run_trial(

@@ -1,9 +1,9 @@
-"""From what a user calls a drafter to the drafter: a word, a file, a folder, a hub id, or a list.
+"""Builds a drafter from its name: a word, a file, a folder, a hub id, or a list.
 
-none, suffix, table, pool     need nothing but the text; table and pool begin with the table
-                              trained for the target, where there is one
-medusa, eagle3, exit, model   the trained drafter that is here for the target
-anything else                 the trained head, table or draft model that lies there
+none, suffix, table, pool     need only the text; table and pool begin with the table trained for
+                              the target, where there is one
+medusa, eagle3, exit, model   the drafter that was trained for the target
+a path or hub id              the trained head, table or draft model stored there
 a, b, ...                     one pool of all of these
 """
 
@@ -47,34 +47,34 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "table": TableDrafter,
     "pool": lambda *table, **more: PoolDrafter([SuffixDrafter(), TableDrafter(*table, **more)]),
 }
-"""Drafters that need nothing but the text; table and pool take the rows and the memory of one."""
+"""Drafters that need only the text; table and pool accept rows and memory of a table."""
 
 TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit": "exit"}
-"""Words for trained drafters, and the kind of file each stands for."""
+"""Words for trained drafters, and the kind of file that each names."""
 
 WORDS = (*HOST_DRAFTERS, *TRAINED, "auto")
 _READS_TABLE = ("table", "pool")
-_ALONE = ("none", "pool", "auto")
+_ALONE = ("none", "pool", "auto")  # never part of a list
 
 Say = Callable[[str], None]
-"""Is told in one line what takes time, or is not as it should be."""
+"""Called with one line when something takes time or is wrong."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a drafter is built for, and of.
+    """The target and the options from which drafters are built.
 
     Attributes:
         engine: The target's engine.
         loaded: The target.
-        make_cache: Returns a cache for a draft model, shaped like the target's.
-        draft_model: Checkpoint for the word "model" in place of the trained one, or None.
+        make_cache: Returns a cache for a draft model, of the same kind as the target's.
+        draft_model: Checkpoint that the word "model" names instead of the trained one, or None.
         lookahead: Longest chain of a draft model.
-        exit_threshold: How sure an early exit has to be; None for what it was made with.
-        limits: How wide and how deep drafts may be.
-        on_progress: Told about a download.
-        say: Told what a user should know.
-        wirings: Which way of reading a head was found best, by source: each is tried once.
+        exit_threshold: Probability above which an exit goes on; None for its stored threshold.
+        limits: The largest branching and depth of drafts.
+        on_progress: Called with the progress of a download.
+        say: Called with one line of text for the user.
+        wirings: Index of the best layer convention of a head, by source: each head is tried once.
     """
 
     engine: Engine
@@ -94,32 +94,33 @@ class Site:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The target's; it takes a while, and many drafters do not need it."""
+        """The target's fingerprint, made only on demand: it is slow, and few drafters need it."""
         return fingerprint(self.loaded.config, self.loaded.tokenizer)
 
     @cached_property
     def files(self) -> Mapping[str, DrafterFile]:
-        """The trained drafters that are here for the target, by kind."""
+        """The trained drafters for the target on this disk, by kind."""
         return drafters_for(self.fingerprint)
 
     @cached_property
     def table_rows(self) -> Sequence[StoredRows]:
-        """Rows of the table trained for the target; none where there is no such table."""
+        """Rows of the table trained for the target; empty where there is no such table."""
         file = self.files.get("table")
         return load_table(file.path, self.target.vocab_size) if file else ()
 
 
 def parts_of(drafter: str) -> list[str]:
-    """Return the drafters that a list names; a path may hold commas."""
+    """Return the names in a list of drafters; an existing path with commas is one name."""
     if Path(expanduser(drafter)).exists():
         return [drafter]
     return [part.strip() for part in drafter.split(",")]
 
 
 def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
-    """Raise ValueError for what cannot be a drafter, before anything is loaded."""
+    """Raise ValueError for a name that cannot be a drafter, before anything is loaded."""
     parts = parts_of(drafter)
     for part in parts:
+        # One slash is that of a hub id, owner/name: only the download shows if it exists.
         is_place = Path(expanduser(part)).exists() or part.count("/") == 1
         if part not in WORDS and not (part and is_place):
             raise ValueError(
@@ -133,7 +134,7 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
 
 
 def table_memory(drafter: str, site: Site, folder: str | PathLike[str]) -> TableMemory | None:
-    """Return what the table of a drafter learned in earlier runs; None where it has no table."""
+    """Return the memory of earlier runs for a drafter's table; None where it has no table."""
     if not set(parts_of(drafter)) & set(_READS_TABLE):
         return None
     path = Path(expanduser(folder)) / f"{site.fingerprint}.safetensors"
@@ -142,15 +143,15 @@ def table_memory(drafter: str, site: Site, folder: str | PathLike[str]) -> Table
 
 
 def build_drafter(drafter: str, site: Site, memory: TableMemory | None = None) -> Drafter:
-    """Return the drafter of a word, a place or a list; see `check_drafter` for what is refused.
+    """Return the drafter that a word, a path, a hub id or a list names; see `check_drafter`.
 
     Args:
-        drafter: The word, the place or the list.
-        site: What it is built for.
-        memory: What a table among its parts learned earlier, to go on with.
+        drafter: The name.
+        site: The target and the options.
+        memory: What a table in it learned in earlier runs, or None.
 
     Raises:
-        MlxspecError: There is no such drafter here, or it cannot serve this target.
+        MlxspecError: There is no such drafter, or it cannot serve this target.
     """
     built = [_build(part, site, memory) for part in parts_of(drafter)]
     made = built[0] if len(built) == 1 else PoolDrafter(built)
@@ -159,7 +160,7 @@ def build_drafter(drafter: str, site: Site, memory: TableMemory | None = None) -
 
 
 def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
-    """Return what is worth measuring for a target, given its trained drafters."""
+    """Return the drafters worth measuring for a target, given its trained drafters."""
     words = ["none", "pool", *(word for word, kind in TRAINED.items() if kind in files)]
     return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
 
@@ -220,7 +221,7 @@ def _draft_model(small: LoadedModel, site: Site) -> Drafter:
 
 
 def _head(source: str, site: Site, *, is_probed: bool) -> Drafter:
-    """Return the drafter of a head; one that the user brought is tried on the target first."""
+    """Return the drafter of a head; with `is_probed`, a trial on the target comes first."""
     head = load_head(source, site.loaded.config, on_progress=site.on_progress)
     drafters = head_drafters(head, site.target)
     if is_probed and source not in site.wirings:
@@ -232,7 +233,7 @@ def _head(source: str, site: Site, *, is_probed: bool) -> Drafter:
 
 
 def _try_out(source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], site: Site) -> int:
-    """Return which of the ways to read a head drafts best; say what is wrong with it."""
+    """Return the index of the layer convention that drafts best; warn of problems of the head."""
     best, probe = best_wired(drafters, trials_of(site.engine))
     site.target.reset()
     if head.unknown:
@@ -241,21 +242,21 @@ def _try_out(source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], sit
         site.say(f"warning: {source}: {head.card['note']}")
     if not probe.is_wired:
         site.say(
-            f"warning: {source} fits {site.loaded.name} badly ({probe.describe()}; a sound head "
-            f"reaches {MIN_HIT_RATE:.0%} and much more): replies stay right, but will be slow. Is "
-            "it a head of this very model?"
+            f"warning: {source} fits {site.loaded.name} badly ({probe.describe()}; a working head "
+            f"reaches {MIN_HIT_RATE:.0%} or much more): replies stay correct, but are slow. Check "
+            "that the head was trained for exactly this model"
         )
     return best
 
 
 def check_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
-    """Raise VocabularyMismatchError unless both models read the same tokenizer.
+    """Raise VocabularyMismatchError unless both models have the same tokenizer.
 
     Widths of the logits may differ: checkpoints pad them.
     """
     if not target.tokenizer.same_as(draft.tokenizer):
         raise VocabularyMismatchError(
-            f"{draft.name} cannot draft for {target.name}: they read different tokenizers "
+            f"{draft.name} cannot draft for {target.name}: they have different tokenizers "
             f"({draft.tokenizer.vocab_size} and {target.tokenizer.vocab_size} tokens). Choose a "
             "draft model of the same family, or the drafter 'pool', which needs none"
         )

@@ -1,6 +1,7 @@
-"""From a trained head to its drafter: one builder per kind.
+"""Builds the drafter of a trained head: one builder per kind.
 
-To add a kind of head, write its drafter, let `loading/heads/` read its files, and name it here.
+To add a kind of head, write its drafter, teach `loading/heads/` its files, and add its builder
+here.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class Builder(Protocol):
 def _parts(
     head: HeadCheckpoint, target: Decoder
 ) -> tuple[Mapping[str, Any], Mapping[str, mx.array], mx.Dtype]:
-    """Return what a network is made of: its config, its tensors, and the type of the target."""
+    """Return the arguments of `from_checkpoint`: config and tensors, and the target's dtype."""
     return head.config, head.tensors, target.model.dtype
 
 
@@ -60,9 +61,9 @@ BUILDERS: dict[str, Builder] = {
 
 
 def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
-    """Return the drafter of a head, and one more for every other way it may be meant.
+    """Return the drafter of a head, and one more for every other layer convention it may have.
 
-    Formats that count layers differently under one name offer `capture_alternatives`.
+    The config of a format that counts layers in several ways has `capture_alternatives`.
 
     Args:
         head: The head.

@@ -1,1 +1,1 @@
-"""The engine: its rounds, which reply has the target, and how it ends."""
+"""The engine: its rounds, the reply that uses the target, and closing."""

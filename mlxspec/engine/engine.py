@@ -1,9 +1,9 @@
-"""The engine: one target, one drafter, and the replies that are written with them.
+"""The engine: one target, one drafter, and the replies that they write.
 
-A reply is an iterator, and whoever reads it may hold it, give it to another thread at every step
-or begin another one meanwhile. So each step takes its turn at the device (`device/turns.py`), and
-the target belongs to the newest reply: an older one that is read on afterwards takes a seat of its
-own while the newer one is being written, and the engine's again once that is over (`seats.py`).
+A reply is an iterator. Its caller may pause it, give it to another thread at every step, or begin
+another reply meanwhile. So each step holds the device for its turn (`device/turns.py`), and the
+target belongs to the newest reply. An older reply that goes on beside it gets a cache of its own,
+and gets the engine's target back when the newer reply is over (`seats.py`).
 """
 
 import weakref
@@ -41,17 +41,17 @@ _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
 class Engine:
     """Generates text with one target and one drafter.
 
-    It may be used from any thread, and from several: replies take turns, a round at a time. With
-    `with`, or `close`, its memory is given back at once.
+    Several threads may use it at once: replies take turns, a round at a time. `with` or `close`
+    frees its memory at once.
 
     Attributes:
         target: The target model with its cache.
-        drafter: Proposes the drafts of replies that name no other.
-        budget: Decides how many draft nodes a round verifies, in replies that name no other.
+        drafter: Proposes the drafts of replies that name no other drafter.
+        budget: Decides how many draft nodes a round verifies, in replies that name no other budget.
         tokenizer: The target's tokenizer.
-        name: Name of the target, for people.
-        weights: Weight type in words, such as "float32".
-        chain_rule: Verifies chains drawn at random where a reply's settings name no rule.
+        name: Name of the target, to display.
+        weights: Weight type as text, such as "float32".
+        chain_rule: Verifies sampled chains where a reply's settings name no rule.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Engine:
         self.chain_rule = chain_rule
         self._seats = Seats()
         self._at_close: list[weakref.finalize[..., Engine]] = []
-        with device_turn():
+        with device_turn():  # the wired limit must not change while another reply computes
             self._wired = wire(target.model)
         self._is_in_step = False
 
     @property
     def context_length(self) -> int | None:
-        """Tokens that fit; None with a rotating cache, which never fills."""
+        """The most tokens of a text; None with a rotating cache, which never fills."""
         return self.target.context_length
 
     def generate(
@@ -93,21 +93,22 @@ class Engine:
         should_stop: Callable[[], bool] = lambda: False,
         stop_when: StopWhen = never,
     ) -> Iterator[Event]:
-        """Reply to a prompt; yields what happens, as it happens.
+        """Reply to a prompt; yield each event as it happens.
 
-        The output law is the target's own, whatever is drafted: at temperature 0 the tokens of
-        plain decoding, else tokens of the same joint law. A draft that was drawn at random has to
-        have been drawn from the law it states; see `Draft`.
+        The output distribution is the target's, whatever the drafter proposes: at temperature 0
+        the tokens of plain decoding, else tokens of the same joint distribution. A sampled draft
+        must have been drawn from the distributions that it states; see `Draft`.
 
         Args:
-            prompt: Text, taken as it is, or token ids in a sequence or an array of one axis. Rows
-                of the cache that already hold its beginning are reused.
+            prompt: Text without a chat template, or token ids in a sequence or an array of one
+                axis. Cache rows that already hold its beginning are reused.
             params: Settings.
-            drafter: What proposes the drafts of this reply; None for the engine's own.
-            budget: Decides how many of them are verified; None for the engine's own.
-            should_stop: Asked once a round and once per chunk of the prompt.
-            stop_when: Asked of every token before its round is told; the one that it returns true
-                for is the reply's last. It cannot use the engine, which is in the midst of it.
+            drafter: Proposes the drafts of this reply; None for the engine's drafter.
+            budget: Decides how many draft nodes are verified; None for the engine's budget.
+            should_stop: Called once a round and once per chunk of the prompt; true cancels the
+                reply.
+            stop_when: Called with every token before the events of its round; true makes that
+                token the last. It cannot use the engine, which is in the middle of a round.
 
         Raises:
             ValueError: An argument is of the wrong type, or the prompt is empty or holds a token
@@ -143,25 +144,24 @@ class Engine:
     ) -> Iterator[BatchReply]:
         """Reply to many prompts, several at a time with one target forward per round for all.
 
-        Each reply is that of `generate` to its prompt alone with the same settings and seed, up
-        to rounding.
+        Each reply equals that of `generate` to its prompt alone with the same settings and seed,
+        up to rounding.
 
         Args:
-            prompts: Texts, taken as they are, or token ids.
-            params: Settings for all, or one per prompt. Prompts that are repeated need seeds of
-                their own to get replies of their own.
-            drafter: Every place gets one like it; None for the engine's own.
-            batch_size: Sequences decoded together at most; others wait for a place.
+            prompts: Texts without a chat template, or token ids.
+            params: Settings for all, or one per prompt. Equal prompts need different seeds to get
+                different replies.
+            drafter: Every slot of the batch gets a new one like it; None for the engine's drafter.
+            batch_size: The most sequences decoded together; others wait for a free slot.
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
-            should_stop: Asked with the index of a prompt, once a round and once per chunk of it;
-                only that reply is cancelled.
-            stop_when: Asked with the index of a prompt of every token of its reply, as in
+            should_stop: Called with the index of a prompt, once a round and once per chunk of it;
+                true cancels only that reply.
+            stop_when: Called with the index of a prompt and each token of its reply, as in
                 `generate`.
 
         Returns:
-            The replies in the order of the prompts, each as soon as those before are over too.
-            The history of `target` is left alone, and so is `drafter`: each sequence gets one
-            like it that has learned nothing.
+            The replies in the order of the prompts, each as soon as all before it are over.
+            `target` and `drafter` do not change: the batch has caches and drafters of its own.
 
         Raises:
             ValueError: An argument is of the wrong type or out of range, a prompt is empty or holds
@@ -180,25 +180,25 @@ class Engine:
         return run.replies(jobs, should_stop, stop_when)
 
     def measure_costs(self) -> None:
-        """Let the budget find out what forwards cost, before a reply has to wait for that.
+        """Let the budget measure the cost of forwards now, so that no reply waits for that.
 
-        Where something is known of them already, nothing is measured.
+        It measures nothing where it already has a cost curve.
         """
         with self._step():
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
 
-    # ---- its end ---------------------------------------------------------------------------
+    # ---- closing ---------------------------------------------------------------------------
 
     def at_close(self, act: Callable[[], object]) -> None:
-        """Call this when the engine is closed or dropped, or the process ends; once."""
+        """Call `act` once: when the engine is closed or dropped, or the process ends."""
         self._at_close.append(weakref.finalize(self, act))
 
     def close(self) -> None:
-        """Give back the memory of target and drafter; may be called twice.
+        """Free the memory of target and drafter; a second call does nothing.
 
-        A reply that is not over yet, and everything else that needs them, raises
-        `EngineClosedError` from then on.
+        A reply that is not over yet, and all else that needs them, raises `EngineClosedError` from
+        then on.
         """
         with self._step():
             if "target" not in self.__dict__:
@@ -223,7 +223,7 @@ class Engine:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name in _GONE_WHEN_CLOSED:  # only what is missing is asked for here
+        if name in _GONE_WHEN_CLOSED:  # Python calls this for missing attributes only
             raise EngineClosedError(f"{self.name or 'the engine'} was closed: load it again")
         raise AttributeError(f"an engine has no attribute {name!r}")
 
@@ -294,7 +294,7 @@ class Engine:
 
     @contextmanager
     def _step(self) -> Iterator[None]:
-        """Take a turn for something that needs the target as it was left.
+        """Hold the device for one step that needs the target as the last step left it.
 
         Raises:
             UnsupportedOperationError: A function that a step of a reply calls, such as `stop_when`
@@ -303,8 +303,8 @@ class Engine:
         with device_turn():
             if self._is_in_step:
                 raise UnsupportedOperationError(
-                    f"{self.name or 'the engine'} is in the midst of a round, and what the round "
-                    "calls cannot use it: do that between two events of the reply"
+                    f"{self.name or 'the engine'} is in the middle of a round, and a function that "
+                    "the round calls cannot use it: use it between two events of the reply"
                 )
             self._is_in_step = True
             try:
@@ -313,10 +313,10 @@ class Engine:
                 self._is_in_step = False
 
     def _leave(self, reply: Reply) -> None:
-        """Let go of a reply that is over, broke off, or is read no further.
+        """Release a reply that is over, failed, or lost its reader.
 
-        This may be called by the garbage collector, in any thread and at any time. Where the
-        device is not free then, the next reply does what is left undone here.
+        The garbage collector may call this, in any thread and at any time. Where the device is
+        busy then, nothing happens here, and the next reply rolls the staged rows back.
         """
         with free_turn() as is_free:
             if is_free:

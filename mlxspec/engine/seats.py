@@ -1,4 +1,4 @@
-"""Which reply has the engine's target: the newest one that is not over."""
+"""Assigns the engine's target to one reply: the newest one that is not over."""
 
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
@@ -7,27 +7,28 @@ from mlxspec.target.decoder import Decoder
 
 
 class Seats:
-    """Gives every reply a target to be written at.
+    """Gives every reply a target and a drafter.
 
-    The engine's own target, and the drafter that a reply asked for, are for the newest reply. An
-    older one that goes on beside it gets a cache of its own, and a drafter where one can be had.
+    The newest reply gets the engine's target and the drafter that it asked for. An older one that
+    goes on beside it gets a cache of its own, and a new drafter where one can be made.
     """
 
     def __init__(self) -> None:
-        """Begin with nobody seated."""
+        """Begin with no reply."""
         self._newest: Reply | None = None  # until it is over
 
     def seat(self, reply: Reply, target: Decoder) -> None:
-        """Give a reply what it is written with, where it has not got it, or no longer.
+        """Give a reply its target, drafter and budget, unless it still has them.
 
         Args:
             reply: The reply.
-            target: The engine's own.
+            target: The engine's target.
         """
         newest = self._newest
         if reply.is_seated and (reply.target is not target or newest is reply):
             return
         is_beside = newest is not None and newest is not reply and not newest.is_over
+        # A reply of which nothing is computed yet is the newest one, so it gets the target.
         if reply.has_sat and is_beside:
             apart = Decoder(target.model, target.cache.empty_like())
             reply.sit(apart, _drafter_beside(reply.drafter), reply.budget.fresh())
@@ -36,20 +37,20 @@ class Seats:
             reply.sit(target, reply.drafter, reply.budget)
 
     def free(self, reply: Reply) -> None:
-        """Let a reply go that is over, broke off, or is read no further."""
+        """Release a reply that is over, failed, or lost its reader."""
         if self._newest is reply:
             self._newest = None
             reply.leave()
 
     def clear(self) -> None:
-        """Let go of everybody, as there is no target any more."""
+        """Release all replies, as the target is gone."""
         self._newest = None
 
 
 def _drafter_beside(drafter: Drafter) -> Drafter:
-    """Return a drafter for a text beside the drafter's own: one like it, or none.
+    """Return a new drafter like this one for a second text, or `NoDrafter` where that fails.
 
-    One that reads the hidden states of its target or keeps a cache drafts for one text alone.
+    A drafter that reads hidden states of its target, or has a cache, serves one text only.
     """
     try:
         return fresh_drafter(drafter)

@@ -1,1 +1,1 @@
-"""What replies are measured by: where two of them part, how far rows drift, short trials."""
+"""Measurements of replies: where two replies differ first, how far rows drift, short trials."""

@@ -1,9 +1,9 @@
-"""Compare greedy replies: where two part, and whether a rounding decided.
+"""Compares greedy replies: where two differ first, and whether rounding explains it.
 
-Kernels round a row differently when other rows stand beside it, and other projects add the same
-numbers in another order; so two greedy replies may part where the two best tokens are nearly
-equal. What the target says there, with nothing beside it, tells such a place from a mistake; how
-nearly is measured there too (see `drift.py`).
+Kernels round a row differently if other rows are in the same forward, and other projects add the
+same numbers in another order. So two greedy replies may differ at a near-tie. The target's logits
+of the row alone tell a near-tie from a mistake. The size of a near-tie is measured there too (see
+`drift.py`).
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,16 @@ def first_difference(
     near_tie: float | None = None,
     is_foreign: bool = False,
 ) -> Difference | None:
-    """Return where two greedy replies to a prompt part, or None where they are the same.
+    """Return the first difference of two greedy replies, or None if they are the same.
 
     Args:
-        engine: Its target is asked; its cache is another afterwards.
-        prompt: The tokens before both.
+        engine: Its target computes the logits; the content of its cache changes.
+        prompt: The tokens before both replies.
         written: A reply.
-        expected: The reply that it should be.
-        near_tie: Largest gap that rounding explains, where that was measured; else it is measured
-            where the two part.
-        is_foreign: Whether another project wrote one of the two: it may round by a last digit
-            where nothing drifts here.
+        expected: The reply that `written` should equal.
+        near_tie: Largest gap that rounding explains; None to measure it at the difference.
+        is_foreign: Whether another project wrote one of the two. It may round the last digit
+            differently, even where nothing drifts here.
     """
     index = common_length(written, expected)
     if index == len(written) == len(expected):
@@ -68,17 +67,17 @@ def difference_at(
     near_tie: float | None = None,
     is_foreign: bool = False,
 ) -> Difference:
-    """Return what the target says of two tokens after what is the same in both replies.
+    """Return the target's logits of two tokens that follow the common part of two replies.
 
     Args:
-        engine: Its target holds a beginning of prompt and reply, and perhaps more; the rest is
-            read.
+        engine: Its target holds the first tokens of prompt and reply, and perhaps more; the target
+            reads the missing ones.
         prompt: The tokens before both replies.
-        same: What follows in both.
-        pair: What is written then, and what is expected.
-        law: Its bias and penalties are part of the logits.
+        same: The tokens that are the same in both replies.
+        pair: The written token and the expected one, after `same`.
+        law: The sampling params; their bias and penalties are part of the logits.
         near_tie: As in `first_difference`.
-        is_foreign: Likewise.
+        is_foreign: As in `first_difference`.
     """
     target, before = engine.target, [*prompt, *same]
     with device_turn():
@@ -88,7 +87,7 @@ def difference_at(
         counts = TokenCounts.of(list(prompt), target.vocab_size).add(list(same))
         logits = np.array(NodeLaws(law, own[None], counts).adjusted[0])
         if near_tie is None:
-            # A penalty multiplies what logits drift as well.
+            # A penalty multiplies the logits, and with them their drift.
             scale = max(law.repetition_penalty, 1 / law.repetition_penalty)
             near_tie = scale * near_tie_after(target, before, engine.context_length)
         if is_foreign:
@@ -105,12 +104,12 @@ def difference_at(
 
 
 def proof_of(engine: Engine, num_tokens: int, found: Difference) -> Proof:
-    """Return a difference from plain decoding together with the texts of the two tokens.
+    """Return a difference from plain decoding, with the texts of the two tokens.
 
     Args:
-        engine: Its tokenizer wrote them.
-        num_tokens: Tokens of the reply.
-        found: Where it leaves the plain one.
+        engine: Its tokenizer decodes them.
+        num_tokens: Number of tokens of the reply.
+        found: The first difference from the plain reply.
     """
     drafted, plain = (_text(engine, token) for token in (found.token, found.expected))
     return Proof(num_tokens, found.index, found, drafted, plain)
@@ -123,6 +122,6 @@ def _text(engine: Engine, token: int | None) -> str:
 
 
 def _step_of(logits: mx.array) -> float:
-    """Return by how much the largest logit differs from the next number of its type."""
+    """Return the distance between the largest logit and the next number of its dtype."""
     _, exponent = np.frexp(float(mx.abs(logits).max()))
     return float(np.ldexp(mx.finfo(logits.dtype).eps, int(exponent) - 1))

@@ -1,12 +1,13 @@
-"""How far a row's logits depend on how many rows stand beside it.
+"""How far a row's logits depend on the number of rows in the same forward.
 
-In exact arithmetic they do not. Kernels take other paths for other numbers of rows, and round
-differently on them: that is all that may part a drafted greedy reply from plain decoding. Of a
-text two things are measured, and in both what the cache keeps of a rounding is part of it.
+In exact arithmetic they do not. Kernels compute other numbers of rows in another order and round
+differently: only this may make a drafted greedy reply differ from plain decoding. Two figures are
+measured on a text; both include the rounding that the cache stores.
 
-`measure_drift` is what drafts meet: forwards of n rows as a tree. `rounding` is what may excuse a
-difference: the rows are read n at a time, as a prompt is. No draft and no tree takes part, so a
-mistake in these cannot excuse itself; nor can what moves logits further than rounding ever does.
+`measure_drift` measures what drafts meet: forwards of n rows as a tree. `rounding` measures what
+may excuse a difference: the target reads n rows at a time, as in a prefill. No draft and no tree is
+involved, so a mistake in these cannot excuse itself. A value that rounding cannot reach excuses
+nothing either.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,26 +21,26 @@ from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import near_tie_of
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Numbers of rows that are tried; that of 1 says whether the same forward rounds the same twice."""
+"""Widths of the forwards; 1 shows whether the same forward rounds the same way twice."""
 
 NUM_ROWS = max(WIDTHS)
-"""Rows of a text."""
+"""Number of rows that are compared, per text."""
 
 _READING_WIDTHS = (2, 4, 8, 16, 32)
 
 _MOST_ROUNDING = 0.25
-"""Of what the best token has before the average one: what moves a logit further is a mistake."""
+"""Share of the distance between the best and the mean logit: a larger change is a mistake."""
 
 
 @dataclass(frozen=True)
 class WidthDrift:
-    """What so many rows in one forward do to each of them.
+    """The drift of rows in forwards of one width.
 
     Attributes:
         width: Rows in a forward.
-        num_rows: Rows that were tried.
+        num_rows: Number of rows that were compared.
         largest: Largest difference of any logit to that of the same row alone; 0 is bit-identical.
-        num_flips: Rows whose best token is another one.
+        num_flips: Number of rows whose best token changed.
     """
 
     width: int
@@ -48,7 +49,7 @@ class WidthDrift:
     num_flips: int
 
     def __add__(self, other: "WidthDrift") -> "WidthDrift":
-        """Return what both saw of one width."""
+        """Return both measurements of one width together."""
         return WidthDrift(
             self.width,
             self.num_rows + other.num_rows,
@@ -59,12 +60,12 @@ class WidthDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """What was seen at all widths.
+    """The drift at all widths.
 
     Attributes:
-        widths: One each.
+        widths: The drift at each width.
         smallest_gap: Smallest difference of the two best logits of any row alone.
-        rounding: Largest difference that rounding alone made, by `rounding`.
+        rounding: Largest difference that rounding alone causes; see the function `rounding`.
     """
 
     widths: tuple[WidthDrift, ...]
@@ -78,22 +79,22 @@ class Drift:
 
     @property
     def is_zero(self) -> bool:
-        """Whether rows are bit-identical whatever stands beside them."""
+        """Whether rows are bit-identical at all widths."""
         return self.largest == 0
 
     @property
     def near_tie(self) -> float:
-        """Tokens whose logits differ by no more are nearly tied: rounding may decide."""
+        """Largest gap between two logits that counts as a near-tie."""
         return near_tie_of(self.rounding)
 
 
 @dataclass(frozen=True)
 class Text:
-    """What is read.
+    """The tokens on which drift is measured.
 
     Attributes:
-        prompt: Read at once before, but for its last token.
-        rows: What is read in forwards of some width: that token and what follows.
+        prompt: The tokens before; all but the last are prefilled.
+        rows: The tokens of the compared rows: the last one of the prompt and those after it.
     """
 
     prompt: tuple[int, ...]
@@ -101,18 +102,18 @@ class Text:
 
     @staticmethod
     def ending(tokens: Sequence[int], room: int | None) -> "Text":
-        """Return the text whose rows are the last of some tokens; `room` as in `of`."""
+        """Return the text whose rows are the last tokens of a sequence; `room` as in `of`."""
         cut = max(len(tokens) - NUM_ROWS + 1, 1)
         return Text.of(tokens[:cut], tokens[cut:], room)
 
     @staticmethod
     def of(prompt: Sequence[int], reply: Sequence[int], room: int | None) -> "Text":
-        """Return the text of a reply; one that is short is repeated.
+        """Return the text of a reply; a short reply is repeated.
 
         Args:
-            prompt: Tokens before it, at least one.
-            reply: Its tokens, at least one.
-            room: Tokens that the context takes in all; None for any number.
+            prompt: Tokens before the reply, at least one.
+            reply: Tokens of the reply, at least one.
+            room: Context length of the model in tokens; None for no limit.
         """
         num_rows = NUM_ROWS if room is None else min(NUM_ROWS, room - len(prompt) + 1)
         repeated = [prompt[-1], *reply] * num_rows
@@ -120,11 +121,11 @@ class Text:
 
 
 def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
-    """Return the drift over some texts; the target's history is another afterwards.
+    """Return the drift over some texts; the content of the target's cache changes.
 
     Args:
         target: Runs the forwards.
-        texts: What is read, at least one.
+        texts: The texts, at least one.
     """
     seen: dict[int, WidthDrift] = {}
     gaps, roundings = [], []
@@ -143,34 +144,35 @@ def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
 def near_tie_after(target: Decoder, tokens: Sequence[int], room: int | None = None) -> float:
     """Return the largest gap that rounding explains after some tokens, measured on the last ones.
 
-    That takes some sixty forwards of few rows; the target is left as it is.
+    This takes about sixty forwards of few rows; the target does not change.
 
     Args:
-        target: Says of which model and with what kind of cache.
-        tokens: What was read, at least one token.
-        room: Tokens that the context takes in all; None for any number.
+        target: Gives the model and the kind of cache.
+        tokens: The tokens before the difference, at least one.
+        room: Context length of the model in tokens; None for no limit.
     """
     return near_tie_of(rounding(target, Text.ending(tokens, room)))
 
 
 def rounding(target: Decoder, text: Text) -> float:
-    """Return by how much a logit moves when rows are read beside others; 0 if by far too much.
+    """Return the largest change of a logit when rows are read n at a time; 0 if it is a mistake.
 
     Args:
         target: As in `near_tie_after`.
-        text: What is read, in a cache of its own.
+        text: The text; a separate cache reads it.
     """
     reader = Decoder(target.model, target.cache.empty_like())
     reader.observe(text.prompt[:-1])
     alone = _read(reader, text, 1)
     widths = [width for width in _READING_WIDTHS if width <= len(text.rows)]
     largest = max((_largest(alone, _read(reader, text, width)) for width in widths), default=0.0)
+    # 0 excuses no difference: a mistake in the kernels must not pass as rounding.
     is_rounding = largest < _MOST_ROUNDING * np.median(alone.max(axis=-1) - alone.mean(axis=-1))
     return largest if is_rounding else 0.0
 
 
 def _read(reader: Decoder, text: Text, width: int) -> np.ndarray:
-    """Return what `_logits` does, of rows that are read in a line instead of a tree."""
+    """Return the same as `_logits`, but read the rows as a prompt instead of a tree."""
     reader.rollback_to(len(text.prompt) - 1)
     logits = []
     for start in range(0, len(text.rows) - width + 1, width):
@@ -181,7 +183,7 @@ def _read(reader: Decoder, text: Text, width: int) -> np.ndarray:
 
 
 def _logits(target: Decoder, text: Text, width: int) -> np.ndarray:
-    """Return (n, V) float32 logits of the rows of a text that fill whole forwards."""
+    """Return (n, V) float32 logits of a text's rows; only full forwards of `width` rows count."""
     target.reset()
     target.observe(text.prompt[:-1])
     rows = []

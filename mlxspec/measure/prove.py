@@ -1,7 +1,7 @@
-"""Proof on demand: decode a reply once more without drafts and compare it token by token.
+"""The proof of a reply: decode it again without drafts and compare the two token by token.
 
-Both texts begin alike, so plain decoding needs to go no further than the first difference; what
-the target says of it tells a rounding from a mistake (see `compare.py`).
+Plain decoding stops at the first difference: nothing after it can be compared. The target's logits
+there tell rounding from a mistake (see `compare.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.proof import Proof
 
 Progress = Callable[[int, int], None]
-"""Called with the tokens compared and the tokens in all."""
+"""Called with the number of compared tokens and of all tokens."""
 
 
 def prove(
@@ -31,16 +31,16 @@ def prove(
     """Compare a greedy reply with plain decoding.
 
     Args:
-        engine: What wrote it. Its cache is read anew, as a fault that an earlier turn left there
-            would be in both texts; it holds the plain one afterwards.
+        engine: The engine that wrote the reply. Its cache is filled anew, because a fault from an
+            earlier turn would be in both texts; it holds the plain reply afterwards.
         prompt: Tokens before the reply.
-        reply: Its tokens.
-        params: The settings it was written with.
-        should_stop: Asked once a token.
-        on_progress: Told how far it is.
+        reply: Tokens of the reply.
+        params: The settings of the reply.
+        should_stop: Called once a token.
+        on_progress: Called after each compared token.
 
     Raises:
-        ValueError: The reply is empty or was sampled: then another draw need not be the same.
+        ValueError: The reply is empty, or it was sampled: a second sample may differ.
     """
     if not params.is_greedy:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Short trials of a drafter: the target replies to a built-in prompt, greedily, and is timed.
+"""Short trials of a drafter: timed greedy replies to built-in prompts.
 
-Greedy replies are the same whatever the drafter, so trials of the same prompt differ in their
-speed and acceptance alone.
+Greedy replies are the same with every drafter, so trials of the same prompt differ only in speed
+and acceptance.
 """
 
 import time
@@ -21,18 +21,18 @@ PROMPTS = (
     "Correct the mistakes and give me the whole text back: Yesterday we goes to the market, and "
     "we buyed apples, pears and a loaf of bread, because my sister were coming for dinner.",
 )
-"""Of different kinds; where a context is too short for one, its beginning is taken."""
+"""Prompts of different kinds; a prompt that is too long for the context is cut at its end."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a short reply showed.
+    """The figures of a short reply.
 
     Attributes:
-        tokens: Tokens emitted.
-        seconds: Time they took, the prompt not counted.
+        tokens: Number of emitted tokens.
+        seconds: Time for these, the prefill left out.
         rounds: Rounds with a draft.
-        hits: Rounds that kept at least one draft token.
+        hits: Rounds that accepted at least one draft token.
     """
 
     tokens: int = 0
@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the drafts whose first token was kept, 0 without a draft."""
+        """Share of the drafts with an accepted token at depth 1; 0 without a draft."""
         return self.hits / self.rounds if self.rounds else 0.0
 
     def __add__(self, other: "Trial") -> "Trial":
@@ -70,17 +70,18 @@ def run_trial(
     budget: Budget | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trial:
-    """Let a drafter draft a reply to a prompt; the history is another afterwards.
+    """Return the figures of one reply; the content of the target's cache changes.
 
     Args:
         engine: Its target replies.
         drafter: The drafter.
-        prompt: What a user says.
-        max_tokens: Tokens to emit at most.
-        max_seconds: Time after which no round begins, prompt included; one round there always is.
-        num_draft_tokens: Draft nodes per round at most.
-        budget: Decides how many of these; None for the engine's own.
-        clock: Seconds.
+        prompt: The text of a user.
+        max_tokens: Maximum number of emitted tokens.
+        max_seconds: Time limit, prefill included: no round begins after it, but there is always
+            one round.
+        num_draft_tokens: Maximum number of draft nodes per round.
+        budget: Decides the number of nodes; None for the engine's own budget.
+        clock: Returns seconds.
     """
     params = GenerationParams(max_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=True)
     stats, begun = GenerationStats(), clock()

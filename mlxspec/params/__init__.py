@@ -1,4 +1,4 @@
-"""What can be set: how tokens are drawn, how a reply is made, what is loaded; needs no MLX."""
+"""The settings of sampling, of a reply and of what is loaded; this package needs no MLX."""
 
 from mlxspec.params.generation import (
     CHAIN_RULES,

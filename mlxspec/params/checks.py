@@ -1,9 +1,8 @@
-"""What a setting may be: its type is looked at before its range, and one sentence says both.
+"""Checks of settings: first the type, then the range; one message names both.
 
-A value of the wrong type is refused, never read as something that it is not: 2.5 is no number of
-tokens, "0.7" no temperature, and True no 1. Whatever is wrong raises ValueError, so that whoever
-passes settings on has one kind of error to meet. Numbers and ids of NumPy are taken for what they
-are, without NumPy having to be here.
+A value of the wrong type is refused and never converted: 2.5 is no number of tokens, "0.7" no
+temperature, and True is not 1. Every failure raises ValueError, so a caller handles one kind of
+error. Numbers and arrays of NumPy are accepted, and NumPy need not be installed.
 """
 
 import math
@@ -18,19 +17,19 @@ T = TypeVar("T")
 
 
 def refusal(name: str, allowed: str, value: object) -> ValueError:
-    """Return the error of a value out of range."""
+    """Return the error for a value out of range."""
     return ValueError(f"{name} must be {allowed}; got {_shown(value)}")
 
 
 def wrong_type(name: str, allowed: str, value: object) -> ValueError:
-    """Return the error of a value of the wrong type, which it names."""
+    """Return the error for a value of the wrong type; the message names the type."""
     return ValueError(f"{name} must be {allowed}; got {_shown(value)} of type {_type(value)}")
 
 
 def settle(settings: object, **values: object) -> None:
-    """Give the fields of a frozen dataclass the values that were made of what it got."""
+    """Set fields of a frozen dataclass to their checked values; call it in `__post_init__`."""
     for name, value in values.items():
-        object.__setattr__(settings, name, value)
+        object.__setattr__(settings, name, value)  # the usual assignment raises: it is frozen
 
 
 def whole(
@@ -39,16 +38,16 @@ def whole(
     """Return a whole number.
 
     Args:
-        name: What to call it.
+        name: Name of the setting, for the message.
         value: The value.
         allowed: Its range in words.
         least: Smallest allowed.
         most: Largest allowed.
 
     Raises:
-        ValueError: It is no whole number, or out of range.
+        ValueError: The value is no whole number, or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # to Python, True is an int
         raise wrong_type(name, f"a whole number, {allowed}", value)
     number = int(value)
     if not least <= number <= most:
@@ -60,13 +59,13 @@ def real(name: str, value: object, allowed: str, fits: Callable[[float], bool]) 
     """Return a finite number.
 
     Args:
-        name: What to call it.
+        name: Name of the setting, for the message.
         value: The value.
         allowed: Its range in words.
         fits: Whether a number is in that range.
 
     Raises:
-        ValueError: It is no number, not finite or out of range.
+        ValueError: The value is no number, not finite or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise wrong_type(name, f"a number, {allowed}", value)
@@ -80,59 +79,59 @@ def real(name: str, value: object, allowed: str, fits: Callable[[float], bool]) 
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False; raises ValueError for anything else, 0 and 1 too."""
+    """Return True or False; raise ValueError for any other value, 0 and 1 too."""
     if not isinstance(value, bool):
         raise wrong_type(name, "True or False", value)
     return value
 
 
 def text(name: str, value: object, allowed: str = "a text") -> str:
-    """Return a text; raises ValueError for anything else."""
+    """Return a text; raise ValueError for any other value."""
     if not isinstance(value, str):
         raise wrong_type(name, allowed, value)
     return value
 
 
 def choice(name: str, value: T, choices: Collection[object]) -> T:
-    """Return one of a few texts; raises ValueError for anything else."""
+    """Return one of a few texts; raise ValueError for any other value."""
     if not isinstance(value, str) or value not in choices:
         raise refusal(name, f"one of {', '.join(map(str, choices))}", value)
     return value
 
 
 def place(name: str, value: object) -> str | PathLike[str]:
-    """Return the name or path of something to load; raises ValueError for anything else."""
+    """Return the name or path of a model or drafter; raise ValueError for any other value."""
     if not isinstance(value, str | PathLike):
         raise wrong_type(name, "a name or a path", value)
     return value
 
 
 def function(name: str, value: T) -> T:
-    """Return what can be called; raises ValueError for anything else."""
+    """Return a function; raise ValueError for any other value."""
     if not callable(value):
         raise wrong_type(name, "a function", value)
     return value
 
 
 def functions(name: str, values: Sequence[T]) -> tuple[T, ...]:
-    """Return what can be called as a tuple; raises ValueError for anything else."""
+    """Return functions as a tuple; raise ValueError for any other value."""
     if not is_list(values) or not all(map(callable, values)):
         raise wrong_type(name, "functions in a list or tuple", values)
     return tuple(values)
 
 
 def instance(name: str, value: object, kind: type[T]) -> T:
-    """Return a value of a class; raises ValueError for anything else."""
+    """Return an instance of a class; raise ValueError for any other value."""
     if not isinstance(value, kind):
         raise wrong_type(name, f"of type {kind.__name__}", value)
     return value
 
 
 def texts(name: str, value: object, *, may_be_empty: bool = False) -> tuple[str, ...]:
-    """Return texts, one alone being one of them.
+    """Return texts as a tuple; a single text gives a tuple of one.
 
     Raises:
-        ValueError: They are no texts, or one is empty that may not be.
+        ValueError: The value is no list of texts, or one of them is empty and may not be.
     """
     allowed = "a text, or several in a tuple"
     found = (value,) if isinstance(value, str) else value
@@ -147,12 +146,12 @@ def token_ids(name: str, value: object, allowed: str = "token ids in a list or a
     """Return token ids as Python numbers.
 
     Args:
-        name: What to call them.
+        name: Name of the setting, for the message.
         value: A sequence of whole numbers, or an array of one axis of MLX, NumPy and the like.
-        allowed: What they may be, in words.
+        allowed: What is allowed, in words.
 
     Raises:
-        ValueError: They are anything else.
+        ValueError: The value is anything else.
     """
     found: Any = value
     if hasattr(found, "tolist") and hasattr(found, "ndim"):
@@ -164,7 +163,7 @@ def token_ids(name: str, value: object, allowed: str = "token ids in a list or a
         found = found.tolist()
     if not is_list(found):
         raise wrong_type(name, allowed, value)
-    if set(map(type, found)) <= {int}:
+    if set(map(type, found)) <= {int}:  # the usual case, fast for prompts of many tokens
         return list(found)
     for index, token in enumerate(found):
         if isinstance(token, bool) or not isinstance(token, Integral):
@@ -176,10 +175,10 @@ def token_ids(name: str, value: object, allowed: str = "token ids in a list or a
 
 
 def biases(name: str, value: object) -> dict[int, float]:
-    """Return what is added to the logits of some tokens, by id, as a copy.
+    """Return a copy of logit biases by token id.
 
     Raises:
-        ValueError: It is no mapping of token ids to finite numbers.
+        ValueError: The value is no mapping of token ids to finite numbers.
     """
     if not isinstance(value, Mapping):
         raise wrong_type(name, "a mapping of token ids to numbers", value)
@@ -192,7 +191,7 @@ def biases(name: str, value: object) -> dict[int, float]:
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Return whether a value is a sequence of things, which text and bytes are not meant to be."""
+    """Return whether a value is a sequence other than text or bytes."""
     is_text = isinstance(value, str | bytes | bytearray | memoryview)
     return isinstance(value, Sequence) and not is_text
 
@@ -204,5 +203,5 @@ def _type(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         return f"{value!r:.{_SHOWN}}"
-    except ValueError:  # Python writes no number of thousands of digits
+    except ValueError:  # Python refuses to print a number of thousands of digits
         return "a number of many digits"

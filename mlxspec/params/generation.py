@@ -1,4 +1,4 @@
-"""The settings of one reply: plain numbers, checked, that can be read and changed without MLX."""
+"""The settings of one reply: plain values, checked, that need no MLX."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,25 +17,25 @@ from mlxspec.params.setting import (
 )
 
 ChainRule = Literal["block", "token"]
-"""How a chain sampled from a draft model is verified: as a block, or token by token."""
+"""The rule that verifies a sampled chain: as a whole (block), or token by token."""
 
 CHAIN_RULES: tuple[ChainRule, ...] = get_args(ChainRule)
 
 Rule = ChainRule | Literal["match"]
-"""How such a chain is verified, or that it is matched with what plain sampling says."""
+"""The rule for a sampled draft; "match" compares it with the tokens that plain sampling draws."""
 
 LogitsProcessor = Callable[[Any, Any], Any]
-"""`f(tokens, logits)` of the text so far, (n,) int32, and of (1, V) float32 logits returns (1, V)
-logits. It is called for every node of a draft with that node's own text, so it has to be a function
-of the two alone: state kept in it would count drafts that never become text."""
+"""`f(tokens, logits)` gets (n,) int32, the tokens so far, and (1, V) float32 logits; it returns new
+logits of that shape. It is called for every draft node with that node's own text, so it must depend
+on these two alone: a state of its own would count draft tokens that are never emitted."""
 
 Sampler = Callable[[Any], Any]
-"""`f(logprobs)` of (1, V) float32 log-probabilities returns one token. It is called for every node
-of a draft, so it must not count its calls."""
+"""`f(logprobs)` gets (1, V) float32 logprobs and returns one token. It is called for every draft
+node, so it must not count its calls."""
 
 DEFAULT_NUM_DRAFT_TOKENS = 31
-"""With the root 32 rows, the widest that kernels handle as one block; of these the budget takes
-what pays, all of them only where long passages are copied."""
+"""With the root 32 rows, the most that kernels handle as one block. The budget uses as many as pay,
+all of them only where the reply copies long passages."""
 
 _FUNCTIONS: dict[Door, str] = dict.fromkeys(get_args(Door), "only Python can give a function")
 _FOR_PROGRAMS: dict[Door, str] = dict.fromkeys(get_args(Door), "it is for measurements")
@@ -48,33 +48,35 @@ _OF_A_TASK: dict[Door, str] = dict.fromkeys(
 class GenerationParams:
     """Settings of one reply.
 
-    None changes the law of what is said but `sampling`, `logits_processors`, `sampler` and the
-    ends.
+    Only `sampling`, `logits_processors`, `sampler` and the settings that end the reply change the
+    output distribution.
 
     Attributes:
-        max_tokens: Tokens to emit at most; exact. With 0 the reply is empty, and nothing is read.
-        sampling: How the target's tokens are drawn.
-        seed: Seed of all chance. Drafts that are a function of the past, those of "suffix",
-            "table", "pool" and "medusa", leave the text of plain sampling with this seed; drafters
-            that draw at random give another text of the same law, not the same in every run if
-            the clock decides how much they draft, unless `exact_seed` is set.
-        stop: Strings that end the reply and are left out of it; one alone may be given as it is.
-        stop_tokens: Ids of tokens that end the reply beside the model's own; the one that does is
-            its last token, and its text stays.
-        num_draft_tokens: Draft nodes per round at most; 0 decodes plainly.
-        chain_rule: Rule that verifies chains drawn at random, "block" or "token"; trees so drawn
-            have one of their own. None for the engine's.
-        exact_seed: Leave the text of plain sampling with this seed whatever drafts: drafters that
-            draw do so with the noise that the target's tokens are drawn with, and their drafts are
-            matched (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Some fewer tokens are
-            accepted. At temperature 0 it makes no difference.
+        max_tokens: The most tokens to emit, exactly. With 0 the reply is empty, and no prefill
+            runs.
+        sampling: The sampling params.
+        seed: Seed of all random numbers. Drafts that are a function of the past, those of
+            "suffix", "table", "pool" and "medusa", give the text of plain sampling with this seed.
+            Sampled drafts give another text of the same distribution. That text can differ from
+            run to run, as measured times decide how much is drafted; `exact_seed` prevents both.
+        stop: Strings that end the reply and are left out of it; a single text is allowed.
+        stop_tokens: Ids of tokens that end the reply, in addition to the model's own. The stop
+            token is the last token of the reply, and its text stays.
+        num_draft_tokens: The most draft nodes per round; 0 means plain decoding.
+        chain_rule: Rule that verifies sampled chains, "block" or "token"; sampled trees have a
+            rule of their own. None for the engine's rule.
+        exact_seed: Give the text of plain sampling with this seed, whatever drafts: sampling
+            drafters use the noise of the target's draws, and the match rule verifies their drafts
+            (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Slightly fewer tokens are
+            accepted. At temperature 0 it has no effect.
         ignore_eos: Go on after the model's own stop tokens.
-        logits_processors: Change the logits, one after the other, before the law does.
-        sampler: Draws in place of the law's temperature and filters. Drafts are matched with what
-            it draws after each node.
-        prefill_step_size: Prompt tokens per forward at most; None, like more than 512, reads 512.
-        on_logits: Told after every round the emitted tokens and (n, V) float32 the logits that each
-            was drawn by, processors, bias and penalties applied; they are lazy.
+        logits_processors: Functions that change the logits, in order, before the sampling params.
+        sampler: Draws in place of temperature and filters. The match rule compares drafts with
+            the token that it draws after each node.
+        prefill_step_size: The most prompt tokens per forward; None and any number above 512 mean
+            512.
+        on_logits: Called after every round with the n emitted tokens and the (n, V) float32 logits
+            that each was drawn from, after processors, bias and penalties; they are lazy.
 
     Raises:
         ValueError: A value is of the wrong type or out of range.
@@ -130,7 +132,7 @@ class GenerationParams:
     chain_rule: ChainRule | None = setting(
         None,
         one_of(CHAIN_RULES),
-        "how chains drawn at random are verified in this reply",
+        "how sampled chains are verified in this reply",
         absent=dict.fromkeys(get_args(Door), "the one that `load` takes is for every reply"),
     )
     exact_seed: bool = setting(
@@ -166,7 +168,7 @@ class GenerationParams:
     on_logits: Callable[[Sequence[int], Any], None] | None = setting(
         None,
         Range(None, "a function", function),
-        "a function that is told the logits of every token",
+        "a function that gets the logits of every token",
         absent=_FUNCTIONS,
     )
 
@@ -176,12 +178,12 @@ class GenerationParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most probable token is taken everywhere."""
+        """Whether every token is the most probable one."""
         return self.sampling.is_greedy and self.sampler is None
 
     @property
     def rule(self) -> Rule:
-        """The rule for drafts that were drawn at random."""
+        """The rule for sampled drafts."""
         return "match" if self.exact_seed else self.chain_rule or "block"
 
 
@@ -191,16 +193,16 @@ def check_params(
     chain_rule: ChainRule = "block",
     name: str = "params",
 ) -> GenerationParams:
-    """Return the settings of a reply, whole and fit for a model.
+    """Return complete settings of a reply, checked against the vocabulary of a model.
 
     Args:
-        params: What was asked for; None for the usual ones.
-        vocab_size: Tokens that the model knows.
-        chain_rule: The rule where none was asked for.
-        name: What to call them.
+        params: The settings that the caller gave; None for the defaults.
+        vocab_size: Number of tokens in the model's vocabulary.
+        chain_rule: The rule where the settings name none.
+        name: Name of the settings, for the message.
 
     Raises:
-        ValueError: They are no settings, or name a token outside the vocabulary.
+        ValueError: `params` is of the wrong type, or names a token outside the vocabulary.
     """
     params = instance(name, GenerationParams() if params is None else params, GenerationParams)
     for field_name, tokens in (

@@ -1,4 +1,4 @@
-"""What to load: plain values that can be read without MLX."""
+"""The settings of what is loaded: plain values that need no MLX."""
 
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -23,11 +23,11 @@ DEFAULT_KEEP = 4
 """First tokens that a rotating cache never evicts."""
 
 DTYPES = ("auto", "float16", "bfloat16", "float32")
-"""In which floating-point type a target computes; auto is float32 on a CPU."""
+"""The floating-point types in which a target can compute; auto is float32 on a CPU."""
 
 
 def check_dtype(dtype: str) -> None:
-    """Raise ValueError unless a floating-point type is known by this name."""
+    """Raise ValueError unless this is the name of a floating-point type."""
     _check_dtype("dtype", dtype)
 
 
@@ -49,7 +49,7 @@ def _is_threshold(share: float) -> bool:
 
 
 def check_threshold(threshold: float, name: str = "threshold") -> float:
-    """Return the threshold of an early exit; raises ValueError unless it lies in (0, 1]."""
+    """Return the threshold of an early exit; raise ValueError unless it lies in (0, 1]."""
     return real(name, threshold, _THRESHOLD, _is_threshold)
 
 
@@ -82,14 +82,14 @@ MODEL = Setting(
 
 @dataclass(frozen=True)
 class DraftLimits:
-    """How wide and how deep drafts may be; None leaves that to each drafter.
+    """The largest branching and depth of drafts; None leaves the choice to each drafter.
 
     Attributes:
-        branching: Children of a node at most.
-        depth: Nodes on a path below the root at most; the longest chain of those that draft one.
+        branching: The most children of a node.
+        depth: The most nodes on a path below the root, or in a chain.
 
     Raises:
-        ValueError: One is no whole number of 1 or more.
+        ValueError: A value is no whole number of 1 or more.
     """
 
     branching: int | None = setting(None, _ONE_OR_MORE, "children of a node at most")
@@ -99,7 +99,7 @@ class DraftLimits:
         check_fields(self)
 
     def describe(self) -> str:
-        """Return what is limited in words, "" where nothing is."""
+        """Return the limits in words, "" where there are none."""
         named = {"branching": self.branching, "depth": self.depth}
         return ", ".join(f"{name} {most}" for name, most in named.items() if most is not None)
 
@@ -168,9 +168,9 @@ class Options:
     )
     learn: str | PathLike[str] | None = setting(
         None,
-        replace(_PLACE, kind=bool),  # outside Python the folder is known, and whether is asked
-        "keep what the table learns from run to run, on this disk and for you alone; parts of what "
-        "was said can be told from it (chat keeps it, generate does not)",
+        replace(_PLACE, kind=bool),  # outside Python the folder is fixed: users say yes or no
+        "keep what the table learns from run to run, on this disk and for you alone; parts of your "
+        "chats can be reconstructed from it (chat keeps it, generate does not)",
         flag="--learn",
         file="learn",
         absent={"word": "the table is chosen when a model is loaded"},
@@ -178,7 +178,8 @@ class Options:
     exit_threshold: float | None = setting(
         None,
         number(_THRESHOLD, _is_threshold),
-        "the drafter 'exit' goes on while it is so sure, more than 0 and at most 1",
+        "the drafter 'exit' goes on while its best token has this probability, more than 0 and at "
+        "most 1",
         flag="--exit-threshold",
         noun="X",
         absent=_OF_ONE_MODEL,
@@ -212,7 +213,7 @@ class Options:
     chain_rule: ChainRule = setting(
         "block",
         one_of(CHAIN_RULES),
-        "how chains drawn at random are verified; both keep the law",
+        "how sampled chains are verified; both keep the output distribution",
         flag="--chain-rule",
         absent=_OF_ONE_MODEL,
     )
@@ -222,11 +223,11 @@ class Options:
 
     @property
     def limits(self) -> DraftLimits:
-        """How wide and how deep drafts may be."""
+        """The largest branching and depth of drafts."""
         return DraftLimits(self.branching, self.depth)
 
     @property
     def asked(self) -> str:
-        """The drafter in words; a draft model that is given is meant to draft."""
+        """The drafter as text; with "auto", a given draft model makes it "model"."""
         given = "model" if self.draft_model is not None else "auto"
         return given if self.drafter == "auto" else str(self.drafter)

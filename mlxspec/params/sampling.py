@@ -1,7 +1,7 @@
-"""The settings of the target's law: what is done to its logits before a token is drawn.
+"""The sampling params: what changes the target's logits before a token is drawn.
 
-Plain numbers, checked; `sampling` computes with them. They can be read and changed before MLX is
-loaded, which takes longer than opening a screen.
+They are plain numbers, checked; the code that computes with them is in `verify/`. They need no MLX,
+as importing MLX takes longer than opening a screen.
 """
 
 import math
@@ -21,8 +21,8 @@ from mlxspec.params.setting import (
 )
 
 FilterOrder = Literal["hugging-face", "mlx-lm"]
-"""`hugging-face`: temperature, top-k, top-p, min-p, XTC, each filter on what the temperature made;
-`mlx-lm`: top-p, min-p, XTC, top-k, all on the law at temperature 1, and the temperature last."""
+"""`hugging-face`: temperature, top-k, top-p, min-p, XTC, so filters see the probabilities after the
+temperature; `mlx-lm`: top-p, min-p, XTC, top-k at temperature 1, and the temperature last."""
 
 _MIN_TEMPERATURE = 1e-5
 """Below it, logits divided by the temperature may leave float32."""
@@ -41,21 +41,21 @@ def _ids(name: str, value: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """What is done to the logits before a token is drawn.
+    """The settings that turn logits into the distribution of the next token.
 
     Attributes:
-        temperature: 0 takes the most probable token, the lowest id where several are.
+        temperature: 0 chooses the most probable token, of tied ones the lowest id.
         top_k: Keep the k most probable tokens, of tied ones those with the lowest ids; 0 keeps all.
         top_p: Keep the most probable tokens that together reach this mass, and those tied with the
             last; 1 keeps all.
         min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
         min_tokens_to_keep: Most probable tokens that min-p never cuts off.
-        xtc_probability: How often, at each token anew, the most probable choices are excluded: all
-            tokens above `xtc_threshold` but the least probable of them. The law is the mixture
-            of the two cases.
-        xtc_threshold: Tokens above this probability count as such choices.
-        xtc_special_tokens: Tokens that are never excluded so.
-        filter_order: In which order filters and temperature are applied.
+        xtc_probability: Probability, for each token, that XTC excludes the most probable tokens:
+            all above `xtc_threshold` but the least probable of them. The distribution is the
+            mixture of both cases.
+        xtc_threshold: XTC excludes only tokens above this probability.
+        xtc_special_tokens: Tokens that XTC never excludes.
+        filter_order: Order of filters and temperature.
         repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
             in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
         presence_penalty: Subtracted from the logits of tokens that stand in the reply.
@@ -168,12 +168,12 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the law puts all mass on one token."""
+        """Whether the distribution has all its mass on one token."""
         return self.temperature == 0
 
     @property
     def has_penalties(self) -> bool:
-        """Whether the law depends on which tokens stand before."""
+        """Whether the logits of a token change with its earlier occurrences."""
         neutral = (1.0, 0.0, 0.0)
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != neutral
 
@@ -189,5 +189,6 @@ class SamplingParams:
         return {
             name: getattr(self, name)
             for name in names
+            # The temperature is always there: 0 is neutral, and means greedy.
             if name == "temperature" or getattr(self, name) != getattr(neutral, name)
         }

@@ -1,7 +1,7 @@
-"""A row of the table of settings: a field, what it may be, and what every front door calls it.
+"""A row of the table of settings: a field, its range, and its names outside Python.
 
 A field of `SamplingParams`, `GenerationParams` or `Options` is declared with `setting(...)`, which
-says all of it in one place. The checks, the flags of the command line, the settings file and its
+states all of this once. The checks, the flags of the command line, the settings file and its
 screen, the slash words of a chat and the manual are made of these rows.
 """
 
@@ -19,14 +19,14 @@ settings file with its screen."""
 
 @dataclass(frozen=True)
 class Range:
-    """What the value of a setting may be.
+    """The allowed values of a setting.
 
     Attributes:
-        kind: The type in which it is typed; None where it cannot be.
+        kind: The type that a user types; None where only Python can give the value.
         allowed: What is allowed, in words.
-        check: Returns the value as it is kept, given the setting's name and what was got; raises
-            ValueError for what is not allowed.
-        choices: The closed list of what it may be, or nothing.
+        check: Given the setting's name and a value, returns the value to store; raises ValueError
+            for a value that is not allowed.
+        choices: The closed list of allowed values, or nothing.
     """
 
     kind: type[bool] | type[int] | type[float] | type[str] | None
@@ -50,7 +50,7 @@ def whole_number(allowed: str = "0 or more", **limits: float) -> Range:
 
 
 def number(allowed: str, fits: Callable[[float], bool]) -> Range:
-    """Return the range of finite numbers that fit."""
+    """Return the range of finite numbers for which `fits` is true."""
     return Range(float, allowed, partial(real, allowed=allowed, fits=fits))
 
 
@@ -68,17 +68,17 @@ class Setting:
     """A row of the table.
 
     Attributes:
-        name: The field, which is its name in Python.
-        default: Its value where nothing is said.
-        range: What it may be.
+        name: Name of the field in Python.
+        default: Its value where the user gives none.
+        range: Its allowed values.
         help: What it does, in a few words.
         flag: The flag of the command line, or "".
         word: The slash word of a chat, or "".
         file: The dotted name in the settings file, or "".
-        noun: What follows flag and word, in a word.
+        noun: A word for the value after flag and slash word.
         unset: What the command line does without the flag, where that is not the default.
         repeats: Whether the flag may be given several times.
-        absent: Why it has none of these: the reason, by the door that is missing.
+        absent: Why it has no flag, word or file name: the reason, by the door that is missing.
     """
 
     name: str
@@ -97,14 +97,14 @@ class Setting:
 def setting(default: Any, range: Range, help: str, **doors: Any) -> Any:
     """Return the declaration of a field with its row; see `Setting` for the arguments."""
     row = {"row": Setting("", default, range, help, **doors)}
-    if isinstance(default, dict):
+    if isinstance(default, dict):  # a dataclass refuses a mutable default
         return field(default_factory=default.copy, metadata=row)
     return field(default=default, metadata=row)
 
 
 @cache
 def rows_of(settings: type) -> tuple[Setting, ...]:
-    """Return the rows of a dataclass, in its order."""
+    """Return the rows of a dataclass, in the order of its fields."""
     return tuple(
         replace(item.metadata["row"], name=item.name)
         for item in fields(settings)
@@ -113,7 +113,7 @@ def rows_of(settings: type) -> tuple[Setting, ...]:
 
 
 def check_fields(settings: object) -> None:
-    """Check every field of a frozen dataclass that has a row, and keep what the check returns.
+    """Check every field of a frozen dataclass that has a row, and store the checked values.
 
     Raises:
         ValueError: A value is of the wrong type or out of range.
@@ -122,5 +122,5 @@ def check_fields(settings: object) -> None:
     for row in rows_of(kind):
         value = getattr(settings, row.name)
         if value is None and row.default is None:
-            continue  # nothing was said, and nothing need be
+            continue  # None means "not given" where it is the default, so no range applies
         settle(settings, **{row.name: row.range.check(row.name, value)})

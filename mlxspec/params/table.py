@@ -1,7 +1,7 @@
-"""The one table of settings, and the settings of a chat changed by their slash words.
+"""The one table of settings, and how slash words change the settings of a chat.
 
-The rows stand where the fields are declared. What they lack they say why; a test holds every front
-door to them: flags, the settings file and its screen, slash words and the manual.
+Each row stands at the field that it describes, and gives a reason for each name that it lacks. A
+test compares the flags, the settings file and its screen, the slash words and the manual with it.
 """
 
 from dataclasses import replace
@@ -47,7 +47,7 @@ def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams
 
 
 def adjustable(params: GenerationParams) -> dict[str, str]:
-    """Return the settings that `adjusted` can change, as they are typed, by slash word."""
+    """Return the settings that `adjusted` can change, as text that it accepts, by slash word."""
     return {word: _written(params, row) for word, row in ADJUSTABLE.items()}
 
 

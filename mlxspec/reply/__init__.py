@@ -1,1 +1,1 @@
-"""One reply: what it says, its rounds on the device and as events, and the guard of its drafter."""
+"""One reply: its text, its rounds on the device and as events, and the guard of its drafter."""

@@ -1,6 +1,6 @@
-"""How a prompt goes on: settings, position, text, the law of the next tokens, and the end.
+"""The state of one reply: settings, position, text, next-token distributions, and its end.
 
-It is what a reply is, whoever writes it: alone (`reply.py`) or as one sequence of a batch.
+It is the same for a reply that is written alone (`reply.py`) and for one sequence of a batch.
 """
 
 import time
@@ -23,21 +23,21 @@ from mlxspec.verify.processors import choose, process
 from mlxspec.verify.rules import match_rule, verify
 
 StopWhen = Callable[[EmittedToken], bool]
-"""Asked of every emitted token in turn: is it to be the last of the reply?"""
+"""Called with every emitted token in order; true makes it the last token of the reply."""
 
 
 def never(token: EmittedToken) -> bool:
-    """Let a reply go on until it ends by itself."""
+    """Return False: the reply goes on until it ends by itself."""
     return False
 
 
 class Continuation:
-    """The text of one reply and what decides on it, changed once a round.
+    """The text of one reply and all that decides its next tokens; it changes once a round.
 
     Attributes:
-        params: Its settings.
-        tokens: The prompt and what was emitted.
-        root: The last of these, which the next round starts from: it is not in the cache.
+        params: Settings of the reply.
+        tokens: Prompt tokens and emitted tokens.
+        root: The last of these, the root of the next draft tree. It is not in the cache yet.
         num_emitted: Tokens emitted so far.
         num_rounds: Target forwards so far.
         finish_reason: Why the reply is over, or None while it is not.
@@ -52,14 +52,14 @@ class Continuation:
         tokenizer: Tokenizer,
         stop_when: StopWhen = never,
     ) -> None:
-        """Begin a reply; one of no tokens is over at once.
+        """Begin a reply; with `max_tokens` 0 it is over at once.
 
         Args:
             prompt: Tokens, at least one.
             params: Settings.
-            target: Whose reply it is to be.
-            tokenizer: The target's.
-            stop_when: Asked of every token whether it is the last.
+            target: The target; it gives stop tokens and vocabulary size.
+            tokenizer: The target's tokenizer.
+            stop_when: Called with every token; true makes it the last.
         """
         self.params = params
         self.tokens = list(prompt)
@@ -82,17 +82,18 @@ class Continuation:
         self._start = time.perf_counter()
 
     def seconds(self) -> float:
-        """Seconds since the reply was asked for."""
+        """Return the seconds since this reply was created."""
         return time.perf_counter() - self._start
 
     def draft_budget(self, room: int, num_pending: int = 0) -> int:
-        """Return how many nodes are worth drafting.
+        """Return the largest useful number of draft nodes.
 
-        The last token of a reply is the target's own, and a node needs a place in the context.
+        The target itself adds the last token of a reply, and every node needs one position of the
+        context.
 
         Args:
-            room: Tokens that the context can still take beside the root.
-            num_pending: Tokens that will have been emitted then, beside those that are.
+            room: Tokens that still fit into the context after the root.
+            num_pending: Tokens of a round that is computed but not emitted yet.
         """
         remaining = self.params.max_tokens - self.num_emitted - num_pending - 1
         return max(0, min(self.params.num_draft_tokens, remaining, room - num_pending))
@@ -103,7 +104,7 @@ class Continuation:
 
     @property
     def may_look_ahead(self) -> bool:
-        """Whether a round can be begun before the tokens of the one before it are read."""
+        """Whether a round can begin before the host has the tokens of the round before."""
         return not (
             self.params.sampling.has_penalties
             or self.params.logits_processors
@@ -112,7 +113,7 @@ class Continuation:
 
     @property
     def noise(self) -> Noise:
-        """The chance of the reply, seen from the position of the next token."""
+        """The random numbers of the reply, at the position of the next token."""
         return self._noise.at(self._prompt_length + self.num_emitted)
 
     def verify(
@@ -123,14 +124,14 @@ class Continuation:
         safe: Draft | None = None,
         num_pending: int = 0,
     ) -> PendingRound:
-        """Decide on a draft; everything is lazy.
+        """Verify a draft; everything is lazy.
 
         Args:
             draft: The draft.
-            logits: (n_nodes, V) what the target says after each node.
+            logits: (n_nodes, V) logits of the target after each node.
             num_top_tokens: As in `PendingRound.of`.
-            safe: The same draft as it was read by the target, where that is not `draft` itself.
-            num_pending: Tokens of an earlier round that have not been read yet.
+            safe: The draft as the target computed it, where that is not `draft` itself.
+            num_pending: Tokens of an earlier round that the host does not have yet.
         """
         read = safe or draft
         counts = self._counts.along(read.tree) if self._counts else None
@@ -151,8 +152,8 @@ class Continuation:
         """Emit the tokens of a round up to the one that ends the reply.
 
         Args:
-            read: The round, as the device left it.
-            laws: Those of its nodes, where logits are asked for.
+            read: The round, as the device computed it.
+            laws: Distributions after its nodes, where `on_logits` is set.
 
         Returns:
             The round cut after the last emitted token, which becomes the root.
@@ -188,13 +189,13 @@ class Continuation:
         if self._counts:
             self._counts = self._counts.add(tokens)
         if self.params.on_logits:
-            assert laws, "a round keeps its laws where logits are asked for"
+            assert laws, "a round keeps its distributions where on_logits is set"
             self.params.on_logits(tokens, laws.adjusted[mx.array(list(path), mx.int32)])
 
     def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
         self.num_emitted += 1
         emitted = EmittedToken(token, self.text.push(token), kind, p, q)
-        # Asked even where the token ends the reply anyway: a caller counts on being told of all.
+        # Called even where the token ends the reply anyway: a caller relies on seeing every token.
         is_last = self._stop_when(emitted)
         if is_last or token in self._stop_tokens or self.text.stopped:
             self.finish_reason = "stop"
@@ -204,7 +205,7 @@ class Continuation:
 
 
 def _told(read: Round, node: int | None) -> tuple[int, TokenKind, float, float | None]:
-    """Return token, kind, and both probabilities of an accepted node; of the bonus for None."""
+    """Return token, kind, p and q of an accepted node, or of the bonus token for None."""
     target_probs, draft_probs = read.target_probs, read.draft_probs
     if node is None:
         drafted: TokenKind = "corrected" if read.from_residual else "bonus"

@@ -1,4 +1,4 @@
-"""A drafter that breaks down costs its drafts, not the reply: the rounds that follow are plain."""
+"""A drafter that fails loses its drafts, not the reply: all rounds after that are plain."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,19 +13,19 @@ from mlxspec.params import GenerationParams
 from mlxspec.verify.noise import Noise
 
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
-"""What a drafter meets in the world: too little memory, too long a text, weights that do not fit.
-Anything else is a mistake in its code, and is not hidden."""
+"""Errors that a drafter can meet at run time: too little memory, too long a text, weights that do
+not fit. Any other error is a defect of its code and must be seen, so it is raised."""
 
 T = TypeVar("T")
 
 
 class Guard:
-    """Lets a drafter act in one reply, and goes on without it once it broke down.
+    """Calls a drafter for one reply, and replaces it by `NoDrafter` when it fails.
 
     Attributes:
-        name: The drafter's, whether it still drafts or not.
-        active: What drafts; nothing does once the drafter broke down.
-        faults: What broke down, in words; whoever reads it may take it out.
+        name: Name of the drafter, also after it failed.
+        active: The drafter, or `NoDrafter` after a failure.
+        faults: Messages of the failures; a caller that reports one removes it.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Guard:
         """Begin a reply.
 
         Args:
-            drafter: What is to draft.
+            drafter: The drafter.
             vocab_size: Of the target.
-            on_fault: Called when the drafter has been given up.
+            on_fault: Called when the drafter has failed.
         """
         self.active = drafter
         self.faults: list[str] = []
@@ -45,25 +45,25 @@ class Guard:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is going to be drafted."""
+        """Whether no round will have a draft."""
         return isinstance(self.active, NoDrafter)
 
     def start(self, prompt: Sequence[int], params: GenerationParams, noise: Noise) -> None:
-        """Let it begin a reply; `noise` is the reply's, at its first position."""
+        """Start the drafter on a reply; `noise` is the reply's, at its first position."""
 
         def begin() -> None:
             if isinstance(self.active, CoupledDrafter):
                 self.active.couple(noise if params.exact_seed else None)
-            law = replace(params.sampling)  # the drafter's own, with biases of its own
+            law = replace(params.sampling)  # a copy: a drafter may write into its biases
             self.active.start(prompt, law, noise.key_for("draft"))
 
         self._attempt(begin)
 
     def propose(self, root: int, asked: int) -> Draft:
-        """Return a draft of at most `asked` nodes, the root not counted; 0 leaves it alone.
+        """Return a draft of at most `asked` nodes, the root not counted; 0 calls no drafter.
 
         Raises:
-            ValueError: It proposed more, or what is no draft; see `Draft.check`.
+            ValueError: The drafter proposed more, or no valid draft; see `Draft.check`.
         """
         empty = Draft.empty(root)
         if not asked:
@@ -75,11 +75,11 @@ class Guard:
     def check_nodes(
         self, draft: Draft, tokens: Sequence[int], parents: Sequence[int], root: int
     ) -> None:
-        """Refuse what it proposed if that is no tree below `root`; see `Draft.check_nodes`."""
+        """Raise ValueError unless its nodes are a tree below `root`; see `Draft.check_nodes`."""
         draft.check_nodes(self.name, tokens, parents, root, self._vocab_size)
 
     def update(self, round: Round) -> None:
-        """Tell it what became of its draft."""
+        """Let the drafter learn from a round."""
         self._attempt(lambda: self.active.update(round))
 
     def _attempt(self, act: Callable[[], T]) -> T | None:

@@ -1,4 +1,4 @@
-"""The beginning of a reply and its rounds as events."""
+"""Makes the events of a reply: its start, and its rounds."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,8 +48,8 @@ def round_events(round: Round, token_bytes: Callable[[int], bytes]) -> Iterator[
     """Yield the events of a round.
 
     Args:
-        round: The round, which is over.
-        token_bytes: Returns what a token stands for.
+        round: The round, after its commit.
+        token_bytes: Returns the UTF-8 bytes of a token.
     """
     number, ended, emitted = round.number, round.ended_s, round.emitted
     tokens, parents, probs = round.tokens, round.parents, round.draft_probs
@@ -76,7 +76,7 @@ def round_events(round: Round, token_bytes: Callable[[int], bytes]) -> Iterator[
 
 
 def _sampling(params: GenerationParams) -> dict[str, Any]:
-    """Return what is not neutral in how tokens are drawn; functions by their names."""
+    """Return the sampling params that are not neutral; functions by their names."""
     functions = {
         "logits_processors": [name_of(function) for function in params.logits_processors],
         "sampler": params.sampler and name_of(params.sampler),

@@ -1,8 +1,8 @@
-"""A round on the device: launched, and waited for.
+"""A round on the device: launch it, then wait for it.
 
-Everything before is lazy: the draft may be, its verification is. What the host needs of a round
-is a few small arrays, and they are evaluated together, here alone; the device can be given them
-beforehand.
+All of a round is lazy until then: often the draft, always its verification. The host needs a few
+small arrays of it. They are evaluated together, here and nowhere else, so a round waits once; the
+device can start on them earlier.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ from mlxspec.verify.rules import Verdict
 
 @dataclass(frozen=True)
 class PendingRound:
-    """A round that is still to be computed; every array is lazy.
+    """A round that is not computed yet; every array is lazy.
 
     Attributes:
-        draft: What was proposed.
-        verdict: What becomes of it.
+        draft: The draft as it was proposed.
+        verdict: What verification decides.
         tokens: (n_nodes + 1,) int32 tokens of the nodes, and the bonus token.
         parents: (n_nodes + 1,) int32 parents of the nodes, and the node before the bonus token.
         target_probs: (n_nodes + 1,) float32; as in `Round`.
         top: The most probable tokens after each node and their probabilities, or nothing.
-        laws: The target's law after each node, where logits are asked for; else its memory is used
-            again.
+        laws: The target's distributions after each node where `on_logits` is set; else None, so
+            that MLX can reuse their memory.
     """
 
     draft: Draft
@@ -56,15 +56,16 @@ class PendingRound:
         """Gather what the host needs of a round.
 
         Args:
-            draft: What was proposed; its nodes are read.
+            draft: The draft as it was proposed.
             tree: Its tree as it was verified.
-            verdict: What becomes of it.
-            laws: The target's law after each node.
-            num_top_tokens: How many of the most probable tokens after each node to read; 0 for
-                none.
-            keeps_laws: Whether the laws are needed afterwards.
+            verdict: What verification decides.
+            laws: The target's distributions after each node.
+            num_top_tokens: How many of the most probable tokens after each node the host gets;
+                0 for none.
+            keeps_laws: Whether the distributions are needed after the round.
         """
         proposed = draft.tree
+        # The deepest accepted node ends the path; the bonus token stands after it.
         last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))[None]
         bonus = verdict.bonus_token[None]
         target_probs = laws.prob_of(
@@ -82,19 +83,19 @@ class PendingRound:
         )
 
     def launch(self) -> None:
-        """Let the device begin, and wait for nothing."""
+        """Start the computation on the device without waiting for it."""
         mx.async_eval(*self.arrays)
 
     def wait(self) -> Round:
-        """Wait for the device and return the round as the host sees it.
+        """Wait for the device and return the round as Python values.
 
         Raises:
-            NumericsError: The target computed no numbers on the accepted path.
+            NumericsError: The target computed NaN on the accepted path.
         """
         return wait_all([self])[0]
 
     def read(self) -> Round:
-        """Return the round as the host sees it; its arrays have been waited for.
+        """Return the round as Python values; its arrays must be evaluated already.
 
         Raises:
             NumericsError: As in `wait`.
@@ -124,7 +125,7 @@ class PendingRound:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """What the host reads."""
+        """The arrays that the host needs."""
         verdict, probs = self.verdict, self.draft.node_probs
         drafted = [] if probs is None else [probs]
         arrays = [verdict.accepted, verdict.from_residual, self.tokens, self.parents]

@@ -1,12 +1,11 @@
 """One reply while it is being written: the prompt in chunks, then a round at a time.
 
-Everything up to the verdict of a round is lazy; `Reply.take` is the one place that waits for the
-device. A round that is known to be plain is handed to the device before the one before is read.
+Everything up to the verdict of a round is lazy; only `Reply.take` waits for the device. A round
+that is sure to be plain is launched before the host has the tokens of the round before.
 
-A reply knows all of its text, so it needs no state that nobody else may touch. Where its target
-holds another text than it left there, because another reply was written meanwhile, it takes a
-seat again: it reads what is missing and lets its drafter begin anew. The text is the same then, as
-the chance of every token belongs to its position.
+A reply stores all of its tokens, so other replies may change its target between two steps. Then it
+sits down again: it prefills the tokens that the cache lacks, and restarts its drafter. Its text
+stays the same, as the random numbers of a token depend on its position only.
 """
 
 import time
@@ -37,10 +36,10 @@ class Reply:
     """Writes one reply, step by step; between two steps other replies may use its target.
 
     Attributes:
-        drafter: What it was given to draft with.
-        budget: What it was given to decide how much is drafted.
-        ahead: The next round, where the device has it already.
-        is_over: Whether the end was told.
+        drafter: The drafter that the caller chose.
+        budget: The budget that the caller chose.
+        ahead: The next round, where it is launched already.
+        is_over: Whether the event of its end was returned.
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class Reply:
         token_bytes: Callable[[int], bytes],
         context_length: int | None,
     ) -> None:
-        """Make ready; nothing is read.
+        """Prepare a reply; nothing is computed yet.
 
         Args:
-            said: The prompt, and what is to be emitted.
-            drafter: What proposes drafts.
-            budget: Decides how many nodes of them are verified.
-            token_bytes: Returns what a token stands for.
-            context_length: Tokens that fit; None for any number.
+            said: The prompt and the emitted text.
+            drafter: Proposes drafts.
+            budget: Decides how many draft nodes are verified.
+            token_bytes: Returns the UTF-8 bytes of a token.
+            context_length: The most tokens of prompt and reply; None for no limit.
         """
         self.drafter = drafter
         self.budget = budget
@@ -67,22 +66,22 @@ class Reply:
         self._said = said
         self._token_bytes = token_bytes
         self._context_length = context_length
-        self._target: Decoder | None = None  # what it was seated at last
-        self._revision = 0  # of the target, as the last step left it
-        self._num_reused = 0  # tokens of the prompt that need not be read
+        self._target: Decoder | None = None  # the one of the last seat
+        self._revision = 0  # of the target after the last step: another value means another text
+        self._num_reused = 0  # prompt tokens whose rows were in the cache already
         self._has_read_prompt = False
-        self._was_moved = False  # to another target, or back to one that others had used
-        self._is_drafting = False  # since it was seated
-        self._asked = 0  # nodes asked of the drafter in this round
-        self._asks_next: int | None = None  # nodes to ask for in the next one, where that is known
-        self._begun_at = self._drafted_at = 0.0  # times of this round
+        self._was_moved = False  # to another target, or back to one that other replies had used
+        self._is_drafting = False  # whether the drafter was started since the last seat
+        self._asked = 0  # draft nodes that the budget allows in this round
+        self._asks_next: int | None = None  # the same for the next round, where decided already
+        self._begun_at = self._drafted_at = 0.0  # perf_counter seconds in this round
 
     @property
     def params(self) -> GenerationParams:
-        """Its settings."""
+        """Settings of the reply."""
         return self._said.params
 
-    # ---- its seat --------------------------------------------------------------------------
+    # ---- its target ------------------------------------------------------------------------
 
     @property
     def has_sat(self) -> bool:
@@ -91,32 +90,32 @@ class Reply:
 
     @property
     def is_seated(self) -> bool:
-        """Whether the target holds what the last step left there."""
+        """Whether the target's cache is as the last step left it."""
         return self._target is not None and self._target.revision == self._revision
 
     @property
     def target(self) -> Decoder:
-        """What it was seated at last."""
-        assert self._target is not None, "a reply takes a seat before its first step"
+        """The target of the last seat."""
+        assert self._target is not None, "a reply gets a target before its first step"
         return self._target
 
     def sit(self, target: Decoder, drafter: Drafter, budget: Budget) -> None:
-        """Write with these from now on; what the target holds of the text need not be read."""
+        """Use these from now on; rows of the cache that begin this text are reused."""
         self._was_moved = self.has_sat
         self._target, self._budget = target, budget
-        # What a drafter that broke down reads of the target would break down as well.
+        # Hidden-state readers of a drafter that failed would fail too, so they are detached.
         self._guard = Guard(drafter, target.vocab_size, partial(target.attach, ()))
         self._is_drafting, self._asks_next = False, None
-        self.leave()  # or what another reply left staged would be committed
+        self.leave()  # or the rows that another reply left staged would be committed
         target.attach(readers_of(drafter))
         reused = common_length(target.history, self._said.tokens[:-1])
         target.rollback_to(reused)
-        if not self._has_read_prompt:
+        if not self._has_read_prompt:  # later, the rows of this reply itself would count
             self._num_reused = reused
         self._revision = target.revision
 
     def leave(self) -> None:
-        """Let go of the target: what was ahead, or broke off, is not to be."""
+        """Forget a round that was launched or broke off: roll the staged rows back."""
         self.ahead = None
         if self._target is not None:
             self._target.commit([])
@@ -126,10 +125,10 @@ class Reply:
     def step(
         self, write_round: Callable[["Reply"], Round], *, is_cancelled: bool = False
     ) -> list[Event]:
-        """Read a chunk of the prompt or write a round; return what happened.
+        """Prefill a chunk of the prompt or write a round; return the events.
 
-        To be called while it is seated and not over. What happened is told after the commit, so
-        whatever interrupts the reply leaves a state from which the next one continues correctly.
+        Call it while the reply is seated and not over. Events are returned after the commit, so
+        an interrupt leaves a cache from which the next reply goes on correctly.
 
         Args:
             write_round: Writes a round of this reply.
@@ -138,13 +137,13 @@ class Reply:
         try:
             events = self._step(write_round, is_cancelled)
         except NumericsError:
-            self.target.reset()  # no row that led there is to be reused
+            self.target.reset()  # no row that led to NaN may be reused
             raise
         self._revision = self.target.revision
         return events
 
     def end(self) -> list[Event]:
-        """Return the end of a reply that is over, as one of no tokens is before its first step."""
+        """Return the event of its end, or nothing; a reply of no tokens ends before any step."""
         said = self._said
         if not said.finish_reason:
             return []
@@ -159,7 +158,7 @@ class Reply:
                 step = min(PREFILL_CHUNK, said.params.prefill_step_size or PREFILL_CHUNK)
                 target.observe(unread[:step])
                 return self._progress()
-            target.observe(unread)  # at once: others could undo it after every chunk
+            target.observe(unread)  # in one step: another reply could undo it after every chunk
             unread = []
         events: list[Event] = [] if unread else self._progress()
         if not said.finish_reason:
@@ -170,7 +169,7 @@ class Reply:
         return events + self.end()
 
     def _progress(self) -> list[Event]:
-        """Tell how much of the prompt is read; what is read anew later on is not told."""
+        """Return the progress of the prefill; a prefill after a move is not reported."""
         if self._has_read_prompt:
             return []
         done, total = len(self.target) + 1, len(self._said.tokens)  # the last is the first root
@@ -194,7 +193,7 @@ class Reply:
     # ---- the parts of a round, in their order; see `Engine.round` --------------------------
 
     def propose(self) -> Draft:
-        """Return the draft of this round, of as many nodes as the budget deems worth verifying."""
+        """Return the draft of this round, cut to the nodes that are worth verifying."""
         self._begun_at = time.perf_counter()
         self._asked = self._ask() if self._asks_next is None else self._asks_next
         self._asks_next = None
@@ -204,11 +203,11 @@ class Reply:
         return draft
 
     def verify(self, draft: Draft, num_pending: int = 0) -> PendingRound:
-        """Decide on a draft by one forward of the target over all of its nodes; all is lazy.
+        """Verify a draft with one forward of the target over all of its nodes; all is lazy.
 
         Args:
             draft: The draft.
-            num_pending: Tokens of an earlier round that have not been read yet.
+            num_pending: Tokens of an earlier round that the host does not have yet.
         """
         target, n_nodes = self.target, draft.tree.n_nodes
         safe = draft.bounded(target.vocab_size)
@@ -218,10 +217,10 @@ class Reply:
         return self._said.verify(draft, logits, num_top_tokens, safe, num_pending)
 
     def look_ahead(self, pending: PendingRound) -> None:
-        """Hand the next round to the device if it is sure to take place, and to be plain.
+        """Launch the next round if it is sure to follow and to be plain.
 
-        What this round commits is known then: its root, and at which position the next one draws.
-        Penalties and functions of the text have to know the token of this round first.
+        A plain round commits its root alone, so the next position is certain before the host has
+        the token. Penalties and functions of the text need that token first, so they exclude this.
         """
         said, target, self.ahead = self._said, self.target, None
         is_plain = pending.draft.tree.n_nodes == 1 and said.may_look_ahead
@@ -240,20 +239,20 @@ class Reply:
         """Wait for the device, and emit the tokens of the round.
 
         Raises:
-            NumericsError: The target computed no numbers on the accepted path.
+            NumericsError: The target computed NaN on the accepted path.
             ValueError: The draft was no tree below the root; nothing is emitted.
         """
-        read = pending.wait()
+        read = pending.wait()  # a lazy draft can be checked only now
         self._guard.check_nodes(pending.draft, read.tokens, read.parents, self._said.root)
         return self._said.emit(read, pending.laws)
 
     def commit(self, round: Round) -> None:
-        """Keep the rows of the accepted path, unless they were when the next round began."""
+        """Commit the rows of the accepted path, unless `look_ahead` has done so."""
         if self.ahead is None:
             self.target.commit(round.path)
 
     def update(self, round: Round) -> Round:
-        """Let drafter and budget learn from a round; return it with what it took."""
+        """Let drafter and budget learn from a round; return it with its times and sizes."""
         self._guard.update(round)
         ended_at = time.perf_counter()
         took = replace(
@@ -289,7 +288,7 @@ class Reply:
 
     @property
     def _room(self) -> int:
-        """Tokens that the context takes beside the pending root; negative when it is full."""
+        """Tokens that still fit into the context after the root; negative when it is full."""
         if self._context_length is None:
             return 1 << 30
         return self._context_length - len(self.target) - 1

@@ -1,6 +1,6 @@
-"""Measures one part: `python -m mlxspec.report PART END`; a line of JSON for every finding.
+"""Measures one part: `python -m mlxspec.report PART END`; prints a line of JSON for every finding.
 
-The end is one by `time.monotonic`, which is the same clock in every process.
+END is a time of `time.monotonic`, which is the same clock in every process.
 """
 
 import json
@@ -13,10 +13,10 @@ from mlxspec.report.allowance import Allowance
 
 
 def main(name: str, end: str) -> None:
-    """Measure, and print."""
+    """Measure a part, and print its findings."""
     allowance = Allowance(float(end) - time.monotonic())
     out = sys.stdout
-    with redirect_stdout(sys.stderr):  # what libraries print is no finding
+    with redirect_stdout(sys.stderr):  # prints of libraries are not findings
         for finding in import_module(f"mlxspec.report.parts.{name}").measure(allowance):
             print(json.dumps(finding), file=out, flush=True)
 

@@ -1,4 +1,4 @@
-"""How long something may take, handed down to what it consists of."""
+"""A time limit that can be divided among the steps of a measurement."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,11 +9,11 @@ from mlxspec.budget import CostCurve
 T = TypeVar("T")
 
 Finding = tuple[str, Any]
-"""A name, and what goes into JSON under it."""
+"""A name and its value for JSON."""
 
 
 class Allowance:
-    """Some seconds, which run from its making on."""
+    """A time limit in seconds, counted from its construction."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -21,7 +21,7 @@ class Allowance:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left, 0 where none are."""
+        """Seconds that are left, at least 0."""
         return max(self._end - self._clock(), 0.0)
 
     @property
@@ -29,15 +29,15 @@ class Allowance:
         return self.seconds_left == 0
 
     def share(self, count: int) -> "Allowance":
-        """Return an equal share of what is left, for the first of so many that are to come."""
+        """Return the share of the first of `count` steps that divide the remaining time equally."""
         return self.first(1 / count)
 
     def first(self, part: float) -> "Allowance":
-        """Return the first part of what is left, 1 being all of it."""
+        """Return a share of the remaining time, from now on; 1 is all of it."""
         return Allowance(part * self.seconds_left, self._clock)
 
     def within(self, items: Sequence[T]) -> Iterator[T]:
-        """Yield items while time is left; the first one in any case."""
+        """Yield items while time is left; always yield the first."""
         for number, item in enumerate(items):
             if number and self.is_over:
                 return
@@ -45,5 +45,5 @@ class Allowance:
 
 
 def curve_dict(curve: CostCurve, per: int = 1) -> dict[str, list[float]]:
-    """Return milliseconds by rows ready for JSON, each divided by `per`."""
+    """Return milliseconds by rows, ready for JSON, each divided by `per`."""
     return {"rows": list(curve.ms), "ms": [ms / per for ms in curve.ms.values()]}

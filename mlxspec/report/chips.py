@@ -1,12 +1,12 @@
-"""Published times of the verification of M rows over that of one row, on Apple's chips.
+"""Published costs of verifying M rows on Apple's chips, relative to one row.
 
-They are for 4-bit weights; nobody measured them for this project, and most are of single matrix
-products. On M1 and M2 the kernel reads the weights once per row, so M rows cost M times one.
+They are for 4-bit weights. They were not measured for this project, and most are for single matrix
+products. On M1 and M2 the kernel reads the weights once per row, so M rows cost M times one row.
 """
 
 import re
 
-CURVES = {  # forwards of one row, by rows
+CURVES = {  # cost relative to one row, by rows
     "M1, M2 (weights read per row)": {rows: float(rows) for rows in range(1, 33)},
     "M3 Ultra (mlx #4265)": {1: 1.0, 4: 1.0, 6: 1.28, 8: 1.57},
     "M4 Pro (mlx #3839)": {1: 1.0, 2: 1.03, 3: 1.22, 4: 1.47, 6: 2.07, 8: 2.69},

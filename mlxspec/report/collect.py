@@ -1,7 +1,7 @@
-"""Runs the parts, one after the other, each in a process of its own.
+"""Runs the parts one after the other, each in a process of its own.
 
-A process that crashes, as MLX does where memory is short, or that takes too long, loses nothing
-of what it found before: findings are lines of a file. After every part everything is saved.
+Findings are lines of a file. So a process that crashes (as MLX does where memory is short) or takes
+too long loses none of its earlier findings. After every part the whole report is saved.
 """
 
 import json
@@ -18,11 +18,11 @@ from typing import Any
 from mlxspec.report.document import Record, Status
 from mlxspec.report.plan import GRACE_S, SECONDS, Part
 
-_ENDS_IN_S = 3.0  # a process that was asked to
+_ENDS_IN_S = 3.0  # seconds that a process gets to end after a signal
 _MOST_WORDS = 300
 
 Save = Callable[[Mapping[str, Record]], None]
-"""Keeps what there is."""
+"""Saves the results so far."""
 
 
 def collect(
@@ -38,14 +38,14 @@ def collect(
 
     Args:
         parts: What to measure.
-        save: Called with what there is, before the first part and after each.
-        say: Told what is being measured.
-        seconds: Time for all of it.
-        run: Measures a part in so many seconds; left out, `run_part`.
-        clock: Seconds.
+        save: Called with the results so far, before the first part and after each.
+        say: Called with the progress, as text.
+        seconds: Time limit for all parts.
+        run: Measures a part within a number of seconds; None for `run_part`.
+        clock: Returns seconds.
 
     Raises:
-        KeyboardInterrupt: A part was interrupted; what there is was saved.
+        KeyboardInterrupt: A part was interrupted; the results so far are saved.
     """
     end, run = clock() + seconds, run or run_part
     records = {part.name: Record("not run", reason="it was not begun") for part in parts}
@@ -70,7 +70,7 @@ def collect(
 def command_of(part: Part, seconds: float) -> list[str]:
     """Return the command that measures a part; it prints findings as lines of JSON.
 
-    The time to start is part of the time: the end is told, by the clock of the system.
+    The start of the process counts: the command gets the end time, not the duration.
     """
     end = time.monotonic() + seconds
     return [sys.executable, "-m", "mlxspec.report", part.module, f"{end:.3f}"]
@@ -86,10 +86,10 @@ def run_part(
     """Measure a part in a process of its own.
 
     Args:
-        part: What to measure.
-        seconds: How long it may take.
-        command: The process; left out, `command_of`.
-        grace_s: How much longer the process may take.
+        part: The part.
+        seconds: Time limit of the part.
+        command: Command of the process; None for `command_of`.
+        grace_s: Seconds that the process may take beyond the limit.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mlxspec-") as name:
@@ -101,7 +101,7 @@ def run_part(
                 stdout=out,
                 stderr=err,
                 env={**os.environ, **part.settings},
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends that one
+                start_new_session=True,  # Ctrl-C reaches only this process, and it ends the other
             )
             status = _wait(process, seconds + grace_s)
         took = time.monotonic() - began
@@ -121,7 +121,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> Status:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it started; politely first, so that it can do the same."""
+    """End a process group: SIGINT first, so that the process can end its own children."""
     for number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is not None:
             return
@@ -139,11 +139,11 @@ def _reason(status: Status, code: int, seconds: float, errors: bytes) -> str:
         return ""
     lines = errors.decode(errors="replace").strip().splitlines()
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{how}: {lines[-1].strip() if lines else 'no word'}"[:_MOST_WORDS]
+    return f"{how}: {lines[-1].strip() if lines else 'no message'}"[:_MOST_WORDS]
 
 
 def _findings(printed: bytes) -> dict[str, Any]:
-    """Return what was printed; a line that is torn is none."""
+    """Return the printed findings; a line that is cut off is ignored."""
     found = {}
     for line in printed.decode(errors="replace").splitlines():
         try:

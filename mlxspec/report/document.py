@@ -1,7 +1,7 @@
-"""The file: one JSON document, whose head a person can read before sending it.
+"""The file of a report: one JSON document; a person can read its first lines before sending it.
 
-Its version is raised when a figure changes its meaning. Whatever is read from a file that somebody
-sent is checked for its type where it is used.
+The version changes when a figure changes its meaning. A file may come from anybody, so each value
+is checked for its type where it is used.
 """
 
 import json
@@ -31,22 +31,22 @@ _ABOUT = (
 )
 
 Status = Literal["done", "out of time", "failed", "interrupted", "not run"]
-"""How a part ended; whatever it found before counts."""
+"""How a part ended; its findings count in any case."""
 
 
 class ReportError(MlxspecError):
-    """A file that is no report, or a damaged one."""
+    """The error for a file that is not a report, or a damaged one."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What came of a part.
+    """The result of a part.
 
     Attributes:
-        status: How it ended; what was found before that counts.
-        seconds: How long it took.
-        reason: Why it did not end well, or "".
-        found: What was found, by name.
+        status: How it ended.
+        seconds: Duration in seconds.
+        reason: Why it did not finish, or "".
+        found: Findings by name, also those of an unfinished part.
     """
 
     status: Status
@@ -57,19 +57,19 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        records: What came of each part, by its name.
+        records: The result of each part, by its name.
     """
 
     records: Mapping[str, Record]
 
     def value(self, part: str, *names: str) -> Any:
-        """Return what stands under some names, one in the other; None where nothing does.
+        """Return the value under nested names; None if there is none.
 
         Raises:
-            ReportError: There is something else than names on the way.
+            ReportError: A value on the way has no names.
         """
         here: Any = self.records[part].found if part in self.records else {}
         for name in names:
@@ -81,10 +81,10 @@ class Report:
         return here
 
     def number(self, part: str, *names: str) -> float | None:
-        """Return a number; None where there is none.
+        """Return a number; None if there is no value.
 
         Raises:
-            ReportError: Something else stands there.
+            ReportError: The value is not a number.
         """
         found = self.value(part, *names)
         if found is None:
@@ -94,10 +94,10 @@ class Report:
         return float(found)
 
     def text(self, part: str, *names: str) -> str:
-        """Return a text; "" where there is none.
+        """Return a text; "" if there is no value.
 
         Raises:
-            ReportError: Something else stands there.
+            ReportError: The value is not a text.
         """
         found = self.value(part, *names)
         if found is None or isinstance(found, str):
@@ -105,10 +105,10 @@ class Report:
         raise _damaged(part, names)
 
     def numbers(self, part: str, *names: str) -> list[float]:
-        """Return numbers, an empty list where there are none.
+        """Return numbers; an empty list if there is no value.
 
         Raises:
-            ReportError: Something else stands there.
+            ReportError: The value is not a list of numbers.
         """
         found = self.value(part, *names)
         if found is None:
@@ -118,10 +118,10 @@ class Report:
         return found
 
     def group(self, part: str, *names: str) -> dict[str, Any]:
-        """Return what stands under names of its own; nothing where there is nothing.
+        """Return named values; an empty dict if there is no value.
 
         Raises:
-            ReportError: Something else stands there.
+            ReportError: The value has no names.
         """
         found = self.value(part, *names)
         if found is None:
@@ -131,10 +131,10 @@ class Report:
         return found
 
     def curve(self, part: str, *names: str) -> dict[int, float]:
-        """Return milliseconds by rows, 1 first; nothing where they were not measured.
+        """Return milliseconds by rows, 1 first; an empty dict if they were not measured.
 
         Raises:
-            ReportError: Something else stands there.
+            ReportError: The value is not a cost curve.
         """
         if self.value(part, *names) is None:
             return {}
@@ -146,7 +146,7 @@ class Report:
 
 
 def to_text(records: Mapping[str, Record]) -> str:
-    """Return the content of a file, without names and paths."""
+    """Return the content of a file, without names of machine and user and without paths."""
     parts = {name: _stated(record) for name, record in records.items()}
     document = {
         "format": FORMAT,
@@ -164,7 +164,7 @@ def _stated(record: Record) -> dict[str, Any]:
 
 
 def _head_lines(parts: Mapping[str, Any]) -> list[str]:
-    """Return what was measured on what, and how that went."""
+    """Return lines with the machine, and with the status of each part."""
     machine = parts.get("machine", {}).get("found", {})
     known = [str(machine[name]) for name in ("device", "backend", "system") if machine.get(name)]
     ends = (
@@ -177,7 +177,7 @@ def read_report(path: Path) -> Report:
     """Read a file.
 
     Raises:
-        ReportError: It cannot be read, is no report, one of another version, or damaged.
+        ReportError: The file cannot be read, is not a report, has another version, or is damaged.
     """
     try:
         with path.open("rb") as file:
@@ -191,12 +191,12 @@ def read_report(path: Path) -> Report:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ReportError(
             f"{path} is no report of `mlxspec doctor --mac-report`, or it is damaged: give the "
-            "file that this wrote, whole and unchanged"
+            "whole file, unchanged"
         )
     if document.get("version") != VERSION:
         raise ReportError(
             f"{path} is a report of version {str(document.get('version'))[:20]}, and this mlxspec "
-            f"reads version {VERSION}: read it with the mlxspec that wrote it, or make it anew"
+            f"reads version {VERSION}: read it with the mlxspec that wrote it, or write a new one"
         )
     parts = document.get("parts")
     if not isinstance(parts, dict):
@@ -216,19 +216,19 @@ def _record(name: str, content: Any) -> Record:
 
 
 def _damaged(part: str, names: Sequence[str]) -> ReportError:
-    place = " / ".join((part, *names))[:80]
+    path = " / ".join((part, *names))[:80]
     return ReportError(
-        f"the report is damaged: what stands under {place!r} cannot be read. Ask for the file anew"
+        f"the report is damaged: the value of {path!r} cannot be read. Ask for the file again"
     )
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value < _MOST  # neither NaN nor infinity is
+    return is_number and 0 <= value < _MOST  # False for NaN and infinity too
 
 
 def _short(value: Any) -> Any:
-    """Return what goes into JSON with few digits, and null for what is no number."""
+    """Return a value for JSON with few digits; NaN and infinity become null."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):

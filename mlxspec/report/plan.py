@@ -1,7 +1,7 @@
-"""The parts of a report, and how long each may take: less than ten minutes together.
+"""The parts of a report and their time limits: less than ten minutes together.
 
-A part is a module of `parts`. One that is to run with other settings of MLX stands here twice,
-because MLX reads them when it is imported.
+A part is a module of `parts`. A module that runs with several settings of MLX has several parts,
+because MLX reads its settings when it is imported.
 """
 
 from collections.abc import Mapping
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 
 SECONDS = 600.0
 GRACE_S = 6.0
-"""What a process may take beyond the time of its part, to end what it is at."""
+"""Seconds that a process may take beyond the limit of its part, to finish a measurement."""
 
 _BUFFERS = ("50", "200", "500")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something to measure.
+    """One process of measurements.
 
     Attributes:
-        name: What it is called in the file.
-        seconds: How long it may take.
-        doing: What it does, for whoever waits.
-        module: Where it stands below `parts`; left out, its name.
-        settings: Environment variables to set for it.
+        name: Name in the file.
+        seconds: Time limit.
+        doing: What it measures, as shown to the user.
+        module: Name of the module in `parts`; "" for the same name as the part.
+        settings: Environment variables of the process.
     """
 
     name: str
@@ -41,7 +41,7 @@ PARTS = (
     Part("first_frame", 30, "the app's first frame"),
     Part("forwards", 40, "forwards of the default model"),
     Part("replies", 110, "a reply of every drafter"),
-    Part("lossless", 150, "whether drafts change what is said"),
+    Part("lossless", 150, "whether drafts change the output"),
     Part("drift", 75, "rounding in each precision"),
     Part("products", 75, "products of 1 to 32 rows"),
     Part("attention", 45, "attention of 1 to 32 rows"),
@@ -49,7 +49,7 @@ PARTS = (
 
 
 def buffer_name(operations: str) -> str:
-    """Return what the part with so many operations in a command buffer is called."""
+    """Return the name of the part with this number of operations per command buffer."""
     return f"forwards_{operations}_operations"
 
 
@@ -67,5 +67,5 @@ BUFFER_NAMES = tuple(part.name for part in _BUFFER_PARTS)
 
 
 def parts_for(*, is_mac: bool) -> tuple[Part, ...]:
-    """Return the parts that say something on a machine; command buffers are Metal's."""
+    """Return the parts for a machine; only Metal has command buffers."""
     return PARTS + (_BUFFER_PARTS if is_mac else ())

@@ -1,7 +1,7 @@
-"""A report beside what the tests assume, line by line.
+"""Compares a report with the assumptions of the code, line by line.
 
-What is assumed is what the code was built on without a Mac at hand. A line that differs says where
-to look next. A broken one says that drafts change what a model says, which nothing excuses.
+The assumptions come from development without a Mac. A line that differs shows where to look next.
+A broken line shows that drafts change the output of a model: this is never acceptable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,20 +30,20 @@ FIRST_FRAME_S = 0.25
 NEAR_TIES = {"float32": 1e-3, "float16": 0.25, "bfloat16": 2.0}
 """Largest near-ties in logits: in half precision four drifts of four steps, at logits up to 32."""
 
-_FALL = 0.1  # by which a cost may fall where it should rise: clocks tremble
-_NEAR = 0.25  # by which a ratio may be another than that of a chip
-_WORKING_SET = (0.6, 0.85)  # of the memory, where 0.7 is counted on
-_CHIP_SIZE = (4, 4096, 4096)
-_SLOWER = 1.05
+_FALL = 0.1  # share by which a cost may fall with more rows: timings are noisy
+_NEAR = 0.25  # share by which a ratio may differ from the published one
+_WORKING_SET = (0.6, 0.85)  # share of the memory for the GPU; the code assumes 0.7
+_CHIP_SIZE = (4, 4096, 4096)  # bits, width and height of the product in the published tables
+_SLOWER = 1.05  # a difference of 5 % is noise
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is assumed, and what a report says of it.
+    """One assumption, compared with a report.
 
     Attributes:
-        kind: How the two compare.
-        text: The thing, with figures.
+        kind: Result of the comparison.
+        text: The assumption, with figures.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class Line:
 
 
 def compare(report: Report) -> list[Line]:
-    """Return a line for everything that is assumed.
+    """Return a line for every assumption.
 
     Raises:
         ReportError: The report is damaged.
@@ -64,7 +64,7 @@ def compare(report: Report) -> list[Line]:
 
 
 def is_lossless(lines: Sequence[Line]) -> bool:
-    """Return whether nothing says that drafts change what a model says."""
+    """Return whether no line shows that drafts change the output of a model."""
     return all(line.kind != "BROKEN" for line in lines)
 
 
@@ -112,7 +112,7 @@ def _lossless(report: Report) -> Iterator[Line]:
         is_broken = report.text("lossless", "verdict") == "not lossless"
         yield Line("BROKEN" if is_broken else "as assumed", words)
         return
-    yield Line("not measured", "whether drafts change what is said: there is no verdict")
+    yield Line("not measured", "whether drafts change the output: there is no verdict")
     for name in report.group("lossless", "greedy", "drafters"):
         place = ("lossless", "greedy", "drafters", name)
         yield _agreement(report, place, f"{name}, drafting in every round")
@@ -146,7 +146,7 @@ def _agreement(report: Report, place: tuple[str, ...], who: str) -> Line:
     near_tie = report.number("lossless", "greedy", "near_tie")
     if not gaps or len(gaps) != replies - same:
         return Line("BROKEN", f"{text}; one of two ends before the other")
-    text += f", the others part at gaps of up to {max(gaps):.2g} (logits)"
+    text += f", the others differ at gaps of up to {max(gaps):.2g} (logits)"
     if near_tie is None:
         return Line("not measured", f"{text}; what rounding explains was not measured")
     return Line(
@@ -156,7 +156,7 @@ def _agreement(report: Report, place: tuple[str, ...], who: str) -> Line:
 
 
 def _gaps(report: Report, place: tuple[str, ...]) -> list[float]:
-    """Return the gaps that there are; where a reply just ends there is none."""
+    """Return all gaps; an empty list if one is missing, because a reply ended there."""
     found = report.value(*place, "gaps")
     is_short = isinstance(found, list) and None in found
     return [] if is_short else report.numbers(*place, "gaps")
@@ -199,7 +199,7 @@ def _costs(report: Report) -> Iterator[Line]:
 
 
 def _rising(name: str, curve: Mapping[int, float]) -> Line:
-    """Judge whether more rows cost more; beside it stand the costs in those of one row."""
+    """Return a line on whether more rows cost more, with the costs relative to one row."""
     falls = [
         f"{above} rows less than {below}"
         for below, above in pairwise(curve)

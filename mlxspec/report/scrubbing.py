@@ -1,8 +1,8 @@
-"""Keeps names, paths and addresses out of what is sent.
+"""Removes names, paths and addresses from a report.
 
-A report is made of figures; but a device, a library or an error says something in words, and an
-error may name a file. What looks like a path is taken out to the next sign that no path holds,
-because a folder may have a space in its name: rather a word too much than a name too few.
+A report holds figures, but also texts of devices, libraries and errors, and an error may name a
+file. A path is removed up to the next character that cannot be in a path, because the name of a
+folder may hold a space: better remove a word too many than leave a name.
 """
 
 import getpass
@@ -12,14 +12,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-_LEAST = 3  # letters of a name worth taking out: shorter ones stand in many words
+_LEAST = 3  # letters: a shorter name is not removed, because many texts hold it by chance
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|(?<=[\s'\"(=\[<:]))(?:~|\.{0,2})/[^:,;()'\"<>\n]*", re.MULTILINE)
 _WORDS = (_ADDRESS, "<address>"), (_PATH, "<path>")
 
 
 def scrubbed(value: Any) -> Any:
-    """Return what JSON holds, without names of this machine and its user in any text."""
+    """Return a JSON value without the names of this machine and its user in any text."""
     if isinstance(value, str):
         return _text(value, own_names())
     if isinstance(value, dict):
@@ -30,7 +30,7 @@ def scrubbed(value: Any) -> Any:
 
 
 def own_names() -> set[str]:
-    """Return what this machine, its user and their home are called."""
+    """Return the names of this machine, its user and the user's home folder."""
     host = platform.node()
     names = {host, host.partition(".")[0], Path.home().name, str(Path.home())}
     try:

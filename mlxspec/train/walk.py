@@ -46,7 +46,7 @@ def fast_walk(
     drafter = make_drafter()
     for features in conversations:
         answers = Conversation(features.tokens, features.mask, True).spans(GREEDY)
-        answers = [span for span in answers if span[0]]  # the first root stands before it
+        answers = [span for span in answers if span[0]]  # an answer needs a root before it
         drafter = make_drafter() if answers else drafter
         for start, end in answers:
             for done in _rounds(drafter, features, start, end, num_draft_tokens):
@@ -78,20 +78,21 @@ def _rounds(
     audience.forget(0)
     audience.read(text[: start - 1], _states(features, 0, start - 1))
     drafter.start(text[:start], SamplingParams(temperature=0.0), mx.random.key(0))
-    place = start - 1
-    while place < end - 1:
+    position = start - 1
+    while position < end - 1:
         begun = time.perf_counter()
-        tree = drafter.propose(text[place], budget).tree
+        tree = drafter.propose(text[position], budget).tree
         backend.sync(tree.tokens, tree.parents)
         draft_s = time.perf_counter() - begun
         tokens, parents = backend.values(tree.tokens), backend.values(tree.parents)
-        length = _accepted(tokens, parents, text[place + 1 :])
+        length = _accepted(tokens, parents, text[position + 1 :])
         yield _Round(len(tokens) - 1, length, draft_s)
-        kept = min(length, end - 2 - place)  # the last token of an answer is never a node kept
-        after = place + kept + 1
-        audience.read(text[place:after], _states(features, place, after))
-        drafter.update(_round_of(features, place, kept))
-        place = after
+        # The last token of an answer is always a bonus token: the last round ends with the answer.
+        kept = min(length, end - 2 - position)
+        after = position + kept + 1
+        audience.read(text[position:after], _states(features, position, after))
+        drafter.update(_round_of(features, position, kept))
+        position = after
 
 
 def _states(features: Features, start: int, end: int) -> HiddenStates:

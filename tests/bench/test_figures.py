@@ -168,4 +168,4 @@ def test_a_run_interrupted_before_its_first_conversation_still_reports():
 
 def test_a_drafter_that_broke_down_is_named():
     broken = row_of(case_of(), "fast", reply_of(range(5), fault="no memory"))
-    assert "! fast broke down in 1 replies: no memory" in report.text(round_of([broken]))
+    assert "! fast failed in 1 replies: no memory" in report.text(round_of([broken]))

@@ -171,7 +171,7 @@ def test_a_width_that_real_rounds_have_is_known_from_then_on():
 
 @pytest.mark.parametrize("bad", [{}, {2: 1.0}, {1: 0.0}, {1: 1.0, 2: -1.0}])
 def test_a_cost_curve_needs_the_time_of_one_row(bad):
-    with pytest.raises(ValueError, match="of one row"):
+    with pytest.raises(ValueError, match="and width 1; got"):
         CostCurve(bad)
 
 

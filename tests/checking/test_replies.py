@@ -166,7 +166,7 @@ def test_each_number_of_nodes_has_its_own_seeds_and_the_prompt_that_says_most():
     assert [case.seeds for case in cases] == [range(200), range(200, 400)]
     assert cases[0].prompt != cases[1].prompt
     assert all(sum(case.law.probs.values()) == pytest.approx(1) for case in cases)
-    with pytest.raises(ValueError, match="take more --draws"):
+    with pytest.raises(ValueError, match="give more --draws"):
         cases_of(decoder(), prompts, [2], 6)
 
 
@@ -196,10 +196,14 @@ REAL = parting("qa 2", 1.5, near_tie=0.004)
         (outcome(NEAR, drift=1e-3), "near-ties", "near-ties of at most 0.002 (logits): 1 of 7"),
         (outcome(NEAR, REAL, drift=1e-3), "not lossless", "in 1 of 7 greedy replies, cache full"),
         (outcome(REAL, drift=1e-3), "not lossless", "gaps of up to 0.5 (logits)"),
-        (outcome(p_values=(0.5, 1e-4)), "bit-identical", "follow the model's law"),  # two tests
-        (outcome(p_values=(0.5, 1e-6)), "not lossless", "pool draws from another law"),
-        (outcome(p_values=(1e-6, 0.5)), "not lossless", "plain draws from another law"),
-        (outcome(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, allowed is 5e-05)"),
+        (
+            outcome(p_values=(0.5, 1e-4)),
+            "bit-identical",
+            "have the model's distribution",
+        ),  # two tests
+        (outcome(p_values=(0.5, 1e-6)), "not lossless", "pool samples from another distribution"),
+        (outcome(p_values=(1e-6, 0.5)), "not lossless", "plain samples from another distribution"),
+        (outcome(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, at least 5e-05 is allowed)"),
     ],
 )
 def test_the_verdict_is_a_sentence(found, kind, words):

@@ -176,7 +176,7 @@ def test_a_conversation_takes_texts_alone():
         (lambda: conversation.reply([1, 2]), "text must be a text"),
         (lambda: conversation.cut("1"), "num_turns must be a whole number"),
         (lambda: conversation.restore([("a", 1)]), "a turn must be"),
-        (lambda: conversation.restore([("a", "b", "c")]), "has to be a pair"),
+        (lambda: conversation.restore([("a", "b", "c")]), "must be a pair"),
         (lambda: conversation.restore([("a", "b")], 3), "system must be a text"),
         (lambda: Conversation(conversation.engine, 3), "system must be a text"),
     ):

@@ -136,7 +136,7 @@ def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
         (("--against", "vllm"), "peer 'vllm' is not known"),
         (("--baseline", "eagle"), "the baseline 'eagle' is no arm"),
         (("--context", "far"), "lengths are numbers of tokens"),
-        (("--arms", ""), "--arms names nobody"),
+        (("--arms", ""), "--arms is empty"),
         (("--k", "-1"), "num_draft_tokens must be 0"),
     ],
 )

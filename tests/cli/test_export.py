@@ -52,7 +52,7 @@ def test_a_format_has_to_be_named(capsys):
 def test_two_formats_cannot_share_a_file(tmp_path, capsys):
     same = str(tmp_path / "same")
     assert main.main(["export", TRACE, "--md", same, "--csv", same]) == 2
-    assert "cannot go to the same place" in capsys.readouterr().err
+    assert "cannot go to the same file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def assert_one_line(capsys, message):
 
 
 @pytest.mark.parametrize(
-    ("step", "what_now"), [("features", "goes on from here"), ("table", "begins anew")]
+    ("step", "what_now"), [("features", "resumes here"), ("table", "starts again")]
 )
 def test_ctrl_c_says_how_to_go_on(workshop, capsys, monkeypatch, step, what_now):
     def interrupted(*_):

@@ -249,7 +249,7 @@ def test_a_value_of_another_type_is_a_report_error_or_a_line_and_never_more(part
             except ReportError as error:
                 told.add(str(error))
     assert len(told) > 2
-    assert all("cannot be read. Ask for the file anew" in words for words in told)
+    assert all("cannot be read. Ask for the file again" in words for words in told)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""What happens on a screen, one concern a class, each of which works without Textual."""
+"""Controllers: the logic of the screens, one concern a class, testable without Textual."""

@@ -1,4 +1,4 @@
-"""What can be done in a chat as it stands: which keys and commands have something to act on."""
+"""Which actions of a chat are possible now: the rules behind its keys and commands."""
 
 from collections.abc import Callable
 
@@ -10,12 +10,12 @@ from mlxspec_app.conversation.messages import said
 
 
 class Abilities:
-    """Answers for every action of a chat; one that is not listed can always be done."""
+    """One rule an action. An action without a rule is always possible."""
 
     def __init__(
         self, feed: Feed, keeper: ChatKeeper, editor: TurnEditor, models: ModelSwitch
     ) -> None:
-        """Judge by what these know when they are asked."""
+        """Make the rules, which look at the state of these controllers at each call."""
         self._feed, self._models = feed, models
         self._rules: dict[str, Callable[[], bool]] = {
             "stop": lambda: self.is_at_work or bool(feed.state.queue) or editor.is_editing,
@@ -36,12 +36,12 @@ class Abilities:
         return self._feed.state.phase == "busy" or self._feed.state.loading is not None
 
     def allows(self, action: str) -> bool:
-        """Return whether an action can do something now."""
+        """Return whether an action is possible now."""
         rule = self._rules.get(action)
         return rule is None or rule()
 
     def _can_regenerate(self) -> bool:
         state = self._feed.state
         if state.phase == "failed":
-            return self._models.can_choose  # then the models are loaded once more
+            return self._models.can_choose  # without a model, /retry loads the models again
         return state.phase == "ready" and bool(said(state.messages))

@@ -1,4 +1,4 @@
-"""Goes another way from a message: writes a reply again, forks, and shows another version."""
+"""The branches of a chat: write a reply again, fork, and switch to another version."""
 
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.keeper import ChatKeeper
@@ -10,23 +10,23 @@ from mlxspec_app.store.questions import find_version, fork_at
 
 
 class Branches:
-    """Knows the branches of the chat on the screen."""
+    """Makes and switches the branches of the chat on the screen."""
 
     def __init__(
         self, feed: Feed, page: ChatPage, keeper: ChatKeeper, sampling: SamplingDesk
     ) -> None:
-        """Branch nothing yet.
+        """Make a controller that has done nothing yet.
 
         Args:
             feed: Holds the conversation.
-            page: Shows it, and what is pointed at in it.
-            keeper: Keeps its branches.
-            sampling: Draws another seed where a reply is to be another one.
+            page: Shows it and its cursor.
+            keeper: Stores its branches.
+            sampling: Sets another seed, for a different reply.
         """
         self._feed, self._page, self._keeper, self._sampling = feed, page, keeper, sampling
 
     def regenerate(self, seed: str = "") -> None:
-        """Write the last reply again, "new" with another seed."""
+        """Write the last reply again; `seed` "new" sets another seed first."""
         if seed == "new" and not self._sampling.draw_seed():
             return
         self._feed.note(OrderGiven())
@@ -35,20 +35,24 @@ class Branches:
         self._page.after_order()
 
     def fork(self) -> None:
-        """Go on in a copy of the chat, up to the message at hand."""
-        place = place_at_hand(self._feed, self._page)
-        self._keeper.go_on_with(lambda recorder: fork_at(recorder, place))
+        """Continue in a copy of the chat, which ends at the selected message."""
+        index = place_at_hand(self._feed, self._page)
+        self._keeper.go_on_with(lambda recorder: fork_at(recorder, index))
         self._page.prompt.focus()
 
     def step(self, step: int) -> None:
-        """Switch the nearest message above that has several versions to another one."""
+        """Switch the last message with several versions, up to the selected one.
+
+        Args:
+            step: 1 for the next version, -1 for the one before.
+        """
         at_hand = place_at_hand(self._feed, self._page)
-        places = [place for place in self._keeper.standing.versions if place <= at_hand]
-        if places:
-            self._switch(max(places), step)
+        indices = [index for index in self._keeper.standing.versions if index <= at_hand]
+        if indices:
+            self._switch(max(indices), step)
 
     def step_at(self, number: int, step: int) -> None:
-        """Switch the message of a number to another version."""
+        """Switch the message with this number to another version."""
         numbers = [message.number for message in said(self._feed.state.messages)]
         if number in numbers:
             self._switch(numbers.index(number), step)
@@ -60,7 +64,7 @@ class Branches:
 
 
 def place_at_hand(feed: Feed, page: ChatPage) -> int:
-    """Return the place of the message that is pointed at, else of the last one."""
+    """Return the index of the selected message, else of the last one, without system prompts."""
     messages: list[Message] = said(feed.state.messages)
     pointed = page.transcript.pointed_message
     return messages.index(pointed) if pointed in messages else len(messages) - 1

@@ -1,4 +1,4 @@
-"""Moves between chats: to a new one, to one of the list, and gives the one at hand a name."""
+"""Switching chats: a new one, one from the list; and renaming the current one."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ChatSwitch:
-    """Has another chat on the screen."""
+    """Puts another chat on the screen."""
 
     def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, keeper: ChatKeeper) -> None:
-        """Stay in the chat of a feed, which a keeper keeps."""
+        """Make a controller for the chat of this feed, which `keeper` stores."""
         self._feed, self._page, self._outbox, self._keeper = feed, page, outbox, keeper
 
     def begin_anew(self) -> None:
@@ -30,8 +30,8 @@ class ChatSwitch:
         self._page.after_order()
 
     def follow_choice(self, choice: ChosenChat | None) -> None:
-        """Go to the chat that was chosen from the list, if one was; it may have another name."""
-        self._keeper.look_around()
+        """Open the chat that was chosen from the list; None stays in the current one."""
+        self._keeper.look_around()  # the list may have renamed the current chat
         if choice is None:
             return
         if choice.chat is None:
@@ -42,7 +42,7 @@ class ChatSwitch:
             self._keeper.go_on_with(lambda recorder: find_chat(recorder, chat, message), message)
 
     def leave_deleted(self, chat: int) -> None:
-        """Begin an empty chat where the one on the screen was deleted."""
+        """Begin an empty chat if the deleted one is on the screen."""
         if chat == self._keeper.standing.chat:
             self.begin_anew()
 

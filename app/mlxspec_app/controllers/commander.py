@@ -1,4 +1,4 @@
-"""Carries out commands, typed after a slash or chosen from the palette."""
+"""Runs commands, typed after a slash or chosen from the palette."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -7,41 +7,41 @@ from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, 
 from mlxspec_app.controllers.page import Page
 
 Actions = Mapping[str, Callable[..., object]]
-"""What each action does, by its name in the table of commands; what is missing cannot be done."""
+"""The function of each action, by its name in the command table; a screen may lack some."""
 
 
 class CommandedPage(Page, Protocol):
-    """A screen that takes commands."""
+    """A screen that accepts commands."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether an action can do something now."""
+        """Return whether an action is possible now."""
 
     def offer(self, line: str) -> None:
-        """Let the user finish a line."""
+        """Put a line into the prompt for the user to complete."""
 
 
 class Commander:
-    """Knows what commands a screen can carry out, and says why another one cannot be."""
+    """Runs the commands of one screen, and explains why another one cannot run."""
 
     def __init__(self, page: CommandedPage, actions: Actions) -> None:
-        """Carry out the commands that have one of these actions."""
+        """Accept the commands whose action is in `actions`."""
         self._page, self._actions = page, actions
 
     @property
     def commands(self) -> list[Command]:
-        """The commands that can be carried out."""
+        """The commands that this screen accepts."""
         return [command for command in COMMANDS if self.can(command.action)]
 
     def can(self, action: str) -> bool:
-        """Return whether an action can be carried out at all."""
+        """Return whether this screen has an action at all, possible now or not."""
         return action in self._actions
 
     def enter(self, line: str, *, is_complete: bool = True) -> bool:
-        """Carry out a line that is a command; return whether it was one.
+        """Run a line if it is a command; return whether it was one.
 
         Args:
-            line: What was typed or chosen.
-            is_complete: Whether it lacks nothing; else it is only offered for typing on.
+            line: The typed or chosen line.
+            is_complete: Whether the line can run; else it is put into the prompt to be completed.
         """
         if not is_complete:
             self._page.offer(f"{line} ")

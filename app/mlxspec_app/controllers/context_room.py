@@ -1,4 +1,4 @@
-"""Makes room when a chat no longer fits the model's context: as the settings say, or asks how."""
+"""What to do when a chat no longer fits the context: follow the settings, or ask the user."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,11 +17,11 @@ Way = Literal["drop", "rotate", "new"]
 
 
 class ContextAnswer(NamedTuple):
-    """What the user wants.
+    """The answer of the user.
 
     Attributes:
         way: What to do.
-        is_for_good: Whether to do so from now on without asking.
+        is_for_good: Whether to do the same from now on without asking.
     """
 
     way: Way
@@ -29,25 +29,25 @@ class ContextAnswer(NamedTuple):
 
 
 class ContextRoom:
-    """Has a turn answered that the session refused, because it does not fit."""
+    """Gets a reply to a turn that the session refused because it does not fit the context."""
 
     def __init__(
         self, feed: Feed, page: ChatPage, question: Callable[[Sequence[Way], int], None]
     ) -> None:
-        """Leave nothing out yet.
+        """Make a controller that leaves out no turns yet.
 
         Args:
-            feed: Tells when a turn does not fit.
-            page: Shows what comes of it.
-            question: Asks the user for one of the ways, who ends in `take`; given as well how
-                many tokens fit, or 0 where that is not known.
+            feed: Sends `ContextFull` when a turn does not fit.
+            page: Shows the result.
+            question: Asks the user for one of the ways and calls `take` with the answer. Its second
+                argument is the context length in tokens, 0 if unknown.
         """
         self._feed, self._page, self._question = feed, page, question
         self._drops = False
-        self._tried: ModelChoice | None = None  # offered once: if it failed, it fails again
+        self._tried: ModelChoice | None = None  # a choice that failed once fails again
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Leave out the oldest turns before a turn is refused, where the settings say so."""
+        """Let the session leave out the oldest turns, if the settings say so."""
         if settings.context_full != before.context_full:
             self._drop_oldest(settings.context_full == "drop")
 
@@ -56,17 +56,17 @@ class ContextRoom:
             self._page.call_after_refresh(self._make_room)
 
     def ways(self) -> list[Way]:
-        """Return the ways to have the refused turn answered."""
+        """Return the ways that can get a reply to the refused turn."""
         ways: list[Way] = ["drop", "rotate", "new"]
         turns = turns_of(self._feed.state.messages)
         if self._drops or all(turn.reply is None for turn in turns[:-1]):
-            ways = ["rotate"]  # the turn is too long on its own
+            ways = ["rotate"]  # the turn alone is too long
         if self._rotating() in (None, self._tried):
             ways.remove("rotate")
         return ways
 
     def take(self, answer: ContextAnswer | None) -> None:
-        """Have the refused turn answered, or leave it where there is no answer."""
+        """Carry out the answer of the user; None leaves the turn without a reply."""
         if answer is None:
             return
         self._feed.note(OrderGiven())
@@ -103,7 +103,7 @@ class ContextRoom:
             self._feed.session.forget_oldest(allowed)
 
     def _rotating(self) -> ModelChoice | None:
-        """Return the session's models with a rotating cache, or None if they have one already."""
+        """Return the loaded models with a rotating cache, or None if they cannot get one."""
         state = self._feed.state
         if state.choice is None or state.choice.max_kv_size is not None or not state.context_length:
             return None

@@ -1,4 +1,4 @@
-"""Writes the conversation to a file beside what goes on, and says where it is."""
+"""Exports the conversation to a file, in the background, and shows the path."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from mlxspec_app.playback.events_of import events_of
 
 
 class Exporter:
-    """Exports a conversation as it stands when that is asked for."""
+    """Exports the conversation as it is at the time of the command."""
 
     def __init__(self, feed: Feed, page: Page) -> None:
-        """Write nothing yet."""
+        """Make a controller that has written nothing yet."""
         self._feed, self._page = feed, page
 
     def export(self, text: str) -> None:
-        """Write what a command asks for, or say why that cannot be."""
+        """Write the file that a command asks for, or show why this is impossible."""
         try:
             order = read_order(text)
         except ValueError as error:
             self._page.notify(str(error), severity="warning", timeout=4)
             return
-        events = events_of(self._feed.state)  # before more is said
+        events = events_of(self._feed.state)  # now: the conversation may go on meanwhile
         self._page.run_beside(partial(self._export, order, events), exit_on_error=False)
 
     async def _export(self, order: FilingOrder, events: Sequence[Event]) -> None:

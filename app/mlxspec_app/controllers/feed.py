@@ -1,4 +1,4 @@
-"""A session and what is known about it: its news go to the state, and to whoever listens."""
+"""A session and its state: the session's events change the state, then go to the listeners."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,13 +13,13 @@ Listener = Callable[[Event | SessionEvent], None]
 
 
 class News(NamedTuple):
-    """What came of looking for news.
+    """What changed since the last frame.
 
     Attributes:
-        has_events: Whether anything happened.
-        has_new_phase: Whether the session does something else now.
-        has_new_page: Whether the conversation has begun, or is empty again.
-        is_over: Whether nothing will happen before an order.
+        has_events: Whether there were events.
+        has_new_phase: Whether the phase of the session changed.
+        has_new_page: Whether the conversation became empty, or is no longer so.
+        is_over: Whether no event will come before the next order.
     """
 
     has_events: bool
@@ -29,29 +29,30 @@ class News(NamedTuple):
 
 
 class Feed:
-    """Folds what a session tells.
+    """Folds the events of a session into a state.
 
     Attributes:
         session: The session.
-        state: What is known about it.
+        state: Its state.
     """
 
     def __init__(self, session: Session) -> None:
-        """Know nothing yet of a session that has not been started."""
+        """Make the feed of a session that has not started."""
         self.session = session
         self.state = ChatState()
         self._listeners: list[Listener] = []
 
     def listen(self, *listeners: Listener) -> None:
-        """Have every event told, in this order, after the state has taken it in."""
+        """Send every event to these listeners, in this order, after the state has changed."""
         self._listeners += listeners
 
     def note(self, event: ScreenEvent) -> None:
-        """Change the state as something done on the screen does."""
+        """Change the state by an event of the screen."""
         apply(self.state, event)
 
     def take_news(self) -> News:
-        """Take in what happened since the last call."""
+        """Apply the events since the last call and return what they changed."""
+        # read before the drain: a session that is idle here has queued all its events
         was_idle = not self.session.busy
         phase, was_empty = self.state.phase, self.state.is_empty
         events = self.session.drain()

@@ -1,8 +1,8 @@
-"""Keeps the chat on the screen, and goes on with one that was kept.
+"""Stores the chat on the screen, and opens stored chats.
 
-A kept chat is gone on with in three steps. A reply that is being written is stopped, and kept as
-far as it came; then the store is asked, whose answer counts all of that; then the session is given
-the conversation, and tells when it goes on with it.
+To open a stored chat takes three steps. First, a running reply is stopped and stored as far as it
+came. Then the store returns the chat, with all of that. Then the session gets the conversation,
+and sends `ChatOpened` when it has it.
 """
 
 import asyncio
@@ -40,34 +40,34 @@ _MOVES = (TurnStarted, GenerationStarted, ReplyDiscarded, ChatCleared, ChatOpene
 
 
 class ChatKeeper:
-    """Keeps a conversation among others.
+    """Stores one conversation among others.
 
     Attributes:
-        standing: What the store knew of the conversation when it was last asked.
+        standing: The last answer of the store about this conversation.
     """
 
     def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, desk: Desk | None) -> None:
-        """Keep nothing yet.
+        """Make a controller that has stored nothing yet.
 
         Args:
-            feed: Tells what is to be kept.
+            feed: Sends the events to store.
             page: Shows the conversation.
-            outbox: Holds what would be said in it.
-            desk: Keeps what is said, if anything does.
+            outbox: Holds the messages that wait.
+            desk: The user data, which stores the chats; None stores none.
         """
         self.standing = Standing()
         self._feed, self._page, self._outbox, self._desk = feed, page, outbox, desk
-        self._waiting: tuple[FindChat, int | None] | None = None  # for the end of a reply
+        self._waiting: tuple[FindChat, int | None] | None = None  # until the reply ends
         self._is_opening = False
-        self._goal: Message | None = None  # to be shown once its chat is open
+        self._goal: Message | None = None  # shown once its chat is open
 
     @property
     def store(self) -> "StoreThread | None":
-        """What keeps the chats, if anything does."""
+        """The store of the chats, or None."""
         return self._desk.store if self._desk is not None else None
 
     def begin(self, *, continues: bool) -> None:
-        """Start the session, with the last chat if it is to go on."""
+        """Start the session; `continues` opens the last chat first."""
         if continues and self.store is not None:
             self._page.run_beside(self._begin_with_last)
         else:
@@ -84,15 +84,15 @@ class ChatKeeper:
             self._page.call_after_refresh(self._arrive)
 
     def follow_phase(self) -> None:
-        """Go on with the chat that waited for the end of a reply."""
+        """Open the chat that waited for the end of a reply."""
         if self._waiting is not None and self._feed.state.phase == "ready":
             self.go_on_with(*self._waiting)
 
     def go_on_with(self, find: FindChat, message: int | None = None) -> None:
-        """Go on with what the store finds, once no reply is being written any more.
+        """Open the chat that `find` returns, as soon as no reply is being written.
 
         Args:
-            find: Asked in the thread of the store.
+            find: Finds the chat; called in the thread of the store.
             message: Number of the message to show, or None for the end.
         """
         self._waiting = None
@@ -101,19 +101,24 @@ class ChatKeeper:
             self._waiting = (find, message)
             self._feed.session.stop()
             self._page.after_order()
-        else:
+        else:  # exclusive: a second choice replaces the first
             self._page.run_beside(partial(self._open, find, message), group="open", exclusive=True)
 
     def go_on_with_last(self) -> None:
-        """Go on with the chat before this one."""
+        """Open the chat before this one."""
         self.go_on_with(find_last)
 
     def look_around(self) -> None:
-        """Ask the store anew what it knows of this conversation, and of the others."""
+        """Ask the store again about this conversation and the others, and show the answer."""
         self._page.run_beside(self._look_around, group="standing", exclusive=True)
 
     async def ask(self, question: "Callable[[Recorder], T]", *, is_quiet: bool = False) -> T | None:
-        """Return an answer of the store, or None after saying why there is none."""
+        """Return an answer of the store, or None on an error.
+
+        Args:
+            question: Called in the thread of the store.
+            is_quiet: Whether to show no notice of an error.
+        """
         if self.store is None:
             return None
         try:
@@ -131,12 +136,12 @@ class ChatKeeper:
         self.standing = await self.ask(standing, is_quiet=True) or Standing()
         numbers = [message.number for message in said(self._feed.state.messages)]
         versions = self.standing.versions.items()
-        self._page.transcript.show_versions({numbers[place]: mark for place, mark in versions})
+        self._page.transcript.show_versions({numbers[index]: mark for index, mark in versions})
         self._page.prompt.show_chat(self.standing.title)
 
     async def _open(self, find: FindChat, message: int | None) -> None:
         phase, is_open = self._feed.state.phase, False
-        self._feed.note(OrderGiven())  # what is typed from here on is meant for that chat
+        self._feed.note(OrderGiven())  # a message that is sent from here on is for that chat
         self._is_opening = True
         try:
             is_open = await self._hand_over(find, message)
@@ -172,4 +177,4 @@ class ChatKeeper:
             self._page.transcript.follow()
         else:
             self._page.transcript.show_message(goal)
-        gc.collect()  # the conversation before is gone
+        gc.collect()  # now the objects of the chat before are garbage

@@ -1,4 +1,4 @@
-"""Loads other models while a chat lasts: by name, the same ones again, or from the picker."""
+"""Loads other models during a chat: by name, from the picker, or the same ones again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,15 +13,15 @@ Part = Literal["models", "drafters"]
 
 
 class ModelSwitch:
-    """Gives the session other models."""
+    """Changes the models of the session."""
 
     def __init__(self, feed: Feed, page: ChatPage, pick: Callable[[Part], bool]) -> None:
-        """Load nothing yet.
+        """Make a controller that has loaded nothing yet.
 
         Args:
-            feed: Knows the models there are.
-            page: Shows what comes of it.
-            pick: Has the user choose, who ends in `load`; returns whether there is a choice.
+            feed: Its state holds the loaded models.
+            page: Shows the result.
+            pick: Opens the picker, which calls `load`; returns whether there is a picker.
         """
         self._feed, self._page, self._pick = feed, page, pick
 
@@ -31,26 +31,27 @@ class ModelSwitch:
         return self._feed.state.choice is not None
 
     def choose_model(self, name: str = "") -> None:
-        """Load the model named, or have the user choose."""
+        """Load the named model; without a name, open the picker."""
         if name:
             model = "" if name == _DEFAULT else name
+            # the drafter of the old model may not fit the new one
             self.load(replace(self._now, model=model, drafter="auto"))
         else:
             self._have_picked("models")
 
     def choose_drafter(self, name: str = "") -> None:
-        """Draft with the drafter named, or have the user choose."""
+        """Use the named drafter; without a name, open the picker."""
         if name:
             self.load(replace(self._now, drafter=name))
         else:
             self._have_picked("drafters")
 
     def load_again(self) -> None:
-        """Try once more to load what could not be loaded."""
+        """Load the models again, after a failure."""
         self.load(self._now)
 
     def load(self, choice: ModelChoice | None) -> None:
-        """Load what was chosen, if anything was, once the reply has ended."""
+        """Load the chosen models when the running reply has ended; None changes nothing."""
         if choice is None:
             return
         if self._feed.state.phase == "busy":

@@ -1,4 +1,4 @@
-"""What the user says, and what waits to be said while the session cannot listen."""
+"""Sends the messages of the user, and queues them while the session is busy."""
 
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
@@ -11,22 +11,22 @@ from mlxspec_app.conversation.screen_events import (
 
 
 class Outbox:
-    """Sends messages one by one, each when the reply to the one before has ended."""
+    """Sends messages one by one, each after the reply to the one before has ended."""
 
     def __init__(self, feed: Feed, page: ChatPage) -> None:
-        """Begin with nothing to send."""
+        """Make an empty queue."""
         self._feed, self._page = feed, page
         self._was_loading = True
 
     def submit(self, text: str) -> None:
-        """Send a message now, or when the session can take it."""
+        """Send a message now if the session is ready, else queue it."""
         if self._feed.state.phase == "ready":
             self._send(text)
         else:
             self._feed.note(MessageQueued(text))
 
     def follow_phase(self) -> None:
-        """Send what waits once the session is ready, unless what it followed went wrong."""
+        """Send the next queued message when the session is ready; after a failure give all back."""
         state = self._feed.state
         was_loading, self._was_loading = self._was_loading, state.phase == "loading"
         if state.phase != "ready" or not state.queue:
@@ -41,11 +41,11 @@ class Outbox:
         self._send(text)
 
     def give_back(self) -> None:
-        """Give waiting messages back to be edited: what they followed is not what it was."""
+        """Move the queued messages back into the prompt: what they were to follow has changed."""
         self._page.prompt.restore("\n".join(self._feed.state.queue))
         self._feed.note(QueueEmptied())
 
     def _send(self, text: str) -> None:
-        self._feed.note(OrderGiven())  # until the session says so, no second message goes out
+        self._feed.note(OrderGiven())  # the session reports its work late: block a second message
         self._feed.session.send(text)
         self._page.transcript.follow()

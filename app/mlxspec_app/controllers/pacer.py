@@ -1,7 +1,8 @@
-"""When a screen is drawn.
+"""Decides when a screen is drawn.
 
-A timer asks for frames; while a model computes on the same processor, fewer of them come. What
-stands around the text is renewed a few times a second, with a frame, as two are dearer than one.
+A timer asks for frames; the frame budget skips some while a model computes on the same processor.
+The panels around the text are redrawn a few times a second, together with a frame: one redraw costs
+less than two.
 """
 
 from collections.abc import Callable
@@ -11,53 +12,53 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Ge
 from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.frames import FrameBudget, FrameClock
 
-PANELS_PER_S = 5  # also how long the draft lane holds a verdict at least: 200 ms
-PANELS_PER_S_AT_REST = 1  # where the user asked for less motion
+PANELS_PER_S = 5  # so the draft lane shows a verdict for 200 ms at least
+PANELS_PER_S_AT_REST = 1  # with the setting reduced_motion
 
 
 class Ticker(Protocol):
     """A timer."""
 
     def stop(self) -> None:
-        """End."""
+        """Stop for good."""
 
     def pause(self) -> None:
-        """Call nothing until `resume`."""
+        """Make no calls until `resume`."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue."""
 
 
 class Drawn(Protocol):
-    """What is drawn in time: a screen."""
+    """A screen that can be drawn."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether frames will show anything new."""
+        """Whether the next frames can show anything new."""
 
     def tick(self) -> None:
-        """Take in what happened since the last frame and show it."""
+        """Apply the events since the last frame and show them."""
 
     def update_panels(self) -> None:
-        """Renew what stands around the text."""
+        """Redraw the panels around the text."""
 
     def update_rows(self) -> None:
-        """Renew what stands around the text and is cheap to draw."""
+        """Redraw those panels that are cheap."""
 
     def set_interval(self, interval: float, callback: Callable[[], None]) -> Ticker:
-        """Call something every so many seconds."""
+        """Call `callback` every `interval` seconds."""
 
 
 class FramePacer:
-    """Has a screen drawn.
+    """Draws a screen in time.
 
     Attributes:
-        clock: Notes how late frames came.
-        budget: Says how many there may be.
+        clock: Records how late frames came.
+        budget: Limits the number of frames.
     """
 
     def __init__(self, screen: Drawn) -> None:
-        """Draw nothing yet."""
+        """Make a pacer without timers."""
         self._screen = screen
         self.clock = FrameClock(0.0)
         self.budget = FrameBudget()
@@ -65,30 +66,30 @@ class FramePacer:
         self._are_panels_due = False
 
     def draw_at(self, rate: int) -> None:
-        """Draw so many frames a second from now on."""
+        """Draw `rate` frames a second from now on."""
         if self._frames is not None:
             self._frames.stop()
         self.clock = FrameClock(1 / rate)
         self._frames = self._screen.set_interval(1 / rate, self._frame_time)
 
     def begin_panels(self, *, moves: bool) -> None:
-        """Renew the panels from now on, seldom where nothing shall move."""
+        """Redraw the panels from now on, less often if nothing may move."""
         rate = PANELS_PER_S if moves else PANELS_PER_S_AT_REST
         self._screen.set_interval(1 / rate, self._panels_time)
 
     def rest(self) -> None:
-        """Draw no frames until `wake`: nothing will happen before an order."""
+        """Draw no frames until `wake`: no event will come before the next order."""
         if self._frames is not None:
             self._frames.pause()
             self.clock.pause()
 
     def wake(self) -> None:
-        """Look for news again: an order was given, or something is to be told."""
+        """Draw frames again, after an order or a notice."""
         if self._frames is not None:
             self._frames.resume()
 
     def take_in(self, event: Event | SessionEvent) -> None:
-        """Leave the processor to a model that computes on it, while it writes."""
+        """Draw less while a model writes on the same processor."""
         if isinstance(event, GenerationStarted):
             self.budget.limit(is_shared=bool(event.blas))
         elif isinstance(event, GenerationFinished | GenerationFailed):

@@ -1,4 +1,4 @@
-"""What controllers ask of the screen they work for; a screen of the app gives it as it stands."""
+"""The protocols that a controller expects of its screen; the screens of the app fulfil them."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, Protocol
@@ -10,35 +10,35 @@ from mlxspec_app.store.records import Overview, Version
 
 
 class Choices(Protocol):
-    """What the user chose, and how to change it; `app.MlxspecApp` says more."""
+    """The settings and how to change them; see `app.MlxspecApp`."""
 
     settings: Settings
 
     def change(self, name: str, value: Value | None) -> None:
-        """Change a setting, at once and for good."""
+        """Change a setting, now and in the settings file."""
 
 
 class PromptField(Protocol):
-    """Where the user types."""
+    """The input field of the chat."""
 
     @property
     def text(self) -> str:
-        """What stands there."""
+        """The text in the field."""
 
     def fill(self, text: str) -> None:
-        """Hold a text instead, to be typed on at its end."""
+        """Replace the text and put the cursor at its end."""
 
     def restore(self, text: str) -> None:
-        """Put text back that was to be sent, before what has been typed since."""
+        """Put unsent text back, before what was typed since."""
 
     def show_purpose(self, purpose: str) -> None:
-        """Say above the field what the text is for; "" for a message."""
+        """Show above the field what the text is for; "" for a message."""
 
     def show_chat(self, title: str) -> None:
-        """Say below the field which chat it is."""
+        """Show the title of the chat below the field."""
 
     def focus(self) -> object:
-        """Let the user type here."""
+        """Give the field the focus."""
 
 
 class ShownTranscript(Protocol):
@@ -46,17 +46,17 @@ class ShownTranscript(Protocol):
 
     @property
     def pointed_message(self) -> Message | None:
-        """The message that is pointed at."""
+        """The message under the cursor, or None."""
 
     @property
     def pointed_character(self) -> int:
-        """Where in its text that is."""
+        """Index of the character under the cursor in the text of that message."""
 
     def follow(self) -> None:
-        """Show the end, and what comes there."""
+        """Show the end and follow new text."""
 
     def show_message(self, message: Message) -> None:
-        """Show where a message begins."""
+        """Show the beginning of a message."""
 
     def show_versions(self, versions: Mapping[int, Version]) -> None:
         """Mark the messages that have several versions, by their numbers."""
@@ -80,7 +80,7 @@ class Page(Protocol):
         severity: Literal["information", "warning", "error"] = "information",
         timeout: float | None = None,
     ) -> None:
-        """Say something for so many seconds."""
+        """Show a notice for `timeout` seconds; None for the usual time."""
 
     def run_beside(
         self,
@@ -90,35 +90,36 @@ class Page(Protocol):
         exit_on_error: bool = True,
         exclusive: bool = False,
     ) -> None:
-        """Run something beside the screen.
+        """Run something in the background.
 
         Args:
-            work: What to run, called when it is its turn: another one may end it before.
-            group: Of what kind it is.
-            exit_on_error: Whether an error that it raises ends the app.
-            exclusive: Whether it ends the others of its group.
+            work: Makes the coroutine; called when the work starts, as other work may cancel it
+                before.
+            group: Group of the work, for `exclusive`.
+            exit_on_error: Whether an error in it ends the app.
+            exclusive: Whether it cancels the other work of its group.
         """
 
 
 class ChatPage(Page, Protocol):
-    """A screen with a conversation that can be added to."""
+    """A screen with a conversation that the user can continue."""
 
     @property
     def prompt(self) -> PromptField:
-        """Where the user types."""
+        """The input field."""
 
     @property
     def choices(self) -> Choices:
-        """What the user chose."""
+        """The settings of the user."""
 
     def after_order(self) -> None:
-        """Show at once what an order to the session changed."""
+        """Show the effect of an order to the session at once."""
 
     def refresh_bindings(self) -> None:
-        """Find out anew which keys do something."""
+        """Check again which keys are possible now."""
 
     def call_after_refresh(self, callback: Callable[[], None]) -> object:
-        """Call something when what is known by now is on the screen."""
+        """Call `callback` after the next redraw."""
 
     def show_chats(self, chats: Overview) -> None:
-        """Say that there are chats to go on with."""
+        """Show that there are stored chats."""

@@ -1,4 +1,4 @@
-"""What can be done with a message: copied, its code alone, or rendered."""
+"""Actions on a message: copy it, copy its code, or render it as Markdown."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,21 +10,21 @@ from mlxspec_app.text.code_blocks import code_block_at, code_blocks
 
 
 class MessageReader:
-    """Acts on the message pointed at in the transcript, else on the last reply."""
+    """Acts on the message under the cursor, else on the last reply."""
 
     def __init__(self, feed: Feed, page: Page, copy: Callable[[str, str], None]) -> None:
-        """Read the conversation of a feed.
+        """Make a controller for the conversation of a feed.
 
         Args:
             feed: Holds the conversation.
             page: Shows it.
-            copy: Copies a text, or says the second one where the first is empty.
+            copy: Copies its first argument, or shows the second one if the first is empty.
         """
         self._feed, self._page, self._copy = feed, page, copy
 
     @property
     def message(self) -> Message | None:
-        """The message pointed at, else the last reply."""
+        """The message under the cursor, else the last reply."""
         return self._page.transcript.pointed_message or self._feed.state.reply
 
     def copy_message(self) -> None:
@@ -33,7 +33,7 @@ class MessageReader:
         self._copy(message.text if message is not None else "", "there is no reply to copy yet")
 
     def copy_code(self) -> None:
-        """Copy the block of code pointed at, else the last one of any reply."""
+        """Copy the block of code under the cursor, else the last one of any reply."""
         pointed = self._page.transcript.pointed_message
         if pointed is not None:
             block = code_block_at(pointed.text, self._page.transcript.pointed_character)
@@ -44,7 +44,7 @@ class MessageReader:
         self._copy(blocks[-1], "no reply holds a block of code yet")
 
     def toggle_markdown(self) -> None:
-        """Render the reply, or show its tokens again."""
+        """Show the reply as Markdown, or its tokens again."""
         message = self.message
         if not isinstance(message, Reply) or not message.text:
             self._page.notify("there is no reply to render here", timeout=3)

@@ -1,4 +1,4 @@
-"""How the next replies are sampled: as the settings say, or as a command says for now."""
+"""The sampling params of the next replies, from the settings file or from a slash command."""
 
 import random
 from contextlib import suppress
@@ -14,14 +14,14 @@ _SEED_BITS = 32
 
 
 class SamplingDesk:
-    """Adjusts the session."""
+    """Changes the sampling params of the session."""
 
     def __init__(self, feed: Feed, page: ChatPage) -> None:
-        """Adjust nothing yet."""
+        """Make a controller that has changed nothing yet."""
         self._feed, self._page = feed, page
 
     def adjust(self, name: str, value: str) -> None:
-        """Change a setting from the next reply on, or say what it is where no value is given."""
+        """Change a setting from the next reply on; an empty value shows the current one."""
         if not value:
             now = self._feed.session.adjustable().get(name, "not known")
             self._page.notify(f"{name} is {now}; /settings shows all", timeout=4)
@@ -29,7 +29,7 @@ class SamplingDesk:
             self._page.notify(f"{name} is {value} from the next reply on", timeout=2)
 
     def draw_seed(self) -> bool:
-        """Set another seed; return whether that could be done."""
+        """Set another seed at random; return whether the session accepted it."""
         seed = random.getrandbits(_SEED_BITS)
         is_done = self._adjust("seed", str(seed))
         if is_done:
@@ -37,11 +37,11 @@ class SamplingDesk:
         return is_done
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Adjust what was changed for good."""
+        """Give the session the sampling params that changed in the settings."""
         for name in DEFAULTS:
             value = value_of(settings, name)
             if value != value_of(before, name):
-                with suppress(ValueError):  # a recording has nothing to adjust
+                with suppress(ValueError):  # a recording has no sampling params to change
                     self._feed.session.adjust(KEPT[name].word, str(value))
 
     def _adjust(self, name: str, value: str) -> bool:

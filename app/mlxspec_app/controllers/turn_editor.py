@@ -1,4 +1,4 @@
-"""Says a turn differently: the prompt holds it meanwhile, and what stood there comes back."""
+"""Edits an earlier turn in the prompt; the text that was there before comes back afterwards."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,12 @@ from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionEve
 
 
 class _Edit(NamedTuple):
-    """Which user turn is being edited, and what stood in the prompt before."""
+    """An edit in progress.
+
+    Attributes:
+        turn: Index among the user turns.
+        draft: The text that was in the prompt before.
+    """
 
     turn: int
     draft: str
@@ -23,19 +28,19 @@ class TurnEditor:
     """Edits one turn at a time."""
 
     def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox) -> None:
-        """Edit nothing yet.
+        """Make an editor without an edit.
 
         Args:
             feed: Holds the conversation.
-            page: Shows it, and holds the text that is edited.
-            outbox: Holds what would be said after it.
+            page: Shows it; its prompt holds the edited text.
+            outbox: Holds the messages that wait.
         """
         self._feed, self._page, self._outbox = feed, page, outbox
         self._edit: _Edit | None = None
 
     @property
     def is_editing(self) -> bool:
-        """Whether the prompt holds a turn that was said before."""
+        """Whether the prompt holds an earlier turn."""
         return self._edit is not None
 
     def take_in(self, event: Event | SessionEvent) -> None:
@@ -43,13 +48,14 @@ class TurnEditor:
             self.end()
 
     def begin(self) -> None:
-        """Offer the user turn at hand, else the last one above it, to be said differently."""
+        """Put the selected user turn, else the last one above it, into the prompt."""
         at_hand = place_at_hand(self._feed, self._page)
         before = said(self._feed.state.messages)[: at_hand + 1]
         turns = [message.text for message in before if message.role == "user"]
         if not turns:
             return
         prompt = self._page.prompt
+        # a second edit must not take the first edit's text for what the user had typed
         draft = self._edit.draft if self._edit is not None else prompt.text
         self._edit = _Edit(len(turns) - 1, draft)
         prompt.fill(turns[-1])
@@ -58,7 +64,7 @@ class TurnEditor:
         self._page.refresh_bindings()
 
     def end(self) -> bool:
-        """Give the prompt back what it held before; return whether a turn was being edited."""
+        """End the edit and restore the prompt; return whether a turn was being edited."""
         edit, self._edit = self._edit, None
         if edit is None:
             return False
@@ -68,11 +74,11 @@ class TurnEditor:
         return True
 
     def send(self, text: str) -> bool:
-        """Say a turn differently, if one is being edited; return whether it was."""
+        """Send the text as the edited turn; return whether one was being edited."""
         edit = self._edit
         if edit is None or not self.end():
             return False
-        if self._feed.state.phase == "busy":
+        if self._feed.state.phase == "busy":  # the running reply follows the old turn
             self._outbox.give_back()
             self._feed.session.stop()
         self._feed.note(OrderGiven())

@@ -1,4 +1,4 @@
-"""What the reader chose to see: the ink of the text, and the figures beside it."""
+"""What the user chose to see: the ink of the text, and the statistics beside it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,35 +10,35 @@ STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
 class Told(Protocol):
-    """How the reader is told something."""
+    """A function that shows a notice."""
 
     def __call__(self, message: str, *, title: str = "", timeout: float | None = None) -> None:
-        """Say something for so many seconds."""
+        """Show a notice for `timeout` seconds; None for the usual time."""
 
 
 class InkChoice:
-    """Colours the text by one of its properties.
+    """Selects the ink of the text.
 
     Attributes:
-        ink: What the colours say.
+        ink: The ink in use.
     """
 
     def __init__(self, show: Callable[[Ink], None], tell: Told) -> None:
-        """Begin with the usual ink, which is not shown yet.
+        """Begin with the default ink, without drawing it.
 
         Args:
             show: Draws the text in an ink.
-            tell: Says what an ink means.
+            tell: Shows a notice.
         """
         self.ink = INKS[0]
         self._show, self._tell = show, tell
 
     def use(self, name: str) -> None:
-        """Draw in the ink that a setting names."""
+        """Use the ink of this name."""
         self._use(ink_named(name))
 
     def choose(self, name: str = "") -> None:
-        """Draw in another ink, the next one where none is named, and say what it means."""
+        """Use the named ink, else the next one, and show what it means."""
         self._use(ink_named(name) if name else next_ink(self.ink))
         self._tell(self.ink.meaning, title=f"ink: {self.ink.name}", timeout=2)
 
@@ -48,21 +48,21 @@ class InkChoice:
 
 
 class StatsChoice:
-    """Shows the figures where there is room: unasked where there is plenty."""
+    """Decides whether the statistics are shown: by the width, until the user decides."""
 
     def __init__(self) -> None:
-        """Go by the room alone until the reader says something."""
+        """Decide by the width alone until `toggle`."""
         self._wanted: bool | None = None
 
     def fits(self, width: int) -> bool:
-        """Return whether figures have room in so many columns."""
+        """Return whether the statistics fit a terminal of `width` columns."""
         return width >= STATS_FROM_WIDTH
 
     def is_shown(self, width: int) -> bool:
-        """Return whether the figures are shown in so many columns."""
+        """Return whether the statistics are shown at a width of `width` columns."""
         wanted = width >= STATS_BY_DEFAULT_FROM_WIDTH if self._wanted is None else self._wanted
         return wanted and self.fits(width)
 
     def toggle(self, width: int) -> None:
-        """Show the figures, or hide them, whatever the width from now on."""
+        """Show or hide the statistics; from now on the width no longer decides."""
         self._wanted = not self.is_shown(width)

@@ -1,10 +1,10 @@
-"""What the figures mean, in one place: the field disagrees about most of them."""
+"""The definitions of the figures on the screen: the field disagrees about most of them."""
 
 from typing import NamedTuple
 
 
 class Definition(NamedTuple):
-    """A figure and how it is counted."""
+    """A figure and how we count it."""
 
     name: str
     meaning: str

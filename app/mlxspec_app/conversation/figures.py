@@ -1,4 +1,4 @@
-"""Figures as the screen words them, and lines of parts that fit a width."""
+"""Figures as text, and lines whose parts fit a width."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _REASONS = {
 
 
 def count(number: int) -> str:
-    """Return a count of tokens in at most four or five characters, such as 1.9k or 32k."""
+    """Return a count of tokens in a few characters, such as 1.9k or 32k."""
     if number < 1000:
         return str(number)
     thousands = number / 1000
@@ -34,7 +34,7 @@ def size(number: int) -> str:
 
 
 def loading_words(target: str, progress: LoadProgress | None) -> str:
-    """Return how far a model is that is loaded, in a few words."""
+    """Return the progress of loading a model, in a few words."""
     name = safe_line(target)[:_NAME_CELLS] or "the model"
     if progress is None or progress.total <= progress.done:
         return f"loading {name} …"
@@ -42,7 +42,7 @@ def loading_words(target: str, progress: LoadProgress | None) -> str:
 
 
 def prob(value: float | None) -> str:
-    """Return a probability as .71, or nothing where it is not known."""
+    """Return a probability such as .71, or "" if unknown."""
     if value is None:
         return ""
     text = f"{value:.2f}"
@@ -50,7 +50,7 @@ def prob(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a time with as many digits as it deserves."""
+    """Return a time in seconds, with two digits after the point below 10 s and none above."""
     return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
 
 
@@ -59,8 +59,8 @@ class Part:
     """A piece of a line.
 
     Attributes:
-        text: What it says.
-        rank: Parts with the highest rank are left out first; 0 stays.
+        text: Its text.
+        rank: The parts with the highest rank are left out first; rank 0 always stays.
     """
 
     text: str
@@ -83,13 +83,13 @@ def _cells(parts: Sequence[Part], gap: int) -> int:
 
 
 def times_plain(reply: Reply) -> str:
-    """Return a reply's speed in plain ones, such as x2.31 plain, or "" where that is not known."""
+    """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown."""
     gain = speedup(reply)
     return "" if gain is None else f"\u00d7{gain:.2f} plain"
 
 
 def plain_line(cost: CostMeasured) -> str:
-    """Return what a speed-up is measured against, in words."""
+    """Return the baseline of a speed-up in words."""
     return f"plain forward, measured @ctx {count(cost.context)}"
 
 
@@ -99,7 +99,7 @@ def _gain(reply: Reply) -> list[Part]:
 
 
 def reply_figures(reply: Reply) -> list[Part]:
-    """Return the figures below a reply, the most telling ones with the lowest rank."""
+    """Return the figures below a reply; the most useful ones have the lowest rank."""
     stats = reply.stats
     if not stats.generated_tokens:
         return []

@@ -1,7 +1,7 @@
-"""How events change what a screen shows: `apply` is the only thing that changes a `ChatState`.
+"""How events change the state of a screen: only `apply` changes a `ChatState`.
 
-An event comes from the session, from a recording, or from the screen where something is done that
-the session has not told yet. Nothing here knows which, nor asks for the time.
+An event comes from the session, from a recording, or from the screen, ahead of the session's own
+report. The result depends neither on where an event comes from nor on the clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,23 +54,23 @@ AnyEvent = Event | SessionEvent | ScreenEvent
 
 
 def apply(state: ChatState, event: AnyEvent) -> None:
-    """Change the state as the event says; an event out of place changes what it can."""
+    """Change the state by an event; one that does not fit the state changes only what it can."""
     _APPLY[type(event)](state, event)
 
 
 def fold(events: Iterable[AnyEvent], state: ChatState | None = None) -> ChatState:
-    """Return the state after the events, starting from `state`, which is changed, or afresh."""
+    """Return the state after the events; `state`, if given, is where they begin, and changes."""
     state = ChatState() if state is None else state
     for event in events:
         apply(state, event)
     return state
 
 
-# ---- models that come and go ---------------------------------------------------------------
+# ---- loading -------------------------------------------------------------------------------
 
 
 def _open(state: ChatState, event: SessionOpening) -> None:
-    if state.phase != "loading":  # else the models before return after a failure
+    if state.phase != "loading":  # else the earlier models return after a failure
         state.load_failure = None
     state.phase, state.error = "loading", ""
     state.target, state.drafter, state.choice = event.target, event.drafter, event.choice
@@ -94,7 +94,7 @@ def _fail_session(state: ChatState, event: SessionFailed) -> None:
     state.choice = None if event.is_over else state.choice
 
 
-# ---- what is done on the screen ------------------------------------------------------------
+# ---- events of the screen ------------------------------------------------------------------
 
 
 def _order(state: ChatState, event: OrderGiven) -> None:
@@ -134,7 +134,7 @@ def _discard(state: ChatState, event: ReplyDiscarded) -> None:
 
 
 def _clear(state: ChatState, event: ChatCleared) -> None:
-    _begin_chat(state, [])  # in which the system prompt goes on
+    _begin_chat(state, [])  # the system prompt also holds in the new chat
 
 
 def _open_chat(state: ChatState, event: ChatOpened) -> None:
@@ -152,7 +152,7 @@ def _begin_chat(state: ChatState, messages: list[Message]) -> None:
 
 
 def _cut(state: ChatState, event: ChatCut) -> None:
-    turns = [place for place, m in enumerate(state.messages) if m.role == "user"]
+    turns = [index for index, m in enumerate(state.messages) if m.role == "user"]
     if event.num_turns < len(turns):
         del state.messages[turns[event.num_turns] :]
     state.draft, state.repeats_turn = None, False
@@ -193,14 +193,14 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
-        state.notices.clear()  # they were read, or are of no use any more
+        state.notices.clear()  # notices hold until the next message
     last = state.messages[-1] if state.messages else None
     if event.role == "system":
         state.system = event.text
         if last is not None and last.role == "system":
-            state.messages.pop()  # nothing was said under it
+            state.messages.pop()  # no message used it yet
     if state.repeats_turn and last is not None and last.role == event.role:
-        return  # a regenerated turn may say again what is on the screen
+        return  # the session sends the turn of a regenerated reply again
     state.messages.append(Message(event.role, [Span(event.text)]))
 
 
@@ -209,7 +209,7 @@ def _started(state: ChatState, event: GenerationStarted) -> None:
     state.target, state.drafter = event.target, event.drafter
     state.context_length = event.context_length
     reply = _open_reply(state)
-    if reply.started is not None:  # the reply before never ended; leave it as it stands
+    if reply.started is not None:  # the reply before never ended: begin another message
         reply = Reply()
         state.messages.append(reply)
     reply.started = event
@@ -233,6 +233,7 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     reply, draft = _open_reply(state), state.draft
     state.draft = None
     reply.stats.add(event)
+    # in a damaged trace the last draft may belong to another round
     fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
     round_ = Round(draft if fits else None, event)
     reply.rounds.append(round_)
@@ -260,6 +261,7 @@ def _finished(state: ChatState, event: GenerationFinished) -> None:
         last = reply.rounds[-1].verdict if reply.rounds else None
         kind = last.emit[-1].kind if last is not None and last.emit else "plain"
         reply.spans.append(Span(event.text, kind, last.r if last is not None else 0))
+    # the stats of a trace may hold anything: show a plausible figure or none
     memory = event.stats.get("peak_memory_gb")
     if isinstance(memory, int | float) and 0 < memory < 1e6:
         reply.peak_memory = float(memory)
@@ -274,7 +276,7 @@ def _failed(state: ChatState, event: GenerationFailed) -> None:
 
 
 def _open_reply(state: ChatState) -> Reply:
-    """Return the reply that is being written; begin one where there is none."""
+    """Return the unfinished reply; begin one if there is none."""
     last = state.messages[-1] if state.messages else None
     if isinstance(last, Reply) and not last.is_finished:
         return last

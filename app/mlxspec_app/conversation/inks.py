@@ -1,8 +1,8 @@
-"""Inks: what the colour of a token says.
+"""Inks: what the colour of a token shows.
 
-An ink maps a span to the name of a style; the widgets know how each name looks. A new ink is a
-function and an entry in `INKS`. Colour is never alone: every style that stands out is bold,
-italic or underlined too, so that nothing is lost without colour.
+An ink maps a span to the name of a style; the widgets define how each style looks. A new ink is a
+function and an entry in `INKS`. Each style that stands out is also bold, italic or underlined, so
+that nothing is lost without colour.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ StyleName = Literal[
     "over", "far-over", "under", "far-under",
     "text", "head", "model",
 ]  # fmt: skip
-"""The first four are who wrote a token; `step-1` is quiet, `step-5` loud; `over` is a drafter that
-was surer than the target, `under` one that was less sure; the last three are kinds of drafters."""
+"""The first four say who wrote a token. `step-1` is dim, `step-5` bright. `over`: the drafter was
+surer than the target; `under`: less sure. The last three are kinds of drafters."""
 
-_SURE = (0.9, 0.7, 0.5, 0.3)  # from here on a target is this much quieter
+_SURE = (0.9, 0.7, 0.5, 0.3)  # lower bounds of p for `step-1` to `step-4`
 _NEAR, _FAR = 1.0, 3.0  # log2 of p/q: a factor of 2, and of 8
 _TEXT_DRAFTERS = ("suffix", "table")
 
@@ -31,10 +31,10 @@ class Ink:
     """A way to colour a reply.
 
     Attributes:
-        name: The word for it.
+        name: Its name in commands and settings.
         meaning: What it shows, in a few words.
-        style_of: Style of a span of a reply.
-        bands: Whether rounds get alternating backgrounds.
+        style_of: Returns the style of a span of a reply.
+        bands: Whether rounds have alternating backgrounds.
     """
 
     name: str
@@ -102,10 +102,10 @@ INKS = (
 
 
 def next_ink(ink: Ink) -> Ink:
-    """Return the ink after `ink`, the first one after the last."""
+    """Return the next ink; after the last one comes the first."""
     return INKS[(INKS.index(ink) + 1) % len(INKS)]
 
 
 def ink_named(name: str) -> Ink:
-    """Return the ink of a name, the first one where there is none of it."""
+    """Return the ink of this name, else the first ink."""
     return next((ink for ink in INKS if ink.name == name), INKS[0])

@@ -1,7 +1,7 @@
-"""The text of one message as it is drawn: its spans, their rows, and how Markdown makes them look.
+"""The text of one message for drawing: its spans, their wrapped rows, and the look of Markdown.
 
-Spans come at the end and go at the end. Both cost what the changed spans cost, whatever the length
-of the message.
+Spans are added and removed at the end only. Both take time in proportion to the changed spans, not
+to the length of the message.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from mlxspec_app.text.wrap import WrappedText
 
 
 class MessageText:
-    """Spans, wrapped.
+    """The wrapped text of a message.
 
     Attributes:
-        spans: What was said so far; the tag of a run is an index into it.
-        wrapped: Its rows, of harmless characters.
+        spans: The spans so far; the tag of a run in `wrapped` is an index into them.
+        wrapped: The rows, without control characters.
     """
 
     def __init__(self, *, is_markdown: bool) -> None:
-        """Begin empty; `is_markdown` gives looks to what is read as Markdown."""
+        """Begin empty; `is_markdown` styles the text as Markdown."""
         self.spans: list[Span] = []
         self.wrapped = WrappedText()
         self._markdown = LiveMarkdown() if is_markdown else None
@@ -39,7 +39,7 @@ class MessageText:
         return min(first, self._look_again(last_line, first))
 
     def cut_to(self, num_spans: int) -> int:
-        """Drop all but the first spans and return the index of the first row that changed."""
+        """Keep the first `num_spans` spans; return the index of the first row that changed."""
         first = self.wrapped.cut(num_spans)
         del self.spans[num_spans:]
         if self._markdown is None:
@@ -56,6 +56,6 @@ class MessageText:
         return self._markdown.lines[line]
 
     def _look_again(self, line: int, first: int) -> int:
-        """Renew the looks from a line on; return the first row that changed them, else `first`."""
+        """Update the looks from a line on; return the first row that changed, else `first`."""
         changed = self._markdown.update(self.wrapped.lines) if self._markdown is not None else None
         return first if changed is None else self.wrapped.row_at(line, changed)

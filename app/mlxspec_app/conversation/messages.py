@@ -1,4 +1,4 @@
-"""The messages of a conversation: text in spans, each of which knows its origin."""
+"""The messages of a conversation: text in spans, each with its origin."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ class Span:
         text: The exact characters.
         kind: Who wrote the token; None outside of replies.
         round: Number of the target forward.
-        target_prob: p, where it is known.
-        draft_prob: q, where it is known.
+        target_prob: p, or None if unknown.
+        draft_prob: q, or None if unknown.
         source: Name of the drafter that proposed it; "" for a token that was not drafted.
     """
 
@@ -47,13 +47,13 @@ class Span:
 
 @dataclass(eq=False)
 class Message:
-    """Something said. Spans are only ever added at the end.
+    """One message. Spans are added at the end only.
 
     Attributes:
-        role: Who said it: "user", "system" or "assistant".
+        role: "user", "system" or "assistant".
         spans: Its text in pieces.
-        number: Distinguishes it from every other message of the process. Earlier states of a
-            message have its number and begin with the same spans.
+        number: Unique in the process. Earlier states of a message have the same number and are
+            prefixes of its spans.
     """
 
     role: str
@@ -62,28 +62,28 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The exact text, nothing replaced."""
+        """The exact text, control characters included."""
         return "".join(span.text for span in self.spans)
 
 
 @dataclass(eq=False)
 class Reply(Message):
-    """What the model said, and how it came about.
+    """A message of the model, and how it was generated.
 
     Attributes:
-        started: Models and settings, once they are known.
-        prefill: The last word on how much of the prompt was read.
+        started: Models and settings; None before the generation starts.
+        prefill: The last progress of the prefill.
         stats: Its figures so far.
-        rounds: Every finished target forward.
+        rounds: All finished target forwards.
         pace: Their running totals.
-        reason: Why it ended; None while it is being written and after a failure.
-        drafter_fault: Why it went on without drafts, or "".
-        error: What broke it off, or "".
-        traceback: Where that happened.
-        peak_memory: Most memory in use, in GB, where the engine states it.
-        proof: What came of comparing it with plain decoding, in words; "" before that.
-        is_proven: Whether it is the text of plain decoding; None while that is not known.
-        cost: What forwards cost, measured right after it or else last before it; None before that.
+        reason: Why it ended; None while it is written and after a failure.
+        drafter_fault: Why it continued without drafts, or "".
+        error: The error that ended it, or "".
+        traceback: The traceback of that error.
+        peak_memory: Peak memory in GB, if the engine reports it.
+        proof: The result of the comparison with plain decoding, in words; "" before it.
+        is_proven: Whether it is the text of plain decoding; None if unknown.
+        cost: The cost curve measured right after it, else the last one before it, or None.
     """
 
     role: str = "assistant"
@@ -107,17 +107,17 @@ class Reply(Message):
 
 
 def said(messages: Iterable[Message]) -> list[Message]:
-    """Return what the user and the model said, as opposed to system prompts."""
+    """Return the messages without the system prompts."""
     return [message for message in messages if message.role != "system"]
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What the user said, and what was answered.
+    """A message of the user and the reply to it.
 
     Attributes:
-        user: What the user said.
-        reply: The reply; None where the model was never heard to answer.
+        user: The message.
+        reply: The reply; None if there is none.
     """
 
     user: str
@@ -125,7 +125,7 @@ class Turn:
 
 
 def turns_of(messages: Iterable[Message]) -> list[Turn]:
-    """Return the turns of a conversation; what is neither user's nor model's is left out."""
+    """Return the turns of a conversation, without system prompts and empty replies."""
     turns: list[Turn] = []
     for message in messages:
         if message.role == "user":

@@ -1,4 +1,4 @@
-"""A reply's rounds as running totals: what its charts need, without a look at every round."""
+"""Running totals of the rounds of a reply: its charts need no loop over all rounds."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -8,17 +8,17 @@ from statistics import median
 
 from mlxspec_app.conversation.rounds import Round
 
-_SHORTEST_S = 1e-6  # a trace may hold times that no clock gives
+_SHORTEST_S = 1e-6  # a trace may hold impossible times: avoid a division by 0
 
 
 @dataclass
 class Pace:
-    """How a reply went on, round by round.
+    """The progress of a reply, round by round.
 
     Attributes:
-        ends: When each round was over, in seconds since the reply was asked for, never falling.
-        totals: Tokens emitted by then.
-        accepted: Per round with a draft, the drafted tokens that were kept.
+        ends: End of each round, in seconds since the request; never falls.
+        totals: Emitted tokens at each end.
+        accepted: Accepted draft tokens of each round with a draft.
     """
 
     ends: list[float] = field(default_factory=list)
@@ -29,6 +29,7 @@ class Pace:
     def add(self, round_: Round) -> None:
         """Count a round."""
         last_end, last_total = (self.ends[-1], self.totals[-1]) if self.ends else (0.0, 0)
+        # the times of a trace may fall, but `bisect_right` needs them in order
         self.ends.append(max(last_end, round_.verdict.ts))
         self.totals.append(last_total + len(round_.verdict.emit))
         if round_.nodes:
@@ -37,24 +38,24 @@ class Pace:
 
     @property
     def rows_in_use(self) -> int | None:
-        """Rows that a round with a draft usually verified, root included; None without one."""
+        """Median width of the rounds with a draft, root included; None without such rounds."""
         return int(median(self._rows.elements())) if self._rows else None
 
     def speeds(self, start: float, num_slices: int) -> list[float]:
-        """Return the tokens per second in equal slices of the time from `start` on.
+        """Return the tokens/s in `num_slices` equal slices of the time from `start` to the end.
 
-        A round's tokens are spread over the time it took, so no slice is empty for being short.
+        The tokens of a round are spread over its time, so that a short slice is not empty.
         """
         slice_s = (self.ends[-1] - start) / num_slices if self.ends else 0.0
         if slice_s < _SHORTEST_S:
             return []
-        bounds = (start + place * slice_s for place in range(1, num_slices))
+        bounds = (start + index * slice_s for index in range(1, num_slices))
         totals = [0.0, *(self._total_at(bound, start) for bound in bounds), self.totals[-1]]
         return [(after - before) / slice_s for before, after in pairwise(totals)]
 
     def _total_at(self, time_s: float, start: float) -> float:
-        """Return the tokens emitted by a time before the end."""
-        place = bisect_right(self.ends, time_s)
-        begun, before = (self.ends[place - 1], self.totals[place - 1]) if place else (start, 0)
-        share = (time_s - begun) / max(_SHORTEST_S, self.ends[place] - begun)
-        return before + max(0.0, min(1.0, share)) * (self.totals[place] - before)
+        """Return the tokens emitted until a time before the end, interpolated within its round."""
+        index = bisect_right(self.ends, time_s)
+        begun, before = (self.ends[index - 1], self.totals[index - 1]) if index else (start, 0)
+        share = (time_s - begun) / max(_SHORTEST_S, self.ends[index] - begun)
+        return before + max(0.0, min(1.0, share)) * (self.totals[index] - before)

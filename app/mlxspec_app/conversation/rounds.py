@@ -1,8 +1,7 @@
-"""One round as the draft lane and the tree show it: which token met which verdict.
+"""One round as the draft lane and the tree show it: the verdict on each token.
 
-A drafted node was *accepted*, or *rejected* as a child of the last kept node, or *skipped*: never
-judged, because a node above it or beside it had settled the matter. The target's own token ends
-the round as *corrected*, *bonus* or *plain*.
+A draft node is *accepted*; or *rejected*, if its parent is the root or accepted; else *skipped*: it
+was never verified. The target's own token ends the round as *corrected*, *bonus* or *plain*.
 """
 
 from collections.abc import Iterable
@@ -20,8 +19,8 @@ class Round:
     """A finished target forward.
 
     Attributes:
-        draft: What was proposed; None where nothing was.
-        verdict: What the target made of it.
+        draft: The draft; None in a plain round.
+        verdict: What the target decided.
     """
 
     draft: DraftProposed | None
@@ -29,7 +28,7 @@ class Round:
 
     @property
     def accepted(self) -> int:
-        """Drafted nodes that were kept."""
+        """Number of accepted draft nodes."""
         return len(self.verdict.path) if isinstance(self.verdict, DraftVerified) else 0
 
     @property
@@ -38,7 +37,7 @@ class Round:
 
     @property
     def sources(self) -> list[str]:
-        """Per emitted token, the drafter that proposed it; "" where it is the target's own."""
+        """The drafter of each emitted token; "" for the target's own token."""
         by_index = {node.index: node.source for node in self.nodes}
         path = self.verdict.path if isinstance(self.verdict, DraftVerified) else ()
         drafted = [by_index.get(index, "") for index in path]
@@ -60,13 +59,13 @@ class Round:
 
 @dataclass(frozen=True)
 class Judged:
-    """A token of a round and what became of it.
+    """A token of a round and the verdict on it.
 
     Attributes:
-        label: Its text, short and harmless.
+        label: Its text, short and without control characters.
         mark: The verdict.
-        target_prob: p, the target's probability, where it is known.
-        draft_prob: q, the drafter's probability, where it is known.
+        target_prob: p, the target's probability, or None if unknown.
+        draft_prob: q, the drafter's probability, or None if unknown.
     """
 
     label: str
@@ -77,16 +76,17 @@ class Judged:
 
 @dataclass(frozen=True)
 class Place:
-    """The tokens that competed for one place of the reply, the winner first if there is one."""
+    """The tokens that competed for one position of the reply, the winner first if there is one."""
 
     tokens: tuple[Judged, ...]
 
 
 def places(round_: Round) -> list[Place]:
-    """Return the places of a round from the root down, the target's own token with the last.
+    """Return the positions of a round from the root down.
 
-    A place holds the kept node and its rejected siblings; where every draft was rejected it
-    holds these and the correction. Below that, skipped nodes follow along their first branch.
+    A position holds the accepted node and its rejected siblings. The next one holds the rejected
+    children of the last accepted node and the target's own token. Skipped nodes follow, along
+    their most probable branch.
     """
     verdict = round_.verdict
     own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
@@ -112,7 +112,7 @@ def places(round_: Round) -> list[Place]:
 
 
 def node_marks(round_: Round) -> dict[int, Mark]:
-    """Return the verdict on each drafted node, by its index."""
+    """Return the verdict on each draft node, by its index."""
     path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
     judged = {0, *path}
 
@@ -125,12 +125,12 @@ def node_marks(round_: Round) -> dict[int, Mark]:
 
 
 def judge_emitted(token: EmittedToken) -> Judged:
-    """Return an emitted token under the name of its kind."""
+    """Return an emitted token, marked with its kind."""
     return Judged(token_label(token.text), token.kind, token.target_prob, token.draft_prob)
 
 
 def children_by_parent(nodes: Iterable[DraftNode]) -> dict[int, list[DraftNode]]:
-    """Return the nodes below each node, the more probable ones first."""
+    """Return the children of each node by its index, the most probable first."""
     children: dict[int, list[DraftNode]] = {}
     for node in nodes:
         children.setdefault(node.parent, []).append(node)

@@ -1,7 +1,7 @@
-"""What a screen does to the state before its session says so.
+"""Events of a screen, which change the state before the session reports.
 
-An order takes a while to reach the session. Until its first event comes, these keep a second
-message from being sent, and keep what is typed meanwhile.
+An order takes a while to reach the session. Until its first event comes, these events block a
+second message, and queue what the user sends meanwhile.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from mlxspec_app.conversation.state import Phase
 
 @dataclass(frozen=True)
 class OrderGiven:
-    """The session was given something to do; no message can be sent until it says what."""
+    """The session got an order; no message can be sent until its first event."""
 
 
 @dataclass(frozen=True)
 class OrderWithdrawn:
-    """What was to be done cannot be done, so the session is not asked.
+    """The order is impossible, so the session does not get it.
 
     Attributes:
         phase: The phase before the order.
@@ -27,19 +27,19 @@ class OrderWithdrawn:
 
 @dataclass(frozen=True)
 class MessageQueued:
-    """A message waits until the session can take it."""
+    """A message waits until the session is ready."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class QueuedSent:
-    """The message that waited longest was sent."""
+    """The oldest queued message was sent."""
 
 
 @dataclass(frozen=True)
 class QueueEmptied:
-    """No message waits any more: those that did were given back to be edited."""
+    """The queued messages went back into the prompt."""
 
 
 ScreenEvent = OrderGiven | OrderWithdrawn | MessageQueued | QueuedSent | QueueEmptied

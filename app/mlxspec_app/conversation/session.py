@@ -1,7 +1,7 @@
-"""What the app asks of a session, live or replayed, and what a session tells besides events.
+"""The protocol of a session, live or replayed, and the events it adds to those of the engine.
 
-A session owns the model, or a recording of one. It takes orders without blocking and hands over
-what happened when it is drained; the app draws that and knows nothing else about it.
+A session owns the model, or a recording of one. It accepts orders without blocking, and returns its
+events when it is drained. The app draws these events and has no other view of the session.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.messages import Message
 
 ProgressCallback = Callable[[int, int], None]
-"""Called while a model is downloaded, with bytes done and bytes in all."""
+"""Called during a download with the bytes done and the bytes in all."""
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which models to load, and how the target keeps what it read.
+    """Which models to load, and with which cache.
 
     Attributes:
         model: Folder, file or hub id of the target; "" for the default model.
-        drafter: What `--drafter` would name.
-        max_kv_size: Rows of a rotating cache; None for a cache that grows.
+        drafter: A drafter as in `--drafter`.
+        max_kv_size: Rows of a rotating cache; None for a full cache.
     """
 
     model: str = ""
@@ -36,9 +36,9 @@ class SessionOpening:
     """The session began to load its models.
 
     Attributes:
-        target: Name of the target model, or "" while it is not known.
+        target: Name of the target, or "" if unknown.
         drafter: Name of the drafter, or "".
-        choice: What was asked for; None where nothing can be chosen.
+        choice: The models to load; None where the user cannot choose.
     """
 
     target: str = ""
@@ -48,11 +48,11 @@ class SessionOpening:
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """How far the download of a model is.
+    """The progress of a download.
 
     Attributes:
-        done: Bytes that are there.
-        total: Bytes in all, or 0 when that is not known.
+        done: Downloaded bytes.
+        total: Bytes in all, or 0 if unknown.
     """
 
     done: int
@@ -66,12 +66,12 @@ class SessionReady:
 
 @dataclass(frozen=True)
 class LoadFailed:
-    """Other models could not be loaded; those before return, `SessionOpening` follows.
+    """Other models could not be loaded; the earlier ones return and `SessionOpening` follows.
 
     Attributes:
-        choice: What was asked for.
-        message: Why it cannot be had.
-        traceback: Where that was found.
+        choice: The models that failed.
+        message: The error in a sentence.
+        traceback: The traceback of the error.
     """
 
     choice: ModelChoice
@@ -84,9 +84,9 @@ class SessionFailed:
     """There is no model, most likely because the first one could not be loaded.
 
     Attributes:
-        message: Why.
-        traceback: Where that was found.
-        is_over: Whether the session is over; else `load` takes another model.
+        message: The error in a sentence.
+        traceback: The traceback of the error.
+        is_over: Whether the session ended; else `load` accepts another model.
     """
 
     message: str
@@ -103,7 +103,7 @@ class SessionNotice:
 
 @dataclass(frozen=True)
 class ReplyDiscarded:
-    """The last reply is being written again: what it said no longer counts."""
+    """The last reply is written again: its text no longer counts."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ class ChatCleared:
 
 @dataclass(frozen=True)
 class ChatOpened:
-    """An earlier chat goes on: the conversation is what was said in it.
+    """An earlier chat was opened: the conversation holds its messages.
 
     Attributes:
-        messages: What was said, oldest first.
+        messages: The messages, oldest first.
         system: Its system prompt, or None.
         chat: Its number in the store, or None.
-        leaf: Number of the message after which it goes on, or None at its beginning.
+        leaf: Number of its last message in the store, or None if it is empty.
     """
 
     messages: tuple[Message, ...]
@@ -130,17 +130,17 @@ class ChatOpened:
 
 @dataclass(frozen=True)
 class ChatCut:
-    """The conversation was cut to its first user turns, to go on differently from there."""
+    """The conversation was cut to its first `num_turns` user turns; another turn follows."""
 
     num_turns: int
 
 
 @dataclass(frozen=True)
 class ContextFull:
-    """The last turn no longer fits the model's context, so it was not answered.
+    """The last turn no longer fits the model's context and gets no reply.
 
     Attributes:
-        context_length: Tokens that fit, or 0 where that is not known.
+        context_length: Tokens that fit, or 0 if unknown.
     """
 
     context_length: int = 0
@@ -151,7 +151,7 @@ class TurnsForgotten:
     """The oldest turns no longer fit the context and are left out of it.
 
     Attributes:
-        num_turns: How many they are in all.
+        num_turns: The number of all turns that are left out.
     """
 
     num_turns: int
@@ -159,7 +159,7 @@ class TurnsForgotten:
 
 @dataclass(frozen=True)
 class ProofProgress:
-    """How far the last reply has been compared with plain decoding.
+    """The progress of the comparison of the last reply with plain decoding.
 
     Attributes:
         done: Tokens compared.
@@ -172,11 +172,11 @@ class ProofProgress:
 
 @dataclass(frozen=True)
 class ProofFinished:
-    """The last reply has been compared with plain decoding, or could not be.
+    """The comparison of the last reply with plain decoding ended.
 
     Attributes:
-        proof: The outcome, or None.
-        message: Why there is none, or "".
+        proof: The result, or None if the comparison was impossible.
+        message: Why it was impossible, or "".
     """
 
     proof: Proof | None
@@ -204,53 +204,53 @@ SessionEvent = (
 class Session(Protocol):
     """A conversation with a model that the app can drive.
 
-    No method blocks, `close` excepted. Orders are carried out in the order they were given.
+    No method blocks, except `close`. Orders are carried out in sequence.
     """
 
     @property
     def busy(self) -> bool:
-        """Whether an order is being carried out or waiting."""
+        """Whether an order is running or waiting."""
 
     def start(self) -> None:
-        """Begin to load; `SessionReady` or `SessionFailed` follows."""
+        """Start to load; `SessionReady` or `SessionFailed` follows."""
 
     def send(self, text: str) -> None:
-        """Say something; the events of the reply follow, `TurnStarted` first."""
+        """Send a message; the events of the reply follow, `TurnStarted` first."""
 
     def regenerate(self) -> None:
         """Write the last reply again; `ReplyDiscarded` comes first."""
 
     def new_chat(self) -> None:
-        """Forget the conversation; `ChatCleared` follows."""
+        """Begin an empty conversation; `ChatCleared` follows."""
 
     def edit(self, turn: int, text: str) -> None:
-        """Say something else in place of a user turn and all that followed; `ChatCut` comes first.
+        """Replace a user turn and all that followed; `ChatCut` comes first.
 
         Args:
-            turn: Place of the turn among all user turns of the conversation, from 0.
-            text: What is said instead.
+            turn: Index of the turn among the user turns of the conversation.
+            text: The new message.
         """
 
     def open_chat(self, chat: ChatOpened) -> None:
-        """Go on with an earlier chat; the same record follows as an event."""
+        """Continue an earlier chat; `chat` itself follows as an event."""
 
     def set_system(self, text: str) -> None:
-        """Have another system prompt from the next reply on, "" for the model's own.
+        """Set the system prompt from the next reply on; "" is the model's own.
 
         `TurnStarted` with the role "system" follows.
         """
 
     def forget_oldest(self, allowed: bool) -> None:
-        """Say whether the oldest turns may be left out when the context is full.
+        """Allow or forbid to leave out the oldest turns when the context is full.
 
-        Where they may not, `ContextFull` follows a turn that does not fit; else `TurnsForgotten`.
+        A turn that does not fit then gives `TurnsForgotten` if allowed, else `ContextFull`.
         """
 
     def load(self, choice: ModelChoice) -> None:
-        """Load other models and go on with the conversation; `SessionOpening` comes first.
+        """Load other models for the same conversation; `SessionOpening` comes first.
 
-        `stop` ends a download; then, and where they cannot be loaded, `LoadFailed` follows and
-        the models before return; `SessionFailed` where there were none.
+        `stop` ends a download. Then, and after an error, `LoadFailed` follows and the earlier
+        models return; `SessionFailed` if there were none.
         """
 
     def prove(self) -> None:
@@ -264,16 +264,16 @@ class Session(Protocol):
         """
 
     def adjustable(self) -> dict[str, str]:
-        """Return what the next reply will have of the settings that `adjust` can change."""
+        """Return the settings of the next reply that `adjust` can change, by name."""
 
     def tell(self, message: str) -> None:
-        """Show a notice; may be called from any thread."""
+        """Send a notice as an event; safe from any thread."""
 
     def stop(self) -> None:
-        """End the reply being written at the end of its round, and those that wait at once."""
+        """End the running reply after its round, and waiting replies at once."""
 
     def close(self) -> None:
-        """Stop, free the model and wait until all of it is gone; safe to call twice."""
+        """Stop, free the model and wait until that is done; safe to call twice."""
 
     def drain(self) -> list[Event | SessionEvent]:
-        """Return what happened since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""

@@ -1,8 +1,7 @@
-"""What a screen shows of a session: plain data, no Textual, no MLX.
+"""The state of a session for the screen: plain data, without Textual or MLX.
 
-Only `conversation.fold.apply` changes a state. The same events give the same state whether a model
-makes them now or a trace holds them, which is why a replay looks like the chat that it recorded,
-and why the app can be tested without a model.
+Only `conversation.fold.apply` changes a state. The same events give the same state, from a model or
+from a trace. So a replay looks like the recorded chat, and tests of the app need no model.
 """
 
 from dataclasses import dataclass, field
@@ -15,32 +14,32 @@ from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import LoadFailed, LoadProgress, ModelChoice
 
 Phase = Literal["loading", "ready", "busy", "failed"]
-"""`loading`: the models are not there yet; `ready`: a message can be sent; `busy`: a reply is
-being written; `failed`: there is no model."""
+"""`loading`: the models are being loaded; `ready`: a message can be sent; `busy`: an order is being
+carried out, such as a reply; `failed`: there is no model."""
 
 
 @dataclass
 class ChatState:
-    """All that is known about a session.
+    """The state of a session.
 
     Attributes:
         phase: What the session is doing.
-        target: Name of the target model, or "".
+        target: Name of the target, or "".
         drafter: Name of the drafter, or "".
-        loading: The last progress of loading, while it loads.
+        loading: The last progress of a download, or None.
         messages: The conversation.
-        notices: Things to tell the user, oldest first.
-        choice: The models that are loaded or being loaded; None where no others can be.
-        load_failure: Why other models could not be loaded, until something else is done.
+        notices: Notices for the user, oldest first.
+        choice: The models that are loaded or loading; None where the user cannot choose.
+        load_failure: Why other models could not be loaded, until the next message or load.
         error: Why there is no model, or "".
         queue: Messages typed while the session could not take them.
         context: Tokens in the cache.
-        context_length: Tokens the model can hold, or 0 while that is not known.
-        is_full: Whether the last turn was not answered because the context is full.
+        context_length: Tokens that fit the context, or 0 if unknown.
+        is_full: Whether the last turn has no reply because the context is full.
         system: The system prompt that was set, or "".
-        baseline: What plain decoding would give, and whether drafting falls short of it.
+        baseline: The speed of plain decoding, and whether drafts fall short of it.
         draft: The draft whose verdict has not come yet.
-        repeats_turn: Whether the next turn may say again what stands on the screen.
+        repeats_turn: Whether the next turn event may repeat the last message.
     """
 
     phase: Phase = "loading"
@@ -68,7 +67,7 @@ class ChatState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was said yet; a system prompt does not count."""
+        """Whether there are no messages; a system prompt does not count."""
         return all(message.role == "system" for message in self.messages)
 
     @property

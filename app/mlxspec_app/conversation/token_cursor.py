@@ -1,7 +1,7 @@
-"""A place among the tokens of a conversation, moved by token, by round and by message.
+"""A cursor on one token of a conversation, moved by token, by round or by message.
 
-Tokens and rounds are those of replies; what the user said is one place of its own, which only a
-move by message reaches. A move beyond either end leads to the last place there.
+Moves by token and by round stop in replies only. A message of the user is one stop, for moves by
+message. A move beyond either end goes to the last stop there.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ Step = Literal[1, -1]
 
 @dataclass(frozen=True)
 class TokenCursor:
-    """A token.
+    """The position of a token.
 
     Attributes:
         message: Index among the messages.
@@ -50,9 +50,9 @@ def by_token(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenC
 def by_round(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
     """Return the first token of the next round, or of the round before."""
     starts = _rounds(messages[at.message]) if isinstance(messages[at.message], Reply) else [0]
-    place = bisect_right(starts, at.span) - 1 + step
-    if 0 <= place < len(starts):
-        return TokenCursor(at.message, starts[place])
+    index = bisect_right(starts, at.span) - 1 + step
+    if 0 <= index < len(starts):
+        return TokenCursor(at.message, starts[index])
     reply = _neighbour(messages, at.message, step, replies_only=True)
     if reply is None:
         return at if step > 0 else TokenCursor(at.message, 0)
@@ -70,7 +70,7 @@ def by_message(messages: Sequence[Message], at: TokenCursor, step: Step) -> Toke
 def _neighbour(
     messages: Sequence[Message], index: int, step: Step, *, replies_only: bool
 ) -> int | None:
-    """Return the nearest message in a direction that has anything to point at."""
+    """Return the index of the nearest message in a direction where a cursor can stop."""
     others = range(index + 1, len(messages)) if step > 0 else reversed(range(index))
     fits = _has_tokens if replies_only else _has_text
     return next((other for other in others if fits(messages[other])), None)
@@ -85,6 +85,6 @@ def _has_text(message: Message) -> bool:
 
 
 def _rounds(message: Message) -> list[int]:
-    """Return where the rounds of a message start."""
+    """Return the index of the first span of each round of a message."""
     changes = enumerate(pairwise(message.spans), 1)
     return [0, *(index for index, (before, span) in changes if span.round != before.round)]

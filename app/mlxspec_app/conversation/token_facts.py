@@ -1,7 +1,7 @@
-"""What is known about one token of a reply: who wrote it, when, how probable it was, against whom.
+"""The facts about one token of a reply: who wrote it, when, its probabilities, its rivals.
 
-A span of a reply came with one emitted token; its round and its place there tell which nodes of
-the draft competed for that place.
+A span of a reply belongs to one emitted token. The round of the token and its position there tell
+which draft nodes competed with it.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from mlxspec_app.conversation.rounds import Judged, Place, Round, places
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """A token and its circumstances.
+    """A token and the facts about it.
 
     Attributes:
-        token: What was emitted, id and probabilities included.
+        token: The emitted token, with its id and probabilities.
         text: The text that it released.
         round: Number of the target forward.
-        depth: Place in the round, 1 for the first.
+        depth: Position in the round, from 1.
         source: Drafter that proposed it, or "".
-        rivals: Drafted tokens that lost this place, the likeliest first.
+        rivals: Draft tokens rejected at this position, the most probable first.
     """
 
     token: EmittedToken
@@ -33,9 +33,10 @@ class TokenFacts:
 
 
 def facts_of(reply: Reply, span: int) -> TokenFacts | None:
-    """Return what is known of the token behind a span; None for text that no token brought."""
+    """Return the facts about the token of a span; None for text that no token released."""
     number = 0
     for round_ in reply.rounds:
+        # a token that ends inside a character releases no text, so it has no span
         shown = [depth for depth, token in enumerate(round_.verdict.emit) if token.text]
         if span < number + len(shown):
             return _facts(round_, shown[span - number])

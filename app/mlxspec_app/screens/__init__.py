@@ -1,1 +1,1 @@
-"""One screen per file."""
+"""The screens of the app, and the dialogs over them."""

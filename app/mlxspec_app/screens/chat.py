@@ -1,7 +1,7 @@
-"""The chat: a conversation with a prompt, kept among others.
+"""The chat screen: a conversation with a prompt, stored among others.
 
 The screen composes widgets and controllers, and routes: a key, a command or a message of a widget
-goes to the controller that it concerns, and the news of the session go to all of them.
+goes to the controller that it concerns; the events of the session go to all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,13 +46,13 @@ from mlxspec_app.widgets.chat.welcome import Welcome
 
 
 class ChatScreen(ConversationScreen):
-    """Talk to a model. What is typed while it cannot listen waits in a queue.
+    """A chat with a model. Messages typed while the model is busy wait in a queue.
 
     Attributes:
-        desk: Keeps what is said, if anything does.
-        outbox: What is said, and what waits to be.
-        keeper: Keeps the chat.
-        editor: Says a turn differently.
+        desk: The user data, or None if nothing is stored.
+        outbox: Sends and queues messages.
+        keeper: Stores the chat.
+        editor: Edits an earlier turn.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
@@ -67,13 +67,13 @@ class ChatScreen(ConversationScreen):
         *,
         continues: bool = False,
     ) -> None:
-        """Make a screen for a session that has not been started.
+        """Make a screen for a session that has not started.
 
         Args:
             session: The session.
-            desk: Keeps what is said; None keeps nothing.
-            introduce: Finds what a newcomer is told; None tells nothing.
-            continues: Whether to go on with the last chat.
+            desk: The user data, which stores the chat; None stores nothing.
+            introduce: Finds the facts for the cards of the first run; None shows no cards.
+            continues: Whether to open the last chat.
         """
         super().__init__(session)
         self.desk, self._introduce, self._continues = desk, introduce, continues
@@ -137,7 +137,7 @@ class ChatScreen(ConversationScreen):
             self.desk.log.note(self.pacer.clock.describe())
 
     def begin(self) -> None:
-        self.call_after_refresh(self._begin)  # loading takes the processor: paint a frame first
+        self.call_after_refresh(self._begin)  # loading needs the processor: draw a frame first
 
     def _begin(self) -> None:
         desk = self.desk
@@ -166,15 +166,15 @@ class ChatScreen(ConversationScreen):
         self.outbox.follow_phase()
 
     def after_order(self) -> None:
-        """Show at once what an order to the session changed."""
+        """Show the effect of an order to the session at once."""
         self.show_now()
         self.refresh_bindings()
 
     def show_chats(self, chats: Overview) -> None:
-        """Say that there are chats to go on with."""
+        """Show that there are stored chats."""
         self.query_one(Welcome).show_chats(chats)
 
-    # ---- what is typed ----------------------------------------------------------------------
+    # ---- the prompt -------------------------------------------------------------------------
 
     def selected_text(self) -> str:
         return super().selected_text() or self.prompt.selected_text
@@ -222,7 +222,7 @@ class ChatScreen(ConversationScreen):
     async def _take_way_out(self, event: Welcome.WayOut) -> None:
         await self.run_action(event.action)
 
-    # ---- what is asked for ------------------------------------------------------------------
+    # ---- actions ----------------------------------------------------------------------------
 
     def action_stop(self) -> None:
         if self.editor.end():
@@ -277,7 +277,7 @@ class ChatScreen(ConversationScreen):
         if self.keeper.store is None:
             self.notify("no chats are kept in this session", timeout=4)
             return
-        from mlxspec_app.screens.history import HistoryScreen  # not before the first frame
+        from mlxspec_app.screens.history import HistoryScreen  # late: it delays the first frame
 
         leave = self._chats.leave_deleted
         screen = HistoryScreen(self.keeper.store, words, on_deleted=leave)
@@ -298,7 +298,7 @@ class ChatScreen(ConversationScreen):
     def _pick_models(self, part: Part) -> bool:
         if self.desk is None or self.desk.catalogue is None:
             return False
-        from mlxspec_app.screens.models import ModelsScreen  # not before the first frame
+        from mlxspec_app.screens.models import ModelsScreen  # late: it delays the first frame
 
         catalogue, stop = self.desk.catalogue, self.session.stop
         screen = ModelsScreen(self.desk, catalogue, self.state, stop, begins_with=part)

@@ -1,4 +1,4 @@
-"""What fills the context, over the conversation."""
+"""A dialog that shows what fills the context."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ _FRAME_CELLS = 6
 
 
 class ContextScreen(SteadyModal[None]):
-    """Shows the context as it is now; closes on Escape, Enter or q."""
+    """Shows the present context; Escape, Enter or q closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "Close"),

@@ -1,4 +1,4 @@
-"""The question what to do when the chat no longer fits the model's context."""
+"""A dialog that asks what to do when the chat no longer fits the model's context."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -29,7 +29,7 @@ _MEANINGS: dict[Way, str] = {
 
 
 class ContextFullScreen(SteadyModal[ContextAnswer | None]):
-    """Asks; Escape leaves the turn unanswered."""
+    """Asks the user; Escape leaves the turn without a reply."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Leave it"),
@@ -67,11 +67,11 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
     """
 
     def __init__(self, ways: Sequence[Way], context_length: int) -> None:
-        """Ask which of these ways to take.
+        """Ask which of these ways to use.
 
         Args:
-            ways: What would help.
-            context_length: Tokens that fit, or 0 where that is not known.
+            ways: The ways that can get a reply.
+            context_length: Tokens that fit, or 0 if unknown.
         """
         super().__init__()
         self._ways = ways

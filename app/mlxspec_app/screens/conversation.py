@@ -1,7 +1,7 @@
-"""What the chat and the replay have in common: one session, one state, and the views of it.
+"""The base of the chat and the replay: one session, one state, and the views of it.
 
-A frame drains the session, folds what happened into the state and appends new text to the
-transcript; now and then it renews everything around it. Nothing here waits for the session.
+A frame drains the session, folds its events into the state and appends new text to the transcript.
+A few times a second it also redraws the panels. Nothing here waits for the session.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -44,19 +44,19 @@ from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
 
 class ConversationScreen(SteadyScreen[None]):
-    """Shows a session. Subclasses add what stands below the draft lane, their keys and orders.
+    """Shows a session. Subclasses add the widgets below the draft lane, keys and orders.
 
     Attributes:
-        NOTE: What this is besides a chat, in a word or two.
-        FOLLOW_KEYS: How to follow the newest text again, in a few words.
-        EXAMPLES: What the first page offers to say.
+        NOTE: A word or two in the status bar, on a screen that is no live chat.
+        FOLLOW_KEYS: The keys that follow the newest text again, in a few words.
+        EXAMPLES: Example prompts on the first page.
         TREE: The view of the last draft tree.
         LANE: The view of the last round.
-        feed: The session, and what is known about it.
-        pacer: Has the screen drawn in time.
-        inks: What the colours of the text say.
-        surroundings: What stands around the transcript.
-        reader: Acts on the message that is pointed at.
+        feed: The session and its state.
+        pacer: Decides when the screen is drawn.
+        inks: The ink of the text.
+        surroundings: The panels around the transcript.
+        reader: Acts on the message under the cursor.
     """
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
@@ -67,7 +67,7 @@ class ConversationScreen(SteadyScreen[None]):
     LANE: ClassVar[type[DraftLane]] = DraftLane
 
     def __init__(self, session: Session) -> None:
-        """Make a screen for a session that has not been started."""
+        """Make a screen for a session that has not started."""
         super().__init__()
         self.feed = Feed(session)
         self.pacer = FramePacer(self)
@@ -78,11 +78,11 @@ class ConversationScreen(SteadyScreen[None]):
 
     @cached_property
     def commander(self) -> Commander:
-        """What carries out commands."""
+        """Runs the commands of this screen; made late, as subclasses add orders."""
         return Commander(self, self.orders())
 
     def orders(self) -> dict[str, Callable[..., object]]:
-        """Return what commands can have done here, by the names of their actions."""
+        """Return the function of each action that commands can run here, by the action's name."""
         return {
             "context": self._show_context,
             "copy_code": self.action_copy_code,
@@ -117,7 +117,7 @@ class ConversationScreen(SteadyScreen[None]):
     def transcript(self) -> Transcript:
         return self.query_one(Transcript)
 
-    # ---- what stands on it ------------------------------------------------------------------
+    # ---- widgets ----------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield StatusBar(self.NOTE)
@@ -153,11 +153,11 @@ class ConversationScreen(SteadyScreen[None]):
         self.update_views()
 
     def begin(self) -> None:
-        """Start the session; called once, when the widgets are there."""
+        """Start the session; called once, when the widgets exist."""
         self.session.start()
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Show what is different now."""
+        """Show the changed settings."""
         if settings.ink != before.ink:
             self.inks.use(settings.ink)
         if settings.frame_rate != before.frame_rate:
@@ -168,7 +168,7 @@ class ConversationScreen(SteadyScreen[None]):
         return self.session.busy
 
     def tick(self) -> None:
-        """Take in what happened since the last frame and show it."""
+        """Apply the events since the last frame and show them."""
         news = self.feed.take_news()
         if news.has_events:
             self.transcript.sync(self.state.messages)
@@ -188,7 +188,7 @@ class ConversationScreen(SteadyScreen[None]):
         exit_on_error: bool = True,
         exclusive: bool = False,
     ) -> None:
-        """Run something beside the screen, as `run_worker` does."""
+        """Run something in the background, as `run_worker` does."""
         begin: Callable[[], Any] = work
         self.run_worker(begin, group=group, exit_on_error=exit_on_error, exclusive=exclusive)
 
@@ -196,28 +196,28 @@ class ConversationScreen(SteadyScreen[None]):
         """Act on a new phase of the session."""
 
     def show_now(self) -> None:
-        """Show at once what an order changed."""
+        """Show the effect of an order at once."""
         self.pacer.wake()
         self.tick()
         self.update_panels()
 
     def update_views(self) -> None:
-        """Show the state everywhere at once."""
+        """Show the state in all widgets at once."""
         self.surroundings.show_welcome(self.state)
         self.transcript.sync(self.state.messages)
         self.update_panels()
 
     def update_panels(self) -> None:
-        """Renew what stands around the transcript."""
+        """Redraw the panels around the transcript."""
         if self.is_current:
             self.surroundings.show(self.state)
 
     def update_rows(self) -> None:
-        """Renew what stands around the transcript and is cheap to draw."""
+        """Redraw those panels that are cheap."""
         if self.is_current:
             self.surroundings.show_rows(self.state)
 
-    # ---- what the reader sees ---------------------------------------------------------------
+    # ---- what the user sees -----------------------------------------------------------------
 
     def on_resize(self) -> None:
         self._place_stats()
@@ -255,7 +255,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.transcript.turn(where)
         self.call_after_refresh(self.update_panels)
 
-    # ---- what the reader takes along --------------------------------------------------------
+    # ---- copying ----------------------------------------------------------------------------
 
     def action_copy_message(self) -> None:
         self.reader.copy_message()
@@ -277,7 +277,7 @@ class ConversationScreen(SteadyScreen[None]):
         return self.get_selected_text() or ""
 
     def copy(self, text: str, if_empty: str) -> None:
-        """Copy text and name the route it took, or say why there is none."""
+        """Copy text and show how it was copied; show `if_empty` if there is none."""
         if not text:
             self.notify(if_empty, timeout=3)
             return
@@ -289,11 +289,11 @@ class ConversationScreen(SteadyScreen[None]):
     # ---- commands ---------------------------------------------------------------------------
 
     def enter(self, line: str, *, is_complete: bool = True) -> bool:
-        """Carry out a line that is a command; return whether it was one."""
+        """Run a line if it is a command; return whether it was one."""
         return self.commander.enter(line, is_complete=is_complete)
 
     def offer(self, line: str) -> None:
-        """Let the user finish a line; here there is nowhere to type."""
+        """Refuse a line that the user would have to complete: this screen has no prompt."""
         self.notify(f"{line.strip()} cannot be typed here", timeout=3)
 
     def action_help(self) -> None:
@@ -303,7 +303,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.app.push_screen(ContextScreen(self.state))
 
     def action_settings(self) -> None:
-        from mlxspec_app.screens.settings import SettingsScreen  # not before the first frame
+        from mlxspec_app.screens.settings import SettingsScreen  # late: it delays the first frame
 
         self.app.push_screen(SettingsScreen(self.session.adjustable()))
 
@@ -312,5 +312,5 @@ class ConversationScreen(SteadyScreen[None]):
 
     def _change_theme(self, name: str) -> None:
         names = [theme.name for theme in THEMES]
-        place = names.index(self.app.theme) if self.app.theme in names else -1
-        self.choices.change("theme", name or names[(place + 1) % len(names)])
+        index = names.index(self.app.theme) if self.app.theme in names else -1
+        self.choices.change("theme", name or names[(index + 1) % len(names)])

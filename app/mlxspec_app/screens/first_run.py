@@ -1,6 +1,6 @@
 """The first run: the machine, the model and the colours, on three cards that can be skipped.
 
-The model is loaded meanwhile; how far that is stands below the cards.
+The model loads meanwhile; the progress is shown below the cards.
 """
 
 from collections.abc import Callable
@@ -57,8 +57,8 @@ class FirstRunScreen(SteadyModal[None]):
         """Make the screen over a chat whose session loads its model.
 
         Args:
-            find_facts: Returns what there is to tell; called in a thread, as it may take a while.
-            state: What is known about the session, now and later.
+            find_facts: Returns the facts for the cards; called in a thread, as it can be slow.
+            state: The state of the session, which changes meanwhile.
         """
         super().__init__()
         self._find_facts = find_facts
@@ -81,16 +81,16 @@ class FirstRunScreen(SteadyModal[None]):
         self.tick()
 
     def tick(self) -> None:
-        """Show how far the model is."""
+        """Show the progress of loading."""
         self.query_one("#loading", Static).update(_progress(self._state))
 
     def action_turn(self, step: int) -> None:
         cards = self.query_one(ContentSwitcher)
-        place = _CARDS.index(cards.current or _CARDS[0]) + step
-        if place >= len(_CARDS):
+        index = _CARDS.index(cards.current or _CARDS[0]) + step
+        if index >= len(_CARDS):
             self.dismiss()
             return
-        cards.current = _CARDS[max(0, place)]
+        cards.current = _CARDS[max(0, index)]
         self._show_title()
         if cards.current == _CARDS[-1]:
             self.query_one(LegendFilm).begin()
@@ -115,8 +115,9 @@ class FirstRunScreen(SteadyModal[None]):
         for card, lines in (("machine", facts.machine_lines()), ("model", facts.model_lines())):
             first, *rest = (safe_line(line) for line in lines)
             text = Content.assemble((first, "$foreground"), ("\n\n" + "\n".join(rest), _MUTED))
-            for place in self.query(f"#{card}").results(Static):
-                place.update(text)
+            # a query may find nothing: the user can close the cards before the facts come
+            for widget in self.query(f"#{card}").results(Static):
+                widget.update(text)
 
 
 def _progress(state: ChatState) -> Content:

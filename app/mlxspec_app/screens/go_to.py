@@ -1,4 +1,4 @@
-"""A small question: which round to go to."""
+"""A dialog that asks for the number of a round to go to."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from mlxspec_app.screens.steady import SteadyModal
 
 
 class GoToScreen(SteadyModal[int | None]):
-    """Asks for the number of a round; Escape asks nothing further."""
+    """Asks for the number of a round; Escape closes it without one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Back"),
@@ -40,7 +40,7 @@ class GoToScreen(SteadyModal[int | None]):
     """
 
     def __init__(self, num_rounds: int) -> None:
-        """Ask about a recording of so many rounds."""
+        """Make the dialog for a recording of `num_rounds` rounds."""
         super().__init__()
         self._num_rounds = num_rounds
 

@@ -1,4 +1,4 @@
-"""The help page: the legend and every key of the screen below it."""
+"""The help page: the legend, the inks, and the keys, commands and figures of a screen."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 
 class HelpScreen(SteadyModal[None]):
-    """Explains the screen below; closes on Escape, F1, ? or q."""
+    """Explains the screen below it; Escape, F1, ? or q closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f1,question_mark,q", "dismiss", "Close"),
@@ -52,7 +52,7 @@ class HelpScreen(SteadyModal[None]):
 
 
 def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Content]:
-    """Return the page row by row."""
+    """Return the rows of the page."""
     rows = [Content.styled("What the colours and signs mean", _HEADING), *legend()]
     rows.append(
         Content.styled(

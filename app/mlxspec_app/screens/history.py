@@ -1,4 +1,4 @@
-"""The list of chats: find one, go on with it, rename, delete or copy it."""
+"""The list of chats: search, open, rename, delete or copy one."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -26,11 +26,11 @@ from mlxspec_app.widgets.lists.chat_list import ChatList
 from mlxspec_app.widgets.lists.title_field import TitleField
 
 NO_CHATS = "No chats yet: n begins one."
-PAUSE_S = 0.12  # without a key before words are looked for
+PAUSE_S = 0.12  # without a key press, before a search: not one search a letter
 
 
 class HistoryScreen(SteadyScreen[ChosenChat | None]):
-    """Shows the chats of the store, newest first, or what is found in them."""
+    """Shows the chats of the store, newest first, or the results of a search."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*HISTORY, *SEARCH]
     AUTO_FOCUS = "ChatList"
@@ -44,9 +44,9 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         """Make the list.
 
         Args:
-            store: Where the chats are.
-            query: Words to look for at once.
-            on_deleted: Told the number of a chat that was deleted.
+            store: The store of the chats.
+            query: Words to search for at once.
+            on_deleted: Called with the number of a deleted chat.
         """
         super().__init__()
         self._store = store
@@ -90,21 +90,21 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
 
     def _show(self, pointed: int | None) -> None:
         entries = self._pages.entries
-        for chats in self.query(ChatList):  # gone where the screen is left while the store reads
+        for chats in self.query(ChatList):  # none if the screen was closed while the store read
             chats.show(entries, pointed)
         nothing = "No chat holds these words." if self._pages.query else NO_CHATS
         self._say_instead("" if entries else nothing)
         self.refresh_bindings()
 
     def _say_instead(self, text: str) -> None:
-        """Say something where the list is empty, or "" where it is not."""
-        for note in self.query("#nothing").results(Static):  # gone where the screen is left
+        """Show a text instead of an empty list; "" hides it."""
+        for note in self.query("#nothing").results(Static):  # none if the screen was closed
             note.display = bool(text)
             note.update(Content(safe_line(text)))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Say why the store could not do what the block asks of it."""
+        """Show an error of the store that the block raises."""
         try:
             yield
         except StoreError as error:
@@ -123,7 +123,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @work(exclusive=True, group="load")
     async def _open_found(self) -> None:
         with self._explaining():
-            if self._pages.is_stale:  # the words were typed faster than they were looked for
+            if self._pages.is_stale:  # Enter came before the search began
                 await self._pages.read()
                 self._show(0)
             self.query_one(ChatList).action_choose()
@@ -178,7 +178,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @on(TitleField.Given)
     def _rename(self, event: TitleField.Given) -> None:
         self._end_renaming()
-        pointed = None if self._pages.query else 0  # what changed is the newest
+        pointed = None if self._pages.query else 0  # the renamed chat moves to the top
         self._change(lambda recorder: recorder.writer.rename(event.chat, event.title), pointed)
 
     @on(ChatList.Moved)

@@ -1,4 +1,4 @@
-"""A replay opened over a conversation that goes on meanwhile."""
+"""A replay over a conversation that continues meanwhile."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -24,17 +24,17 @@ _BACK = Binding(
 
 
 class LiveReplayScreen(ReplayScreen):
-    """Replays what was said so far, from its end; says how many rounds came meanwhile."""
+    """Replays the conversation so far, from its end; shows how many rounds came since."""
 
     NOTE = "replay, detached"
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
 
     def __init__(self, events: Sequence[Event], count_rounds: Callable[[], int]) -> None:
-        """Make a screen that stands at the end of the events.
+        """Make a screen that begins at the end of the events.
 
         Args:
-            events: What happened so far.
-            count_rounds: Returns how many rounds the conversation has by now.
+            events: The events so far.
+            count_rounds: Returns the present number of rounds of the conversation.
         """
         super().__init__(ReplaySession(events, autoplay=True))
         self._count_rounds = count_rounds
@@ -44,7 +44,7 @@ class LiveReplayScreen(ReplayScreen):
         self.wind()
 
     def wind(self) -> None:
-        """Go to where the replay begins, which is where the conversation stands."""
+        """Pause at the end, where the conversation was when the replay opened."""
         self.recording.playhead.paused = True
         self.action_wind()
 
@@ -59,7 +59,7 @@ class LiveReplayScreen(ReplayScreen):
 
 
 class DemoScreen(LiveReplayScreen):
-    """Plays a recording from its beginning, over a chat that has no model."""
+    """Plays a recording from its beginning, over a chat without replies."""
 
     NOTE = "a recording"
 

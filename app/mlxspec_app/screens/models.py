@@ -1,6 +1,6 @@
-"""The model picker: the models on the left, what can draft for the highlighted one on the right.
+"""The model picker: the models on the left, the drafters of the highlighted one on the right.
 
-What is here is read in a thread, because that looks at disks; the screen below goes on meanwhile.
+Threads list the models and drafters, because that reads disks; the screen stays responsive.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ModelsScreen(SteadyScreen[ModelChoice | None]):
-    """Asks which models to load; None for those that are there."""
+    """Asks which models to load; None keeps the present ones."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(MODELS)
     AUTO_FOCUS = ""
@@ -58,10 +58,10 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         """Make a picker.
 
         Args:
-            desk: Has the settings that hold the default models.
-            catalogue: Knows what is here.
-            state: What is known of the session; read again and again.
-            stop: Ends a download.
+            desk: The user data, whose settings hold the default models.
+            catalogue: Lists the models and drafters on this machine.
+            state: The state of the session, which changes meanwhile.
+            stop: Stops a download.
             begins_with: The list that has the focus, "models" or "drafters".
         """
         super().__init__()
@@ -76,8 +76,8 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     @property
     def _drafter(self) -> DrafterEntry | None:
-        place = self.query_one("#drafters", ChoiceList).highlighted
-        return self._shelf.drafter_at(self._model.source, place) if self._model else None
+        index = self.query_one("#drafters", ChoiceList).highlighted
+        return self._shelf.drafter_at(self._model.source, index) if self._model else None
 
     def compose(self) -> ComposeResult:
         yield Static(id="news")
@@ -112,13 +112,13 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def _show_models(self, models: Sequence[ModelEntry]) -> None:
         self._shelf.models = models
-        rows, place = self._shelf.model_rows(), self._shelf.model_place()
-        self.query_one("#models", ChoiceList).show(rows, place)
+        rows, index = self._shelf.model_rows(), self._shelf.model_place()
+        self.query_one("#models", ChoiceList).show(rows, index)
 
     def _show_drafters(self) -> None:
         source = self._model.source if self._model is not None else ""
-        rows, place = self._shelf.drafter_rows(source), self._shelf.drafter_place(source)
-        self.query_one("#drafters", ChoiceList).show(rows, place)
+        rows, index = self._shelf.drafter_rows(source), self._shelf.drafter_place(source)
+        self.query_one("#drafters", ChoiceList).show(rows, index)
 
     def _show_news(self) -> None:
         news = load_news(self._state)
@@ -186,7 +186,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         self.query_one("#facts", Static).update(what)
 
     def _read(self, look: Callable[[], T], show: Callable[[T], None]) -> None:
-        """Look at the disk in a worker's thread and show what was found, if anyone still looks."""
+        """Call `look` in this thread and show its result, unless the worker is cancelled."""
         worker = get_current_worker()
         try:
             found = look()

@@ -1,4 +1,4 @@
-"""The question which key an action shall have: whatever is pressed next is the answer."""
+"""A dialog that asks for the key of an action: the next key press is the answer."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from mlxspec_app.screens.steady import SteadyModal
 
 
 class PressKeyScreen(SteadyModal[str | None]):
-    """Takes one key; Escape takes none."""
+    """Returns the next key; Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
@@ -32,7 +32,7 @@ class PressKeyScreen(SteadyModal[str | None]):
     """
 
     def __init__(self, meaning: str) -> None:
-        """Ask for the key of an action that does what `meaning` says."""
+        """Ask for the key of an action; `meaning` describes it."""
         super().__init__()
         self._meaning = meaning
 

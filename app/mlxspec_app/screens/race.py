@@ -1,4 +1,4 @@
-"""The race: two recorded runs side by side on one clock."""
+"""The race screen: two recordings side by side on one clock."""
 
 from typing import ClassVar, Literal
 
@@ -29,7 +29,7 @@ FIGURES_PER_S = 5
 
 
 class RaceScreen(SteadyScreen[None]):
-    """Plays a race; stacks the lanes where the terminal is narrow."""
+    """Plays a race; in a narrow terminal one lane is below the other."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(RACE)
     AUTO_FOCUS = ""
@@ -55,7 +55,7 @@ class RaceScreen(SteadyScreen[None]):
         settings = choices_of(self.app).settings
         self.inks.use(settings.ink)
         self.set_interval(1 / frames_per_s(settings), self.tick)
-        self.race.playhead.paused = self.app.animation_level == "none"  # then it runs when asked to
+        self.race.playhead.paused = self.app.animation_level == "none"  # then it starts by key
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
         self.call_after_refresh(self._show_now)
 
@@ -63,14 +63,14 @@ class RaceScreen(SteadyScreen[None]):
         self.call_after_refresh(self.update_panels)
 
     def tick(self) -> None:
-        """Let time pass and show what was written meanwhile."""
+        """Advance the clock and show the text up to it."""
         if self.race.is_over:
             return
         self.race.tick()
         self._show_text()
 
     def update_panels(self) -> None:
-        """Renew the figures."""
+        """Redraw the figures."""
         if not self.is_current:
             return
         for lane, progress in zip(self.query(RaceLane), self.race.progress(), strict=True):

@@ -1,4 +1,4 @@
-"""The replay: a conversation screen fed by a recording, with a transport below it."""
+"""The replay screen: a conversation that comes from a recording, with a transport below it."""
 
 from typing import ClassVar, Literal
 
@@ -19,7 +19,7 @@ from mlxspec_app.widgets.playback.transport import Transport
 
 
 class ReplayScreen(ConversationScreen):
-    """Plays a recording with the views of the chat, phase by phase where there is time for it."""
+    """Plays a recording with the views of the chat; at slow speeds with the phases of a round."""
 
     NOTE = "replay"
     EXAMPLES = ()
@@ -36,7 +36,7 @@ class ReplayScreen(ConversationScreen):
     def begin(self) -> None:
         super().begin()
         if self.app.animation_level == "none":
-            self.recording.playhead.paused = True  # it plays when asked to
+            self.recording.playhead.paused = True  # it starts by key
 
     def compose_controls(self) -> ComposeResult:
         yield Transport(self.recording)

@@ -1,4 +1,4 @@
-"""The settings: every one with its value, changed by keys, in force and in the file at once."""
+"""The settings screen: a row a setting; a change is applied and written to the file at once."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -25,7 +25,7 @@ from mlxspec_app.widgets.lists.setting_rows import detail, setting_options, sett
 
 
 class SettingList(OptionList):
-    """The rows; its keys change the one that is chosen."""
+    """The rows; the keys change the highlighted one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "screen.cycle(-1)", "Before", show=False),
@@ -44,7 +44,7 @@ class SettingsScreen(SteadyScreen[None]):
     ]
 
     def __init__(self, now: Mapping[str, str] | None = None) -> None:
-        """Make the screen; `now` are the settings that the next reply will have."""
+        """Make the screen; `now` holds the sampling params of the next reply."""
         super().__init__()
         self._now = now or {}
         self._bindings_by_id = all_bindings()
@@ -71,7 +71,7 @@ class SettingsScreen(SteadyScreen[None]):
 
     @property
     def _chosen(self) -> str:
-        """Name of the setting that is chosen."""
+        """Name of the highlighted setting, or ""."""
         option = self.query_one(SettingList).highlighted_option
         return (option.id or "") if option is not None else ""
 
@@ -105,14 +105,15 @@ class SettingsScreen(SteadyScreen[None]):
         self._change(value)
 
     def action_cycle(self, step: int) -> None:
-        """Give the chosen setting its next value, where there is a list of them."""
+        """Give the highlighted setting its next value, if its values are a list."""
         rule, value = self._rule, value_of(choices_of(self.app).settings, self._chosen)
+        # the theme in use may come from the command line, not from the settings
         value = self.app.theme if self._chosen == "theme" else value
         if rule.kind is bool:
             self._change(not value)
         elif rule.choices:
-            place = rule.choices.index(str(value)) if value in rule.choices else -step
-            self._change(rule.choices[(place + step) % len(rule.choices)])
+            index = rule.choices.index(str(value)) if value in rule.choices else -step
+            self._change(rule.choices[(index + step) % len(rule.choices)])
 
     def action_reset(self) -> None:
         if self._chosen:
@@ -142,6 +143,7 @@ class SettingsScreen(SteadyScreen[None]):
         chosen = dict(choices_of(self.app).settings.keys)
         before = usable_keys(chosen).troubles
         chosen[self._chosen.partition(".")[2]] = key
+        # only the conflicts of this key: older ones must not block the change
         troubles = [t for t in usable_keys(chosen).troubles if t not in before]
         if troubles:
             self._say(troubles[0])
@@ -157,7 +159,7 @@ class SettingsScreen(SteadyScreen[None]):
         self._say()
 
     def _say(self, error: str = "") -> None:
-        """Describe the chosen setting, or say what is wrong with what was given for it."""
+        """Describe the highlighted setting, or show why its new value is refused."""
         name = self._chosen
         if not name:
             return

@@ -1,8 +1,8 @@
-"""A screen that holds still when the terminal changes its size quickly.
+"""A screen that survives quick changes of the terminal's size.
 
-Laying out for a size makes Textual tell the screen that it has this size, and the screen lays
-itself out for every size that it is told. When two sizes are on their way at once, each brings the
-other back, without end. So a size that the terminal no longer has is passed over.
+A layout makes Textual send the screen a resize event, and each resize event starts a layout. When
+events of two sizes are queued at once, each causes the other again, without end. So these screens
+ignore a size that the terminal no longer has.
 """
 
 from typing import TypeVar
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class SteadyScreen(Screen[Result]):
-    """The base of a screen of the app."""
+    """The base of all screens of the app."""
 
     @on(Resize)
     def _pass_over_old_sizes(self, event: Resize) -> None:
@@ -24,4 +24,4 @@ class SteadyScreen(Screen[Result]):
 
 
 class SteadyModal(ModalScreen[Result], SteadyScreen[Result]):
-    """The base of what lies over a screen."""
+    """The base of all dialogs over a screen."""

@@ -1,4 +1,4 @@
-"""What stands around a transcript: the state of the session, its last round, and its figures."""
+"""The panels around a transcript: status bar, notices, last round and statistics."""
 
 from textual.screen import Screen
 from textual.widgets import Static
@@ -15,24 +15,24 @@ from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
 
 class Surroundings:
-    """Shows a state on the widgets of a screen, the transcript left out.
+    """Shows a state in the widgets of a screen, except the transcript.
 
     Attributes:
-        stats: Whether the figures are shown.
+        stats: Decides whether the statistics are shown.
     """
 
     def __init__(self, screen: Screen[None], follow_keys: str) -> None:
-        """Show nothing yet.
+        """Make the panels of a screen that is not composed yet.
 
         Args:
-            screen: Has the widgets, once it is composed.
-            follow_keys: How to follow the newest text again, in a few words.
+            screen: Holds the widgets.
+            follow_keys: The keys that follow the newest text again, in a few words.
         """
         self.stats = StatsChoice()
         self._screen, self._follow_keys = screen, follow_keys
 
     def show(self, state: ChatState) -> None:
-        """Renew everything."""
+        """Redraw all panels."""
         self.show_rows(state)
         stats, tree = self._screen.query_one(StatsPanel), self._screen.query_one(TreePanel)
         if stats.has_class("-shown"):
@@ -41,7 +41,7 @@ class Surroundings:
             tree.show(state.last_round)
 
     def show_rows(self, state: ChatState) -> None:
-        """Renew what is cheap to draw."""
+        """Redraw the panels that are cheap."""
         screen, transcript = self._screen, self._screen.query_one(Transcript)
         self.show_welcome(state)
         transcript.update_footers()
@@ -51,19 +51,19 @@ class Surroundings:
         self.show_unseen(transcript.unseen)
 
     def show_welcome(self, state: ChatState) -> None:
-        """Show the first page instead of the transcript while nothing was said."""
+        """Show the first page instead of the transcript while the chat is empty."""
         self._screen.set_class(state.is_empty, "-empty")
         if state.is_empty:
             self._screen.query_one(Welcome).show(state)
 
     def show_unseen(self, unseen: int) -> None:
-        """Say how many tokens arrived below what is in view."""
+        """Show the number of new tokens below the visible text."""
         pill = self._screen.query_one("#pill", Static)
         pill.set_class(unseen > 0, "-shown")
         if unseen:
             pill.update(f" ↓ {unseen} new tokens · {self._follow_keys} ")
 
     def place_stats(self) -> None:
-        """Show the figures, or hide them, as there is room and they are wanted."""
+        """Show or hide the statistics, by the width and the choice of the user."""
         is_shown = self.stats.is_shown(self._screen.size.width)
         self._screen.query_one(StatsPanel).set_class(is_shown, "-shown")

@@ -1,7 +1,7 @@
-"""The settings file: TOML that people edit and that the app edits too, comments and all.
+"""The settings file: TOML that both people and the app edit; the app preserves the comments.
 
-A value that cannot be used costs that one setting, which keeps its default, and a notice says
-what was got and what is allowed. What this version does not know is left in the file as it is.
+A wrong value affects one setting only: it has its default, and a notice says what was got and what
+is allowed. Entries that this version does not define stay in the file.
 """
 
 import tomllib
@@ -26,20 +26,20 @@ class SettingsError(MlxspecError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose for good.
+    """The settings in the file.
 
     Attributes:
-        theme: Name of a theme; "" for the app's own choice.
-        ink: Name of the ink that a chat begins with.
-        frame_rate: Frames per second; 0 for what suits the connection.
+        theme: Name of a theme; "" for the default theme.
+        ink: Name of the ink at the start of a chat.
+        frame_rate: Frames per second; 0 chooses by the connection.
         reduced_motion: Whether nothing moves or blinks.
-        ascii_glyphs: Whether only ASCII is drawn around the text.
+        ascii_glyphs: Whether the signs around the text are ASCII only.
         context_full: What happens when the context is full.
         model: Model to load; "" for the default model.
         drafter: Drafter to use.
-        learn: Whether what its table learns from the chats is kept.
-        sampling: How tokens are drawn, by the name of a setting; what is left out has its default.
-        keys: Keys of an action by the id of its binding, with commas between several.
+        learn: Whether what the table drafter learns from the chats is stored.
+        sampling: Sampling params by name; a missing one has its default.
+        keys: Keys of an action by the id of its binding, separated by commas.
     """
 
     theme: str = ""
@@ -57,11 +57,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class SettingsRead:
-    """What a settings file says.
+    """The content of a settings file.
 
     Attributes:
         settings: The settings, with defaults for all that is missing or wrong.
-        notices: What the user should know about the file.
+        notices: The problems of the file, a sentence each.
     """
 
     settings: Settings
@@ -71,12 +71,12 @@ class SettingsRead:
 def read_settings(
     path: Path, *, themes: Collection[str] = (), key_ids: Collection[str] = ()
 ) -> SettingsRead:
-    """Return what the file says; it need not exist, and nothing in it is an error.
+    """Return the content of the file; a missing or wrong file gives defaults, not an error.
 
     Args:
         path: The settings file.
-        themes: The themes there are; without any, every name is allowed.
-        key_ids: The ids of the bindings there are; without any, every id is allowed.
+        themes: The allowed themes; empty allows every name.
+        key_ids: The allowed ids of bindings; empty allows every id.
     """
     try:
         entries = _flat(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -105,19 +105,19 @@ def read_settings(
 def change_settings(
     path: Path, changes: Mapping[str, Value | None], *, themes: Collection[str] = ()
 ) -> None:
-    """Write some settings into the file and leave all else in it alone, comments included.
+    """Write some settings into the file; all else in it stays, comments included.
 
     Args:
-        path: The settings file; made with its folder where it is missing.
+        path: The settings file; created with its folder if missing.
         changes: Values by dotted name, such as "ink", "sampling.top_p" or "keys.chat.stop"; None
-            takes a setting out, so that it has its default.
-        themes: The themes there are; without any, every name is allowed.
+            removes a setting, so that it has its default.
+        themes: The allowed themes; empty allows every name.
 
     Raises:
-        SettingsError: A value is not allowed, or the file cannot be read or written; then it is
-            as it was.
+        SettingsError: A value is not allowed, or the file cannot be read or written. The file
+            is unchanged then.
     """
-    import tomlkit  # only those who change a setting wait for it
+    import tomlkit  # late: only a change of a setting needs it
     from tomlkit.exceptions import TOMLKitError
 
     checked = {name: _checked(name, value, themes) for name, value in changes.items()}
@@ -137,7 +137,7 @@ def change_settings(
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the entries of nested tables under dotted names."""
+    """Return the entries of nested tables by dotted name."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict):
@@ -173,14 +173,14 @@ def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value |
 
 
 def _put(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:
-    """Set or remove an entry, where it stands if it does; spelled in two ways, it stands twice."""
+    """Set an entry where it is, or remove it; an entry in two spellings is in the file twice."""
     while name in _flat(document):
         table, key = _place(document, name)
         if value is not None:
             table[key] = value
             if _flat(document)[name] == value:
                 return
-        del table[key]  # or what stands further down would count
+        del table[key]  # else another spelling further down overrides it
     if value is not None:
         table, key = _place(document, name)
         table[key] = value
@@ -189,10 +189,10 @@ def _put(document: MutableMapping[str, Any], name: str, value: Value | None) -> 
 def _place(
     table: MutableMapping[str, Any], name: str, is_root: bool = True
 ) -> tuple[MutableMapping[str, Any], str]:
-    """Return the table that a dotted name belongs into and its key there.
+    """Return the table that holds a dotted name, and its key there.
 
-    People write `chat.stop = "x"` in a table, which makes tables of the parts, as well as
-    `"chat.stop" = "x"`; whichever is there is found.
+    People write `chat.stop = "x"`, which TOML reads as nested tables, or `"chat.stop" = "x"`. Both
+    are found.
     """
     head, dot, rest = name.partition(".")
     if not dot or name in table:

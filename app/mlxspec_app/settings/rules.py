@@ -1,6 +1,6 @@
-"""What each setting of the file may be and what it means, in words for whoever got it wrong.
+"""The rule of each setting in the file: its type, its allowed values and its meaning.
 
-How a reply is drawn comes from the library's table; the rest, the app's own, stands here.
+The rules of the sampling params come from the library's table; those of the app itself are here.
 """
 
 import re
@@ -14,23 +14,23 @@ from mlxspec_app.conversation.inks import INKS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
-"""What happens when the context is full: `ask` the user; `drop` the oldest turn; `rotate`, let
-the cache forget the oldest tokens; begin a `new` chat."""
+"""What happens when the context is full: `ask` the user; `drop` the oldest turns; `rotate`: the
+cache evicts the oldest tokens; begin a `new` chat."""
 
 _TOO_LARGE = 2**63
-"""What TOML promises to keep of a whole number."""
+"""TOML guarantees integers of 64 bits only."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting may be.
+    """The rule of one setting.
 
     Attributes:
-        kind: Its type.
-        allowed: That in words.
-        meaning: What it does.
-        fits: Whether a value of the type is allowed.
-        choices: The closed list of what it may be, or nothing.
+        kind: The type of its values.
+        allowed: The allowed values in words.
+        meaning: What the setting does.
+        fits: Returns whether a value of this type is allowed.
+        choices: All allowed values, if they are a list; else empty.
     """
 
     kind: type[bool] | type[int] | type[float] | type[str]
@@ -40,15 +40,15 @@ class Rule:
     choices: tuple[str, ...] = ()
 
     def read(self, value: object) -> Value:
-        """Return the value in its type.
+        """Return the value, converted to the type of the setting.
 
         Raises:
-            ValueError: It is not allowed.
+            ValueError: The value is not allowed.
         """
         fits_toml = type(value) is not int or abs(value) < _TOO_LARGE
         if self.kind is float and type(value) is int and fits_toml:
             value = float(value)
-        is_of_kind = type(value) is self.kind  # isinstance would take a bool for an int
+        is_of_kind = type(value) is self.kind  # isinstance accepts a bool as an int
         if not (isinstance(value, Value) and is_of_kind and fits_toml and self.fits(value)):
             raise ValueError(f"is {value!r:.60}; allowed is {self.allowed}")
         return value
@@ -64,7 +64,7 @@ def _switch(meaning: str) -> Rule:
 
 
 def _of_table(row: Setting) -> Rule:
-    assert row.range.kind is not None  # what a file can hold can be typed
+    assert row.range.kind is not None  # every setting in the file has a type
     return Rule(row.range.kind, row.range.allowed, row.help, row.range.fits, row.range.choices)
 
 
@@ -78,7 +78,7 @@ SAMPLING = "sampling"
 DEFAULTS: dict[str, Value] = {
     name: row.default for name, row in KEPT.items() if name.startswith(f"{SAMPLING}.")
 }
-"""The settings of a reply, by dotted name, as they are where the file says nothing."""
+"""Defaults of the sampling params in the file, by dotted name."""
 
 _SECTIONS: dict[str, dict[str, Rule]] = {
     "Look": {
@@ -119,7 +119,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     },
     "Sampling": {name: _of_table(KEPT[name]) for name in DEFAULTS}
     | {
-        # one that may not be 0: a chat of empty replies would look broken
+        # the library allows 0, but a chat of empty replies would look broken
         "sampling.max_tokens": Rule(
             int,
             "a whole number above 0",
@@ -131,10 +131,10 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
 
 
 def sections(themes: Collection[str] = ()) -> dict[str, dict[str, Rule]]:
-    """Return the rule of every setting, keys excepted, by dotted name, under headings, in order.
+    """Return the rules of all settings except keys: heading to dotted name to rule, in order.
 
     Args:
-        themes: The themes there are; without any, every name is allowed.
+        themes: The allowed themes; empty allows every name.
     """
     words, meaning = "the name of a theme in quotation marks", "colours of the app"
     theme = _choice(themes, meaning) if themes else Rule(str, words, meaning)
@@ -142,5 +142,5 @@ def sections(themes: Collection[str] = ()) -> dict[str, dict[str, Rule]]:
 
 
 def rules(themes: Collection[str] = ()) -> dict[str, Rule]:
-    """Return the same without the headings."""
+    """Return the rules of all settings except keys, by dotted name."""
     return {name: rule for section in sections(themes).values() for name, rule in section.items()}

@@ -1,4 +1,4 @@
-"""Single settings by their dotted name: what they are, other values for them, and typed ones."""
+"""Single settings by their dotted name: get, change, and convert typed text."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -8,11 +8,11 @@ from mlxspec_app.settings.rules import DEFAULTS, KEY_LIST, SAMPLING, Rule, Value
 
 
 def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
-    """Return what a setting may be.
+    """Return the rule of a setting.
 
     Args:
         name: Its dotted name, such as "ink", "sampling.top_p" or "keys.chat.stop".
-        themes: The themes there are; without any, every name is allowed.
+        themes: The allowed themes; empty allows every name.
 
     Raises:
         ValueError: There is no such setting.
@@ -24,7 +24,7 @@ def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
 
 
 def value_of(settings: Settings, name: str) -> Value | None:
-    """Return the value of a setting; None for a key that was not chosen."""
+    """Return the value of a setting; None for a key without a choice of the user."""
     table, _, rest = name.partition(".")
     if table == KEYS:
         return settings.keys.get(rest)
@@ -37,7 +37,7 @@ def value_of(settings: Settings, name: str) -> Value | None:
 def with_value(
     settings: Settings, name: str, value: Value | None, themes: Collection[str] = ()
 ) -> Settings:
-    """Return the settings with one of them changed; None gives it its default.
+    """Return the settings with one of them changed; None sets its default.
 
     Raises:
         ValueError: There is no such setting, or it cannot have this value.
@@ -54,14 +54,14 @@ def with_value(
         chosen |= {} if value is None else {rest: value}
         return replace(settings, **{table: chosen})  # type: ignore[arg-type]
     value = value_of(Settings(), name) if value is None else value
-    return replace(settings, **{name: value})  # type: ignore[arg-type]  # the rule keeps its type
+    return replace(settings, **{name: value})  # type: ignore[arg-type]  # the rule has checked the type
 
 
 def read_typed(rule: Rule, text: str) -> Value:
-    """Return the value that was typed for a setting.
+    """Convert typed text to a value of a setting.
 
     Raises:
-        ValueError: It is not allowed.
+        ValueError: The value is not allowed.
     """
     text = text.strip()
     if rule.kind in (int, float):

@@ -1,1 +1,1 @@
-"""What the command line does, one command per file; each returns an exit code."""
+"""The commands, one a file; each returns an exit code."""

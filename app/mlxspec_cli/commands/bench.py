@@ -1,8 +1,8 @@
 """`mlxspec bench`: drafters against plain decoding and other projects, on this machine.
 
-Tables on standard output and everything as one JSON document in its last line; progress on
-standard error. The exit code is 1 where a greedy reply leaves the baseline's and no rounding
-explains it, and 130 where the run was interrupted: what is finished is printed all the same.
+It prints tables on standard output, with all figures as one JSON document in the last line, and
+progress on standard error. The exit code is 1 if a greedy reply differs from the baseline's by more
+than rounding explains, and 130 after an interrupt, which prints the finished part.
 """
 
 import gc
@@ -45,14 +45,14 @@ from mlxspec_cli.output import say
 _PROFILED_WIDTHS = (1, 4, 16)
 
 Keep = Callable[[list[Row]], None]
-"""Is told the rows of every conversation that is over."""
+"""Called with the rows of each finished conversation."""
 
 
 def run(args: Namespace) -> int:
     """Measure, and print the report.
 
     Raises:
-        ValueError: An argument is out of range, or names what is not there.
+        ValueError: An argument is out of range, or names something that does not exist.
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
@@ -86,10 +86,10 @@ def _compare(
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
     cost = forward_cost(site)
-    # What another hour's forwards took is of no use in this comparison.
+    # Costs measured at another hour would not fit the speeds of this run.
     budget.record(0, cost)
     is_partial = False
-    gc.freeze()  # what is loaded stays: to look for garbage in it again and again takes long
+    gc.freeze()  # the loaded objects stay: a collection need not visit them
     try:
         _measure(Runner(site.engine, arms, baseline), plan, rows, notes, partial(_keep, out, setup))
     except KeyboardInterrupt:
@@ -103,7 +103,7 @@ def _compare(
 
 
 def _measure(runner: Runner, plan: Plan, rows: list[Row], notes: list[str], keep: Keep) -> None:
-    """Add the rows that are not there yet, each conversation as soon as it is over."""
+    """Measure the missing rows and add them, conversation by conversation."""
     known: dict[Case, list[Row]] = {}
     for row in rows:
         known.setdefault(row.case, []).append(row)
@@ -111,19 +111,19 @@ def _measure(runner: Runner, plan: Plan, rows: list[Row], notes: list[str], keep
     waiting = [case for case in plan.cases if names - {row.arm for row in known.get(case, ())}]
     if not waiting:
         return
-    is_seen = sys.stderr.isatty()  # in a log a line now and then is enough
+    is_seen = sys.stderr.isatty()  # for a log, a line every 30 s is enough
     with tqdm(total=len(waiting), unit="prompt", mininterval=0.1 if is_seen else 30) as bar:
         runner.warm_up(plan.task, lambda name: bar.set_description(f"warm-up: {name}", is_seen))
         for number, case in enumerate(waiting):
-            place = f"{case.question.category} {case.question.id}, T={case.temp:g}"
+            title = f"{case.question.category} {case.question.id}, T={case.temp:g}"
 
-            def tell(name: str, place: str = place) -> None:
-                bar.set_description(f"{place}: {name}", is_seen)
+            def tell(name: str, title: str = title) -> None:
+                bar.set_description(f"{title}: {name}", is_seen)
 
             try:
                 new = runner.rows(case, number, plan.task, known.get(case, ()), tell)
             except ContextLengthError as error:
-                notes.append(f"{place} is left out: {error}")
+                notes.append(f"{title} is left out: {error}")
                 new = []
             rows += new
             keep(new)
@@ -181,7 +181,7 @@ def _text(plan: Plan) -> str:
 
 def _plan(args: Namespace) -> Plan:
     if args.resume and not args.out:
-        raise ValueError("--resume goes on with the rows of a file: name it with --out FILE")
+        raise ValueError("--resume needs a file of earlier rows: name it with --out FILE")
     for name, number in (("--repeat", args.repeat), ("--max-tokens", args.max_tokens)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
@@ -191,7 +191,7 @@ def _plan(args: Namespace) -> Plan:
     task = Task(max_tokens=args.max_tokens, seed=args.seed, num_draft_tokens=most)
     temps = _temps(args.temps)
     for temp in temps:
-        replace(task, temperature=temp)  # refused now rather than an hour later
+        replace(task, temperature=temp)  # a bad value is refused now, not after an hour
     return Plan(chosen, temps, args.repeat, task)
 
 

@@ -1,6 +1,6 @@
-"""`mlxspec chat`: the terminal app, or with `--plain` a chat of bare lines.
+"""`mlxspec chat`: the terminal app, or with `--plain` a chat of plain lines.
 
-The app is painted before MLX is imported: its engine thread does that, and loads the model.
+The app draws before MLX is imported: its engine thread imports MLX and loads the model.
 """
 
 import gc
@@ -23,11 +23,11 @@ from mlxspec_cli.output import can_draw, say
 
 
 def run(args: Namespace) -> int:
-    """Open the app, or chat in lines where `--plain` asks for it or there is no terminal.
+    """Open the app, or the plain chat with `--plain` or without a terminal.
 
     Raises:
-        ValueError: A setting is out of range, or bare lines are to go on with a chat.
-        MlxspecError: MLX is not here, so no model can run.
+        ValueError: A setting is out of range, or `--continue` comes with the plain chat.
+        MlxspecError: MLX is not installed, so no model can run.
     """
     if args.plain or not can_draw():
         if args.goes_on:
@@ -50,13 +50,13 @@ def run(args: Namespace) -> int:
 
 
 def filled_in(args: Namespace, settings: Settings) -> Namespace:
-    """Return the arguments; those that were not given are as the settings say.
+    """Return the arguments, with the settings of the file for missing ones.
 
-    `chat` alone reads them: a script that calls `generate` gets the same everywhere.
+    Only `chat` uses the file, so that a script with `generate` does the same everywhere.
     """
     chosen: dict[str, object] = {**settings.sampling}
     chosen |= {"model": expanduser(settings.model), "learn": settings.learn}
-    if args.draft_model is None:  # a draft model that is given is meant to draft
+    if args.draft_model is None:  # --draft-model also chooses the drafter
         chosen["drafter"] = expanduser(settings.drafter)
     open_ones = {name: value for name, value in chosen.items() if getattr(args, name) is None}
     return Namespace(**{**vars(args), **open_ones})
@@ -85,7 +85,7 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         try:
             chosen = _chosen(args, choice, is_first=choice == first)
             prepared = open_engine(chosen, on_progress, session.tell)
-        except ValueError as error:  # a drafter that does not exist, for example
+        except ValueError as error:  # for example a drafter that does not exist
             raise MlxspecError(str(error)) from error
         session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
         return Conversation(prepared.engine)
@@ -103,6 +103,6 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
 
 
 def _chosen(args: Namespace, choice: ModelChoice, *, is_first: bool) -> Namespace:
-    """Return the arguments with other models; `--draft-model` was meant for the first ones."""
+    """Return the arguments with other models; `--draft-model` holds for the first ones only."""
     draft_model = args.draft_model if is_first else None
     return Namespace(**{**vars(args), **asdict(choice), "draft_model": draft_model})

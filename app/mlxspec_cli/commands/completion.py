@@ -1,6 +1,6 @@
-"""`mlxspec completion`: print what lets a shell complete our commands; shtab writes it.
+"""`mlxspec completion`: print a script, made by shtab, that lets a shell complete our commands.
 
-The shell keeps the script, so no Python starts while somebody types.
+The shell runs the script itself, so no Python starts while the user types.
 """
 
 import argparse
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import shtab
 
-_FILES = ("FILE", "OUT", "TRACE", "A", "B", "WORD|FILE|FOLDER|ID|LIST")  # how the help calls them
+_FILES = ("FILE", "OUT", "TRACE", "A", "B", "WORD|FILE|FOLDER|ID|LIST")  # their names in the help
 _FOLDERS = ("FOLDER",)
-_MODELS = ("model", "draft_model", "file", "folder")  # those that the help does not name
+_MODELS = ("model", "draft_model", "file", "folder")  # these have no such name in the help
 
 
 def run(args: argparse.Namespace) -> int:

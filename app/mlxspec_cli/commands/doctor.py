@@ -1,9 +1,9 @@
 """`mlxspec doctor`: what this machine runs on, what speculation costs here, what to do about it.
 
-`examine` finds out, `examination_text` puts it into words, `measure` and `drafter` run the model. A
-finding is one line: what is not as it should be, what that costs, and what to do. With
-`--mac-report FILE` everything that only a Mac can tell is measured and kept in a file, and with
-`--read-report FILE` such a file is compared with what the tests assume.
+`examine` collects the facts, `examination_text` formats them; `measure` and `drafter` run the
+model. A finding is one line: the problem, its cost, and what to do. `--mac-report FILE` measures
+what only a Mac can show and writes it to a file. `--read-report FILE` compares such a file with
+the assumptions of the tests.
 """
 
 import os
@@ -25,13 +25,13 @@ _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas
 
 @dataclass(frozen=True)
 class Examination:
-    """What can be said without running a model.
+    """The facts that need no run of a model.
 
     Attributes:
-        facts: The machine.
-        model: Where the default model lies or would lie, or None without MLX.
-        has_model: Whether it is there.
-        findings: What is not as it should be.
+        facts: The facts about the machine.
+        model: Path of the default model, downloaded or not; None without MLX.
+        has_model: Whether it is downloaded.
+        findings: The problems, a line each.
     """
 
     facts: backend.DeviceFacts
@@ -41,12 +41,12 @@ class Examination:
 
 
 def run(args: Namespace) -> int:
-    """Print the report; 1 when something is not as it should be.
+    """Print the report; return 1 if there are problems, else 0.
 
     Raises:
         ReportError: The file to read is no report, or a damaged one.
-        ValueError: The file to write is there already.
-        OSError: It cannot be written.
+        ValueError: The file to write exists already.
+        OSError: The file cannot be written.
         MlxspecError: MLX cannot run here.
     """
     if args.mac_report is not None:
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
 
 
 def report_machine() -> int:
-    """Print the report; return 1 where something is not as it should be, else 0."""
+    """Print the report on this machine; return 1 if there are problems, else 0."""
     examination = examine()
     print(examination_text(examination), flush=True)
     if examination.has_model and not examination.facts.notes:
@@ -72,7 +72,7 @@ def report_machine() -> int:
 
 
 def examine() -> Examination:
-    """Look at the machine, the libraries and the cache folder."""
+    """Examine the machine, the libraries and the cache folder."""
     facts = backend.facts()
     if facts.backend == "none":
         return Examination(facts, None, False, tuple(_findings(facts, None, False)))
@@ -123,10 +123,9 @@ def examination_text(examination: Examination) -> str:
 
 
 def drafter() -> str:
-    """Return which drafter serves the default model here, and why.
+    """Return which drafter `auto` chooses for the default model here, and why.
 
-    Measured anew, and for every other model at its next use: what was kept may come from a time
-    when the machine was busy.
+    Deletes the stored measurements of all models first: the machine may have been busy then.
     """
     from mlxspec import api
     from mlxspec.drafting import measured
@@ -137,7 +136,7 @@ def drafter() -> str:
 
 
 def measure() -> str:
-    """Run the default model and return what verifying costs, as a small table."""
+    """Run the default model and return its cost curve as a small table."""
     from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.loading import load_model
     from mlxspec.target.decoder import Decoder
@@ -155,7 +154,7 @@ def measure() -> str:
 
 
 def _write_mac_report(path: Path) -> int:
-    """Measure everything into a file; an interrupt leaves there what was found until then."""
+    """Measure everything into a file; after an interrupt it holds what was measured until then."""
     from mlxspec.report.collect import collect  # a process less for those who only look
     from mlxspec.report.plan import SECONDS, parts_for
     from mlxspec_app.user.whole_file import replace_file
@@ -180,7 +179,7 @@ def _write_mac_report(path: Path) -> int:
 
 
 def _fetch() -> None:
-    """Bring the default model here, so that no part waits for it."""
+    """Download the default model first, so that no measurement waits for it."""
     from mlxspec.loading import fetch_default_model
 
     try:

@@ -8,11 +8,11 @@ _STDOUT = "-"
 
 
 def run(args: Namespace) -> int:
-    """Write every export that was asked for.
+    """Write every export of the arguments.
 
     Raises:
         TraceError: The file cannot be read, is no trace, or holds no reply.
-        ValueError: Nothing was asked for, or a file is there already or is named twice.
+        ValueError: The arguments name no export, an existing file, or one file twice.
         OSError: A file cannot be written.
     """
     from mlxspec_app.export.formats import FORMATS
@@ -23,7 +23,7 @@ def run(args: Namespace) -> int:
         options = ", ".join(f"--{name}" for name in FORMATS)
         raise ValueError(f"nothing to export: give at least one of {options} and a file, or -")
     if len(set(wanted.values())) < len(wanted):
-        raise ValueError("two exports cannot go to the same place: name a file for each")
+        raise ValueError("two exports cannot go to the same file: name a file for each")
     for out in wanted.values():
         if out != _STDOUT and not args.force and Path(out).exists():
             raise ValueError(f"{out} is there already: name another file, or add --force")

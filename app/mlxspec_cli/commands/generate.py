@@ -80,7 +80,7 @@ def _events(
 
 
 class _Printer:
-    """Streams a reply, or gathers it into one JSON document."""
+    """Streams a reply, or collects it for one JSON document."""
 
     def __init__(self, choice: Choice, *, as_json: bool) -> None:
         self._choice = choice

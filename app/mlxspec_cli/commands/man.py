@@ -1,11 +1,11 @@
 r"""`mlxspec man`: print the manual page, which `man mlxspec` shows where a wheel is installed.
 
-It is written from what the parser knows and not from its help, whose layout changes with Python
-and with the width of the terminal. The wheel takes the page from `docs/mlxspec.1`; a test holds
-that to the parser, and `mlxspec man > docs/mlxspec.1` writes it anew.
+The page comes from the parser's arguments, not from its help text, whose layout changes with Python
+and with the width of the terminal. The wheel has the page from `docs/mlxspec.1`; a test compares
+that file with the parser, and `mlxspec man > docs/mlxspec.1` renews it.
 
-A line of roff that begins with a dot is a request: .SH and .SS are headings, .TP puts the line
-behind it beside a paragraph. \fB, \fI and \fR are bold, italic and upright.
+A line of roff that begins with a dot is a request: .SH and .SS are headings, .TP makes the next
+line the tag of a paragraph. \fB, \fI and \fR are bold, italic and upright.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def _arguments(command: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _typed(action: argparse.Action) -> str:
-    """Return what is typed: an option in bold, what stands for a value in italics."""
+    """Return an argument as it is typed: the option in bold, its value in italics."""
     value = "" if action.nargs == 0 else rf"\fI{_roff(_value(action))}\fR"
     options = ", ".join(rf"\fB{_roff(option)}\fR" for option in action.option_strings)
     return " ".join(filter(None, [options, value]))
@@ -85,6 +85,6 @@ def _value(action: argparse.Action) -> str:
 
 
 def _roff(text: str) -> str:
-    """Return text as roff prints it: a dash that can be copied, and no line a request."""
+    """Escape text for roff: dashes that can be copied, and no line that is a request."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped

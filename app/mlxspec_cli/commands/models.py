@@ -1,6 +1,6 @@
-"""`mlxspec models`: what can be run without a download, and what can draft for a model.
+"""`mlxspec models`: the models on this machine, or the drafters for one of them.
 
-`--fetch` gets the default model; `--json` prints the same as one JSON document.
+`--fetch` downloads the default model; `--json` prints one JSON document.
 """
 
 import json
@@ -21,8 +21,8 @@ def run(args: Namespace) -> int:
     """List local models, or the drafters of one, or fetch the default model.
 
     Raises:
-        ModelNotFoundError: The default model is not here and cannot be fetched.
-        ValueError: The drafters of a model are asked for that is not here.
+        ModelNotFoundError: The default model cannot be downloaded.
+        ValueError: The model whose drafters are to be listed is not on this machine.
     """
     if args.fetch:
         print(fetch_default_model())

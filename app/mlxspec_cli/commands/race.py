@@ -1,7 +1,7 @@
-"""`mlxspec race`: play two recorded traces side by side; needs neither MLX nor a model.
+"""`mlxspec race`: play two recordings side by side; needs neither MLX nor a model.
 
-With `--plain`, or without a terminal, the outcome is printed instead of played. The exit code is
-then 1 where the texts differ or cannot be compared, so a script can rely on it.
+With `--plain`, or without a terminal, it prints the result instead. The exit code is then 1 if the
+texts differ or cannot be compared, for use in scripts.
 """
 
 import time
@@ -14,7 +14,7 @@ from mlxspec_cli.output import can_draw
 
 
 def run(args: Namespace) -> int:
-    """Open the app on two traces, or print how the race ends.
+    """Open the app on two traces, or print the result of the race.
 
     Raises:
         TraceError: A file cannot be read, is no trace, or holds no reply.

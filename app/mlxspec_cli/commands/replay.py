@@ -11,7 +11,7 @@ def run(args: Namespace) -> int:
     Raises:
         TraceError: The file cannot be read, or is no trace.
     """
-    for _ in read_trace(args.file):  # a broken file is told before the screen opens
+    for _ in read_trace(args.file):  # a broken file is an error before the screen opens
         pass
     from mlxspec_app.run import open_desk, run_replay
 

@@ -1,8 +1,7 @@
-"""`mlxspec train`: a drafter for a model from nothing but the model itself, step by step.
+"""`mlxspec train`: train a drafter for a model on the model's own text, step by step.
 
-Every step leaves its files in one folder per model, where the next one finds them, and goes on
-where an interrupted run of it stopped. A trained drafter lands where `--drafter` and
-`--drafter auto` find it.
+Each step writes its files into one folder a model, for the next step. After an interrupt, a step
+resumes where it stopped. `--drafter` and `--drafter auto` find a trained drafter.
 """
 
 import hashlib
@@ -42,20 +41,20 @@ _TABLE_BYTES_PER_TOKEN = 500
 
 
 def run(args: Namespace) -> int:
-    """Run one step; Ctrl-C leaves what was done for the next run.
+    """Run one step; after Ctrl-C the next run of most steps resumes.
 
     Raises:
         ValueError: An argument is out of range.
-        MlxspecError: The model cannot be loaded, or what an earlier step leaves is not there.
+        MlxspecError: The model cannot be loaded, or files of an earlier step are missing.
     """
     loaded = load_model(args.model)
     name = fingerprint(loaded.config, loaded.tokenizer)
-    place = args.folder or cache_folder() / "training" / name
+    folder = args.folder or cache_folder() / "training" / name
     try:
-        STEPS[args.step](args, loaded, place)
+        STEPS[args.step](args, loaded, folder)
     except KeyboardInterrupt:
-        begins_anew = args.step in ("table", "eval")
-        say(f"stopped; the same command {'begins anew' if begins_anew else 'goes on from here'}")
+        starts_again = args.step in ("table", "eval")  # these steps store nothing on the way
+        say(f"stopped; the same command {'starts again' if starts_again else 'resumes here'}")
         return 130
     return 0
 
@@ -145,7 +144,7 @@ def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
 
 
 def _walked(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
-    """Follow stored greedy answers; the target does not run."""
+    """Measure acceptance on stored greedy answers; the target does not run."""
     drafter = prepared.engine.drafter
     if "exit" in (drafter.name, *parts_of(prepared.choice.drafter)):
         raise ValueError("the drafter 'exit' runs the target, which --walk does not: leave it out")
@@ -173,7 +172,7 @@ def _walked(args: Namespace, prepared: api.Prepared, place: Path) -> list[Accept
 
 
 def _answered(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
-    """Let the target answer held-out prompts."""
+    """Measure acceptance while the target answers held-out prompts."""
     vocab_size = prepared.engine.target.vocab_size
     conversations = load_corpus(args.corpus or place / "corpus", vocab_size)
     prompts = heldout_prompts(conversations, args.answers)
@@ -202,7 +201,7 @@ STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {
 
 
 def recipe_of_arguments(args: Namespace) -> Recipe:
-    """Return the recipe of a file, or the usual one, with what the arguments change.
+    """Return the recipe of a file, or the default one, with the changes of the arguments.
 
     Raises:
         ValueError: The file is a recipe for another kind, or a number is out of range.
@@ -224,7 +223,7 @@ def recipe_of_arguments(args: Namespace) -> Recipe:
 
 
 def progress_text(progress: Progress) -> str:
-    """Return loss and held-out acceptance, by depth, for a progress bar."""
+    """Return the loss and the held-out acceptance by depth, for a progress bar."""
     parts = [f"loss {progress.loss:.3f}"]
     if progress.curve:
         last = progress.curve[-1]
@@ -234,13 +233,13 @@ def progress_text(progress: Progress) -> str:
 
 
 def _run_name(recipe: Recipe) -> str:
-    """Return the folder for checkpoints: one for each recipe, so that it goes on or begins anew."""
+    """Return the folder of checkpoints, one a recipe: a changed recipe must not resume another."""
     text = json.dumps(recipe.as_dict(), sort_keys=True)
     return f"{recipe.kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _out(args: Namespace, loaded: LoadedModel) -> Path:
-    """Return the file to write, in a folder that is there."""
+    """Return the file to write; creates its folder."""
     name = fingerprint(loaded.config, loaded.tokenizer)
     path: Path = args.out or own_folder() / f"{name}-{args.step}.safetensors"
     if path.is_dir():

@@ -1,8 +1,8 @@
-"""`mlxspec verify`: does speculation change what this model says, on this machine?
+"""`mlxspec verify`: check that drafts do not change the output of a model on this machine.
 
-Tables on standard output and everything as one JSON document in its last line; progress on
-standard error. The exit code is 0 where no difference is more than a rounding, and 1 where a
-greedy reply leaves plain decoding at more than a near-tie or sampled ones follow another law.
+It prints tables on standard output, with all figures as one JSON document in the last line, and
+progress on standard error. The exit code is 1 if a greedy reply differs from plain decoding at more
+than a near-tie, or if sampled replies have another distribution; else 0.
 """
 
 import json
@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     """Check, and print the report.
 
     Raises:
-        ValueError: An argument is out of range, or names what is not there.
+        ValueError: An argument is out of range, or names something that does not exist.
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
@@ -84,7 +84,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _progress(items: Sequence[T], doing: str) -> Iterable[T]:
-    is_seen = sys.stderr.isatty()  # in a log a line now and then is enough
+    is_seen = sys.stderr.isatty()  # for a log, a line every 30 s is enough
     bar: Iterable[T] = tqdm(
         items, desc=doing, leave=not is_seen, mininterval=0.1 if is_seen else 30
     )

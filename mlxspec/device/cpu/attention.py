@@ -1,9 +1,9 @@
-"""Attention and rotation for a CPU, where MLX puts both together from slow operations.
+"""Attention and rotation for a CPU, where MLX composes both of slow operations.
 
-MLX has no fused attention there: it takes a softmax, whose exponentials are slow (see
-`exponential.py`). Here heads that share keys share a product as well, and over many keys the two
-cores take half of the heads each. Rotating, MLX computes cosines and sines in every layer anew;
-here they are kept for all layers of a forward.
+MLX has no fused attention there: it calls a softmax, whose exponentials are slow (see
+`exponential.py`). Here heads that share keys share one product, and over many keys each of two
+cores computes half of the heads. For rotations MLX computes cosines and sines in every layer anew;
+here all layers of a forward share them.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mlxspec.device.cpu.exponential import exp
 from mlxspec.device.mask import FEW_ROWS, SharedMask
 from mlxspec.device.packed import Rows, unpacked
 
-_WORTH_SHARING = 3_000_000  # multiplications of queries and keys: below, sharing costs more
+_WORTH_SHARING = 3_000_000  # multiplications: below this, sharing between cores costs more
 
 
 def attend(queries: mx.array, keys: Rows, values: Rows, scale: float, mask: SharedMask) -> mx.array:
@@ -25,7 +25,7 @@ def attend(queries: mx.array, keys: Rows, values: Rows, scale: float, mask: Shar
     keys, values = unpacked(keys), unpacked(values)
     _, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    work = (L + 2) * S * H * D  # 2: keys and values have to be read
+    work = (L + 2) * S * H * D  # 2: keys and values must be loaded from memory
     if core_split.count() < 2 or Hkv == 1 or work < _WORTH_SHARING:
         return _attend(queries, keys, values, scale, mask)
     first = (Hkv + 1) // 2
@@ -60,11 +60,11 @@ def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -
 
 @dataclass(frozen=True)
 class Angles:
-    """The turns of L rows, computed once for all layers of a forward.
+    """The rotations of L rows, computed once for all layers of a forward.
 
     Attributes:
-        cosines: (L, head_dim) float32, both halves alike; (B, 1, L, head_dim) where each sequence
-            of a batch has positions of its own.
+        cosines: (L, head_dim) float32, both halves equal; (B, 1, L, head_dim) where each sequence
+            of a batch has its own positions.
         sines: The same shape, the first half negated.
     """
 
@@ -89,6 +89,6 @@ class Angles:
         )
 
     def turn(self, x: mx.array) -> mx.array:
-        """Return (B, H, L, D) rows, each turned by its angles; the dtype is kept."""
+        """Return (B, H, L, D) rows, each rotated by its angles, in the dtype of `x`."""
         crossed = mx.roll(x, x.shape[-1] // 2, -1)
         return (x * self.cosines + crossed * self.sines).astype(x.dtype)

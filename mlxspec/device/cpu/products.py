@@ -1,8 +1,8 @@
 """Products of a few rows with a layer's matrix, in the pieces that a CPU multiplies fastest.
 
-Before OpenBLAS multiplies, it packs the matrix into an order of its own, which for a few rows is
-more work than the product. It does not where a product is small, so a matrix is cut into pieces
-that make it small: on one core a row takes two thirds of the time and sixteen take five sixths.
+OpenBLAS first packs the matrix into its own order, which for a few rows is more work than the
+product. For a small product it does not, so a matrix is cut into pieces that give small products:
+on one core one row takes two thirds of the time, and sixteen rows take five sixths.
 """
 
 import math
@@ -14,8 +14,8 @@ from mlxspec.device import core_split, fused
 from mlxspec.device.core_split import WHOLE, Part
 from mlxspec.device.cpu.exponential import silu
 
-_SMALL = 1_000_000  # multiplications
-_HEIGHTS = (64, 32, 16)  # rows of a piece
+_SMALL = 1_000_000  # multiplications: up to this number OpenBLAS packs nothing
+_HEIGHTS = (64, 32, 16)  # rows of a piece, the first that fits is used
 _DENSE = (nn.Linear, nn.Embedding)
 _BLOCK = 768  # rows of a matrix that stay in a core's cache
 
@@ -40,7 +40,7 @@ def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
 def attention_heads(
     x: mx.array, q: nn.Module, k: nn.Module, v: nn.Module, head_dim: int
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """Return queries by one core, and keys and values by the other: (B, H, L, head_dim) each."""
+    """Return queries, keys and values, (B, H, L, head_dim) each; the queries use one core alone."""
     queries, (keys, values) = core_split.together(
         lambda: _heads(q, x, head_dim), lambda: (_heads(k, x, head_dim), _heads(v, x, head_dim))
     )
@@ -48,7 +48,7 @@ def attention_heads(
 
 
 def _heads(layer: nn.Module, x: mx.array, head_dim: int) -> mx.array:
-    """Return (B, H, L, head_dim) products of (B, L, D) rows with a layer's matrix, head by head."""
+    """Return the (B, H, L, head_dim) products of (B, L, D) rows with a layer's matrix, by head."""
     if x.shape[0] == 1 and _is_cut(layer):
         pieces = _in_pieces(layer, x, WHOLE, head_dim)
         if pieces.ndim == 3 and pieces.shape[-1] == head_dim:
@@ -62,13 +62,13 @@ def _is_cut(layer: nn.Module) -> bool:
 
 
 def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx.array:
-    """Return (pieces, rows, height) products of all rows of x, or uncut ones, (..., o).
+    """Return (pieces, rows, height) products of all rows of x, or (..., o) where nothing is cut.
 
     Args:
-        layer: A dense one.
+        layer: A dense layer.
         x: (..., D).
-        part: Which rows of the matrix.
-        height: Rows of a piece, where that is small enough; 0 for the best.
+        part: Which rows of the matrix to use.
+        height: Rows of a piece, where such a piece is small enough; 0 for the best height.
     """
     views = vars(layer).get("_views")
     if views is None or not views.are_of(layer):
@@ -83,11 +83,11 @@ def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx
 
 
 def _joined(parts: list[mx.array], x: mx.array) -> mx.array:
-    """Return (..., o) from what `_in_pieces` returned for (..., D) rows on every core."""
+    """Return (..., o): the results of `_in_pieces` of all cores for (..., D) rows, joined."""
     outer = x.shape[:-1]
     is_uncut = parts[0].shape[:-1] == outer
     if len(parts) > 1 and not is_uncut and len({part.shape[1:] for part in parts}) == 1:
-        parts = [mx.concatenate(parts)]  # pieces alike are turned all at once
+        parts = [mx.concatenate(parts)]  # pieces of one shape need one transposition for all
     rows = [_in_rows(part, outer) for part in parts]
     return rows[0] if len(rows) == 1 else mx.concatenate(rows, axis=-1)
 
@@ -101,7 +101,7 @@ def _in_rows(products: mx.array, outer: tuple[int, ...]) -> mx.array:
 
 
 class _Views:
-    """Views of a layer's matrix and bias, made once: cutting takes longer than a small product."""
+    """Views of a layer's matrix and bias, made once: making them is slower than a small product."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._weight: mx.array = layer["weight"]
@@ -111,14 +111,14 @@ class _Views:
         self._found: dict[tuple[Part, int, int], _View] = {}
 
     def are_of(self, layer: nn.Module) -> bool:
-        """Say whether the layer still has the matrix and the bias that these are views of."""
+        """Return whether these are still views of the layer's matrix and bias."""
         return self._weight is layer["weight"] and self._bias is layer.get("bias")
 
     def of(self, part: Part, num_rows: int, height: int) -> "_View":
-        """Return the matrix, turned and cut for so many rows to be multiplied with, and the bias.
+        """Return the matrix, transposed and cut for products with `num_rows` rows, and the bias.
 
-        The matrix is (D, n), or (pieces, D, height) where it is cut into pieces; the bias is laid
-        out as the products.
+        The matrix is (D, n), or (pieces, D, height) where it is cut into pieces; the bias has the
+        layout of the products.
         """
         key = part, min(num_rows, self._whole_from), height
         if key not in self._found:
@@ -138,7 +138,7 @@ class _Views:
             matrix = matrix.reshape(-1, height, matrix.shape[1])
             bias = None if bias is None else bias.reshape(-1, 1, height)
         views = matrix.swapaxes(-1, -2), bias
-        mx.async_eval(views)  # left lazy they would belong to a stream of this thread
+        mx.async_eval(views)  # lazy, they would belong to this thread's stream: others use them too
         return views
 
 
@@ -146,12 +146,12 @@ _View = tuple[mx.array, mx.array | None]
 
 
 def _height(numbers: int, matrix_rows: int, wanted: int) -> int:
-    """Return how many rows of the matrix a piece has, or 0 where it is not to be cut.
+    """Return how many rows of the matrix a piece has, or 0 for no cut.
 
     Args:
-        numbers: That are multiplied with each row.
-        matrix_rows: How many.
-        wanted: The height to take where it fits, or 0.
+        numbers: How many numbers each row of the matrix is multiplied with.
+        matrix_rows: Number of rows of the matrix.
+        wanted: The preferred height, or 0.
     """
     heights = (wanted, *_HEIGHTS) if wanted else _HEIGHTS
     fitting = (h for h in heights if numbers * h <= _SMALL and matrix_rows % h == 0)
@@ -166,9 +166,9 @@ def _uncut(layer: nn.Module, x: mx.array) -> mx.array:
 def _tall_product(x: mx.array, weight: mx.array) -> mx.array:
     """Return the (..., V) products of (..., D) rows and a (V, D) matrix of many rows.
 
-    OpenBLAS packs a matrix into its own order before it multiplies, which for a head is more work
-    than the product; blocks that stay in a core's cache are packed faster or, for a row or two,
-    not at all: on one core a head takes half the time, on two a fifth less.
+    For OpenBLAS, packing the matrix of an output head is more work than the product. Blocks that
+    stay in a core's cache are packed faster, or for a row or two not at all: on one core a head
+    takes half the time, on two cores a fifth less.
     """
     starts = range(0, weight.shape[0], _BLOCK)
     return mx.concatenate([x @ weight[start : start + _BLOCK].T for start in starts], axis=-1)

@@ -130,6 +130,7 @@ class EagleBase:
         return draft
 
     def update(self, round: Round) -> None:
+        """Count the emitted tokens for the penalties; hidden states come through `read`."""
         if self._law:
             self._law.count([*round.accepted, round.bonus_token])
 

@@ -123,6 +123,7 @@ class EarlyExitDrafter:
         return self._draft(tokens, steps)
 
     def update(self, round: Round) -> None:
+        """Count the emitted tokens for the penalties."""
         self._law.count([*round.accepted, round.bonus_token])
 
     def _step(self, tokens: Sequence[int]) -> _Step:

@@ -101,7 +101,7 @@ class MedusaDrafter:
         """Do nothing: the only input of the heads is the last state."""
 
     def update(self, round: Round) -> None:
-        """Do nothing: the state after what was accepted came through `read`."""
+        """Do nothing: `read` has the hidden state of the last accepted node already."""
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return a tree; empty where there is no state."""

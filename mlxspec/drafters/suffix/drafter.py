@@ -82,7 +82,7 @@ class SuffixDrafter:
         return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, round: Round) -> None:
-        """Read the accepted tokens and the bonus token, and learn which matches came true."""
+        """Learn which matches predicted the emitted tokens, and append these to the index."""
         for token in (*round.accepted, round.bonus_token):
             self._learn(token)
             self._read((token,))

@@ -1,1 +1,1 @@
-"""What is measured: a module each, whose `measure` yields findings as it has them."""
+"""The measurements: one module each; its `measure` yields findings as soon as it has them."""

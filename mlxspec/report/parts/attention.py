@@ -1,7 +1,7 @@
-"""What attention of 1 to 32 rows costs with a mask that is an array, as that of a draft tree is.
+"""Measures the cost of attention of 1 to 32 rows with an array as mask, as for a draft tree.
 
-Kernels are chosen by the number of rows, the mask and the size of a head, so the same rows are
-timed without a mask as well.
+MLX chooses a kernel by the number of rows, the mask and the head size, so the same rows are also
+timed without a mask.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mlxspec.device.ops import attend
 from mlxspec.report.allowance import Allowance, Finding, curve_dict
 from mlxspec.report.shapes import HEADS, KEYS, ROWS, attention_name
 
-_LAYERS = 4  # that take turns
+_LAYERS = 4  # layers with their own keys and values, which take turns
 _TURNS = 8
 
 
@@ -57,4 +57,4 @@ def _noise(*shape: int) -> mx.array:
 
 
 def _dtype() -> mx.Dtype:
-    return mx.float32 if backend.is_cpu() else mx.float16  # what models are computed in
+    return mx.float32 if backend.is_cpu() else mx.float16  # the dtypes that models use

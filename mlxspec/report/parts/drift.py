@@ -1,6 +1,7 @@
-"""How far rows drift in each precision, and whether half precision holds the numbers at all.
+"""How far rows drift in each precision, and whether half precision overflows.
 
-The default model is loaded anew for each, and all that is no packed number is brought to it.
+The default model is loaded again for each precision, and all tensors that are not quantised are
+converted to it.
 """
 
 import time as clocks
@@ -22,7 +23,7 @@ _NUM_FORWARDS = NUM_ROWS + sum(-(-NUM_ROWS // width) for width in WIDTHS)
 
 
 def measure(time: Allowance) -> Iterator[Finding]:
-    """Yield what was found in each precision."""
+    """Yield the figures of each precision."""
     for number, name in enumerate(DTYPES):
         yield name, _found(name, time.share(len(DTYPES) - number))
 
@@ -51,7 +52,7 @@ def _found(name: str, time: Allowance) -> dict[str, Any]:
 
 
 def _extent(target: Decoder, prompt: list[int]) -> dict[str, Any]:
-    """Return the largest number between layers, and whether the logits are numbers."""
+    """Return the largest number between layers, and whether states and logits are finite."""
     target.observe(prompt)
     _, entering = target.hidden_states(range(target.num_hidden_layers))
     states = np.array(mx.stack(entering).astype(mx.float32))

@@ -1,4 +1,4 @@
-"""How long the app takes to its first painted frame, on a terminal of its own."""
+"""Measures the time to the app's first painted frame, on a terminal of its own."""
 
 import json
 import subprocess

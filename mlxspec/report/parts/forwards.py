@@ -1,4 +1,4 @@
-"""What forwards of the default model cost by their rows, and the memory that it takes."""
+"""Measures the cost of the default model's forwards by their rows, and the model's memory."""
 
 import os
 import time as clocks
@@ -17,7 +17,7 @@ _TURNS = 8
 
 
 def measure(time: Allowance) -> Iterator[Finding]:
-    """Yield the curve behind a short and a longer text."""
+    """Yield the cost curves after a short and a longer text."""
     began = clocks.perf_counter()
     loaded = load_model()
     yield "load_s", clocks.perf_counter() - began

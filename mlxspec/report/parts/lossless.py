@@ -1,7 +1,7 @@
-"""Whether drafts change what the default model says: what `mlxspec verify` does, within a time.
+"""Checks whether drafts change the output of the default model: `mlxspec verify` in limited time.
 
-What time does not allow for is left out from the end of each list: questions, then draws. The
-figures say how many there were.
+Where time is short, the end of each list is left out: of the questions, then of the samples. The
+figures include the numbers that were done.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,19 +22,19 @@ from mlxspec.report.allowance import Allowance, Finding
 
 _NUM_NODES = (4, 12)
 _MAX_TOKENS, _NUM_DRAWS = 48, 400
-_WORK, _GREEDY = 0.75, 0.5  # of the time; lists that take longer than theirs use up the rest
+_WORK, _GREEDY = 0.75, 0.5  # shares of the time; the rest is for lists that take longer
 
 T = TypeVar("T")
 
 
 class Shares:
-    """Gives every list an equal share of the time that is left, and cuts it off there."""
+    """Gives every list an equal share of the remaining time, and stops the list at its end."""
 
     def __init__(self, time: Allowance, num_lists: int) -> None:
         self.give(time, num_lists)
 
     def give(self, time: Allowance, num_lists: int) -> None:
-        """Begin anew, with so much time for so many lists."""
+        """Begin again, with this time for `num_lists` lists."""
         self._time, self._num_lists = time, num_lists
 
     def __call__(self, items: Sequence[T], doing: str) -> Iterable[T]:
@@ -44,12 +44,12 @@ class Shares:
 
 
 def measure(time: Allowance) -> Iterator[Finding]:
-    """Yield the greedy replies, the draws and the verdict."""
+    """Yield the greedy replies, the samples and the verdict."""
     yield from check_within(time, load_model())
 
 
 def check_within(time: Allowance, loaded: LoadedModel) -> Iterator[Finding]:
-    """Yield what `measure` does, of any model."""
+    """Yield the same as `measure`, for any model."""
     site = make_site(loaded, Options(), lambda line: None)
     drafters = drafters_of(site)
     plan, time = _plan(drafters), time.first(_WORK)
@@ -70,7 +70,7 @@ def check_within(time: Allowance, loaded: LoadedModel) -> Iterator[Finding]:
 
 
 def drafters_of(site: Site) -> list[str]:
-    """Return the drafters that are here for a target, as arms are called."""
+    """Return the drafters that need no download for a target, as words of `--arms`."""
     return [word.replace(",", "+") for word in candidates(site.files) if word != "none"]
 
 
@@ -90,7 +90,7 @@ def _greedy_dict(found: CacheCheck) -> dict[str, Any]:
 
 
 def agreement_dict(found: Agreement) -> dict[str, Any]:
-    """Return how far the greedy replies of a drafter are those of plain decoding."""
+    """Return the comparison of a drafter's greedy replies with plain decoding, ready for JSON."""
     return {
         "replies": found.num_replies,
         "the_same": found.num_same,

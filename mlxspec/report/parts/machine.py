@@ -15,7 +15,7 @@ _SETTINGS = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER", "MLX_ENABLE_TF32
 
 
 def measure(time: Allowance) -> Iterator[Finding]:
-    """Yield the facts."""
+    """Yield the facts about the machine."""
     facts = backend.facts()
     yield "device", facts.device
     yield "backend", facts.backend
@@ -51,7 +51,7 @@ def _version(package: str) -> str:
 
 
 def _power() -> str:
-    """Return what a Mac draws its power from; on a battery it may be slower."""
+    """Return the power source of a Mac; on a battery it may be slower."""
     try:
         told = subprocess.check_output(["pmset", "-g", "batt"], text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):

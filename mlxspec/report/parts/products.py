@@ -1,7 +1,7 @@
-"""What products of 1 to 32 rows cost, packed in 4 and in 8 bits and plain in 16.
+"""Measures the cost of products of 1 to 32 rows: with 4-bit, 8-bit and 16-bit weights.
 
 The sizes are those of the layers of the default model and of a model with 7 billion weights.
-Several matrices take turns, as those of layers do: one alone would stay in a cache.
+Several matrices take turns, as the layers of a model do: one alone would stay in a hardware cache.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from mlxspec.report.shapes import BITS, ROWS, SIZES, product_name
 _TURNS = 8
 _GROUP_SIZE = 64
 _DTYPE = mx.float16
-_BYTES = 48_000_000  # of all matrices that take turns, where one is not larger
+_BYTES = 48_000_000  # of all matrices together, if one alone is not larger
 _MOST_MATRICES = 24
 
 
 def measure(time: Allowance) -> Iterator[Finding]:
-    """Yield the curve of each size and packing."""
+    """Yield the curve of each size and number of bits."""
     cases = list(product(SIZES, BITS))
     for number, ((width, height), bits) in enumerate(cases):
         if time.is_over:
@@ -46,7 +46,7 @@ def _curve(bits: int, width: int, height: int, time: Allowance) -> dict[str, lis
 
 
 def _count(num_bytes: int) -> int:
-    """Return how many matrices of so many bytes take turns; on a CPU one takes long enough."""
+    """Return how many matrices of this size take turns; on a CPU one takes long enough."""
     return 1 if backend.is_cpu() else min(max(_BYTES // num_bytes, 1), _MOST_MATRICES)
 
 

@@ -1,7 +1,7 @@
-"""A few replies of every drafter that is here: how fast, how much is accepted, and is it plain?
+"""Measures a few replies of every drafter: speed, acceptance, and the same text as plain decoding?
 
-Rounds draft as much as pays, as in a chat. The gap at which a reply leaves plain decoding stands
-beside it; what a rounding explains is for the reader to say.
+The budget chooses the number of nodes, as in a chat. Where a reply differs from plain decoding, its
+gap is stored; the reader of the report decides whether rounding explains it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +27,11 @@ _WARM_UP_TOKENS = 4
 
 
 class Noting:
-    """An arm whose replies are kept; each begins with a drafter that has learned nothing.
+    """An arm that stores its replies; each begins with a new drafter.
 
     Attributes:
-        name: What the arm is called.
-        replies: What was written.
+        name: Name of the arm.
+        replies: The replies so far.
     """
 
     def __init__(self, arm: Arm) -> None:
@@ -49,7 +49,7 @@ class Noting:
         return reply
 
     def warm_up(self, prompt: Sequence[int]) -> None:
-        """Write a little that does not count: the first use compiles and loads."""
+        """Write a few tokens that do not count: the first use compiles kernels, loads weights."""
         self._arm.write(prompt, replace(_TASK, max_tokens=_WARM_UP_TOKENS))
 
 
@@ -61,7 +61,7 @@ def measure(time: Allowance) -> Iterator[Finding]:
 
 
 def replies_within(time: Allowance, site: Site) -> Iterator[Finding]:
-    """Yield what `measure` does, of any target."""
+    """Yield the same as `measure`, for any target."""
     plain, *arms = [Noting(arm) for arm in own_arms([PLAIN, *drafters_of(site)], site)]
     prompts = _prompts(site)
     plain.warm_up(prompts[0][1])
@@ -81,7 +81,7 @@ def replies_within(time: Allowance, site: Site) -> Iterator[Finding]:
 
 
 def _prompts(site: Site) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the names and tokens of some questions; replies to the last one copy from it."""
+    """Return the names and tokens of some questions; the reply to the last one copies its text."""
     runner = Runner(site.engine, [], PLAIN)
     questions = choose_questions(read_questions(), limit=1)
     chosen = [*questions[: _NUM_QUESTIONS - 1], questions[-1]]

@@ -1,15 +1,15 @@
-"""Tasks that ask one model for replies, many of them side by side.
+"""Runs many tasks that need replies of one model, in a batch.
 
-What asks for replies is a generator: it yields a request and is sent the reply, as often as it
-likes; what it asks next may depend on what was said before. A reply that is over leaves its place
-in the batch to the next request, so short ones do not wait for long ones (Orca, Yu et al. 2022,
+A task is a generator: it yields a request and is sent the reply, any number of times; a request may
+depend on earlier replies. When a reply ends, the next request gets its slot in the batch, so short
+replies do not wait for long ones (Orca, Yu et al. 2022,
 https://www.usenix.org/conference/osdi22/presentation/yu).
 
-    place 0   prompt . reply ......      |
-    place 1   prompt ......... reply .   |  one round adds a token to each
-    place 2   prompt . reply .           |
+    slot 0   prompt . reply ......      |
+    slot 1   prompt ......... reply .   |  one round adds a token to each
+    slot 2   prompt . reply .           |
 
-A request names its own seed, so its draws do not depend on its neighbours.
+Each request has its own seed, so its samples do not depend on the other slots.
 """
 
 from collections import deque
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """A reply that is wanted.
+    """A request for a reply.
 
     Attributes:
-        prompt: What stands before it, at least one token.
-        max_tokens: Tokens at most, 1 or more.
-        temperature: 0 takes the most probable token, the lowest id where several are.
-        seed: Seed of the draws, from 0 to 2**64 - 1.
-        is_over: Told the reply after each token; says whether that was the last.
+        prompt: Tokens before the reply, at least one.
+        max_tokens: Maximum number of tokens, 1 or more.
+        temperature: Temperature; 0 is greedy (of equal logits, the lowest id).
+        seed: Seed of the samples, from 0 to 2**64 - 1.
+        is_over: Called with the reply after each token; returns whether the reply ends there.
     """
 
     prompt: Sequence[int]
@@ -50,16 +50,16 @@ class Request:
 
 
 Task = Generator[Request, list[int], T]
-"""Yields requests, is sent the replies, returns what it made of them."""
+"""Yields requests, is sent the replies, returns its result."""
 
 
 def run_tasks(
     loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
 ) -> Iterator[tuple[int, T]]:
-    """Run tasks side by side, as many at a time as the batch has places.
+    """Run tasks in a batch; there are at most `batch_size` replies at a time.
 
     Yields:
-        Index of a task that is done and what it returned, in the order in which they end.
+        The index and the result of a task, in the order in which tasks end.
     """
     target = Decoder(loaded.model, Cache(loaded.config.num_hidden_layers))
     run = BatchRun(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
@@ -72,7 +72,7 @@ def run_tasks(
 
 
 class _Asking(Generic[T]):
-    """The tasks that were begun: what each of them asked, and what it was told so far."""
+    """The running tasks, with the open request of each and the tokens of its reply so far."""
 
     def __init__(self, tasks: Iterable[Task[T]]) -> None:
         self._new = iter(enumerate(tasks))
@@ -83,7 +83,7 @@ class _Asking(Generic[T]):
         self._results: list[tuple[int, T]] = []
 
     def next_job(self) -> Job | None:
-        """Return what a task waits for; where none does, begin others until one asks."""
+        """Return the next waiting request; if none waits, begin tasks until one yields one."""
         while not self._waiting:
             index, task = next(self._new, (0, None))
             if task is None:
@@ -93,17 +93,17 @@ class _Asking(Generic[T]):
         return self._waiting.popleft()
 
     def is_last(self, index: int, token: EmittedToken) -> bool:
-        """Note a token of a reply; say whether it ends the reply."""
+        """Record a token of a reply; return whether it ends the reply."""
         self._said[index].append(token.token)
         return self._requests[index].is_over(self._said[index])
 
     def send(self, reply: BatchReply) -> None:
-        """Give a reply to the task that asked for it."""
+        """Send a reply to the task that requested it."""
         task = self._begun[reply.index]
         self._advance(reply.index, partial(task.send, list(reply.tokens)))
 
     def take_results(self) -> Iterator[tuple[int, T]]:
-        """Yield what tasks have returned since the last time."""
+        """Yield the results of tasks that ended since the last call."""
         done, self._results = self._results, []
         yield from done
 
@@ -120,6 +120,6 @@ class _Asking(Generic[T]):
             sampling=SamplingParams(temperature=request.temperature),
             seed=request.seed,
             num_draft_tokens=0,
-            ignore_eos=True,  # the request says what ends its reply
+            ignore_eos=True,  # `is_over` of the request decides instead
         )
         self._waiting.append(Job(index, list(request.prompt), params))

@@ -1,7 +1,7 @@
-"""One conversation that a model holds with itself, as a task for `batched.run_tasks`.
+"""Makes one conversation of a model with itself, as a task for `batched.run_tasks`.
 
-The user's text is sampled, then encoded anew inside the chat template, since that is how it will
-meet the model in use; what the model answered stays as it was emitted.
+The user's text is sampled, decoded, and encoded again inside the chat template, because that is how
+the model reads it in use. The model's answers keep the tokens that it emitted.
 """
 
 from collections.abc import Generator, Sequence
@@ -16,20 +16,20 @@ from mlxspec.train.data.corpus import GREEDY, Conversation
 from mlxspec.train.data.filters import DroppedError, Fault, check_reply, has_periodic_tail
 from mlxspec.train.data.prompts import find_user_frame
 
-_LOOK_FOR_LOOPS = 32  # tokens between two looks at an unfinished reply
-_BROKEN = "\ufffd"
+_LOOK_FOR_LOOPS = 32  # tokens between two searches for a loop in an unfinished reply
+_BROKEN = "\ufffd"  # stands for bytes that are not UTF-8
 
 
 @dataclass(frozen=True)
 class DialogueSettings:
-    """How conversations are held.
+    """Settings of the conversations.
 
     Attributes:
         greedy_share: Share of the answers that are greedy.
-        temperatures: What the others are sampled at, each as often.
-        max_answer_tokens: Longest answer; a longer one is cut.
-        max_prompt_tokens: Longest user turn that the model may write; a longer one is dropped.
-        second_turn_share: Share of the conversations that go on after an answer that ended.
+        temperatures: Temperatures of the sampled answers, with equal probability.
+        max_answer_tokens: Maximum length of an answer in tokens; a longer one is cut.
+        max_prompt_tokens: Maximum length of a user turn by the model; a longer one is dropped.
+        second_turn_share: Share of the conversations with a second turn, if the first answer ended.
     """
 
     greedy_share: float = 0.5
@@ -41,7 +41,7 @@ class DialogueSettings:
 
 @dataclass
 class _Transcript:
-    """What was said so far: as messages, as the template's text, as tokens and who wrote them."""
+    """The conversation so far: its messages, rendered text, tokens, and who wrote each token."""
 
     messages: list[dict[str, str]] = field(default_factory=list)
     text: str = ""
@@ -55,13 +55,13 @@ class DialogueWriter:
     def __init__(
         self, tokenizer: Tokenizer, settings: DialogueSettings, context: int, vocab_size: int
     ) -> None:
-        """Prepare to write.
+        """Prepare.
 
         Args:
             tokenizer: Has the chat template.
-            settings: How conversations are held.
-            context: Tokens that a conversation may have at most.
-            vocab_size: Rows of the model's head; those beyond the tokenizer's count as special.
+            settings: Settings of the conversations.
+            context: Maximum number of tokens of a conversation.
+            vocab_size: Rows of the model's head; ids beyond the tokenizer's count as special.
         """
         self._tokenizer, self._settings, self._context = tokenizer, settings, context
         self._special = frozenset(t for t in range(vocab_size) if not tokenizer.token_bytes(t))
@@ -71,11 +71,11 @@ class DialogueWriter:
         """Write a conversation; a fault after its first answer only ends it.
 
         Args:
-            turns: What the user says; the model thinks of what is missing.
-            rng: Where all draws come from.
+            turns: Texts of the user; the model writes the missing ones.
+            rng: Source of all random choices.
 
         Returns:
-            The conversation, or why it is not worth keeping.
+            The conversation, or the fault for which it is dropped.
         """
         transcript = _Transcript()
         has_second = rng.random() < self._settings.second_turn_share
@@ -97,10 +97,10 @@ class DialogueWriter:
     def _ask(
         self, transcript: _Transcript, rng: np.random.Generator
     ) -> Generator[Request, list[int], str]:
-        """Let the model say what the user says next.
+        """Let the model write the next user turn.
 
         Raises:
-            DroppedError: It is nothing that a user would say.
+            DroppedError: The text is not a valid user turn.
         """
         frame = find_user_frame(self._tokenizer, transcript.messages)
         ending = self._turn_ending(frame.footer)
@@ -117,7 +117,7 @@ class DialogueWriter:
         return self._said(reply, ending)
 
     def _turn_ending(self, footer: str) -> int | str:
-        """Return what ends a user turn: a special token or, in some templates, a word."""
+        """Return the end of a user turn: a special token or, in some templates, a word."""
         tokens = self._tokenizer.encode(footer, add_special_tokens=False)
         text = list(takewhile(lambda token: token not in self._special, tokens))
         words = self._tokenizer.decode(text).split()
@@ -145,10 +145,10 @@ class DialogueWriter:
     def _answer(
         self, transcript: _Transcript, text: str, rng: np.random.Generator
     ) -> Generator[Request, list[int], bool]:
-        """Add a user turn and the model's answer; say whether the answer ended by itself.
+        """Add a user turn and the model's answer; return whether the answer ended by itself.
 
         Raises:
-            DroppedError: Turn or answer is faulty; nothing was added.
+            DroppedError: The turn or the answer is faulty; nothing is added.
         """
         if not text:
             raise DroppedError("empty")
@@ -193,7 +193,7 @@ class DialogueWriter:
             raise DroppedError("too long")
 
     def _is_over(self, reply: Sequence[int]) -> bool:
-        """Say whether a reply ended, or loops and would be dropped anyway."""
+        """Return whether a reply ended, or has a loop and would be dropped in any case."""
         is_looping = len(reply) % _LOOK_FOR_LOOPS == 0 and has_periodic_tail(reply)
         return reply[-1] in self._special or is_looping
 

@@ -1,12 +1,12 @@
-"""Training text made by the target alone: it asks, it answers, and what loops is thrown away.
+"""Makes training text with the target alone: it writes prompts and answers; loops are dropped.
 
-A drafter must know what its target says, so the target's own answers are the right text, and its
-own questions are good ones to ask. Half of the answers are greedy, the others sampled, since a
-drafter meets both.
+A drafter must predict its target, so the target's own answers are the right text to train on, and
+its own prompts are good ones. Half of the answers are greedy and half sampled, because a drafter
+meets both.
 
-The corpus is a folder of shards. Each is made from a seed of its own and from nothing else but
-what the shards before it hold, so an interrupted run goes on after the last whole shard and ends
-with the same files as one that was not interrupted.
+The corpus is a folder of shards. A shard depends only on its own seed and on the earlier shards. So
+an interrupted run continues after the last complete shard and ends with the same files as an
+uninterrupted one.
 """
 
 from collections import Counter
@@ -32,21 +32,21 @@ from mlxspec.train.data.filters import Fault
 from mlxspec.train.data.prompts import find_user_frame, read_prompts
 from mlxspec.train.data.settings import DataSettings, claim_folder
 
-_USUAL_TOKENS = 150  # that one try adds, those in vain included: the last shard need not be whole
+_USUAL_TOKENS = 150  # mean tokens per try, dropped ones included: sizes the last shard
 _FEWEST_TRIES = 32
-_LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, shares, and the noise of the draw
+_LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, probabilities and Gumbel noise
 
 
 @dataclass(frozen=True)
 class DataProgress:
-    """How far a corpus is.
+    """The progress of a corpus.
 
     Attributes:
-        num_tokens: Tokens kept, those of earlier runs included.
-        num_conversations: Conversations kept, those of earlier runs included.
-        num_heldout: Conversations among them that training must not see.
-        num_new_tokens: Tokens that this run kept.
-        dropped: Conversations of this run that were not kept, by fault.
+        num_tokens: Number of tokens, those of earlier runs included.
+        num_conversations: Number of conversations, those of earlier runs included.
+        num_heldout: Number of held-out conversations among them.
+        num_new_tokens: Number of tokens that this run added.
+        dropped: Number of conversations that this run dropped, by fault.
     """
 
     num_tokens: int = 0
@@ -62,21 +62,21 @@ def make_corpus(
     settings: DataSettings,
     on_progress: Callable[[DataProgress], None] = lambda progress: None,
 ) -> DataProgress:
-    """Write a corpus, or what is missing of one that was interrupted or is to grow.
+    """Write a corpus, or the missing shards of one that was interrupted or must grow.
 
     Args:
         loaded: The target; it needs a chat template.
-        out: Folder of the shards, made where it is missing.
-        settings: How it is made.
-        on_progress: Told how far it is whenever a conversation ends or a shard is there.
+        out: Folder of the shards; it is created if it is missing.
+        settings: Settings of the corpus.
+        on_progress: Called whenever a conversation ends or a shard is complete.
 
     Returns:
-        What there is in the end.
+        The final progress.
 
     Raises:
-        MlxspecError: The prompt file is wrong, the folder holds a corpus made otherwise, or
-            nothing that the model writes can be kept.
-        UnsupportedOperationError: The model has no chat template that serves.
+        MlxspecError: The prompt file is wrong, the folder holds a corpus with other settings, or
+            every conversation was dropped.
+        UnsupportedOperationError: The model has no usable chat template.
     """
     out = Path(out)
     maker = _Maker(loaded, settings, on_progress)
@@ -93,26 +93,25 @@ def make_corpus(
 
 
 def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
-    """Return the bytes that `make_corpus` needs at most: weights, keys and values, logits.
+    """Return the most bytes that `make_corpus` needs: weights, keys and values, logits.
 
     Raises:
         MlxspecError: The prompt file is wrong.
-        UnsupportedOperationError: The model has no chat template that serves.
+        UnsupportedOperationError: The model has no usable chat template.
     """
     config = loaded.config
     length = min(_longest(loaded, settings), config.max_position_embeddings)
     capacity = -(-length // GROWTH) * GROWTH
     rows = 2 * config.num_hidden_layers * config.num_key_value_heads * capacity
-    per_place = rows * config.head_dim * loaded.model.dtype.size
-    places = settings.batch_size + 1  # prompts are read beside the batch
-    return loaded.model.nbytes + places * (per_place + config.vocab_size * _LOGIT_BYTES)
+    per_slot = rows * config.head_dim * loaded.model.dtype.size
+    slots = settings.batch_size + 1  # one more: a prefill runs outside the batch
+    return loaded.model.nbytes + slots * (per_slot + config.vocab_size * _LOGIT_BYTES)
 
 
 def is_heldout(conversation: Conversation, share: float) -> bool:
-    """Say whether training must not see a conversation.
+    """Return whether a conversation is held out.
 
-    What stands before the first answer decides: equal prompts are on the same side, in every
-    corpus.
+    The tokens before the first answer decide: equal prompts are on the same side in every corpus.
     """
     first, _ = conversation.spans()[0]
     digest = digest_of(conversation.tokens[:first])
@@ -123,7 +122,7 @@ class _Maker:
     """Makes the shards of one corpus, in order.
 
     Attributes:
-        progress: What there is so far.
+        progress: The progress so far.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class _Maker:
         settings: DataSettings,
         on_progress: Callable[[DataProgress], None],
     ) -> None:
-        find_user_frame(loaded.tokenizer, [])  # a template that does not serve is refused at once
+        find_user_frame(loaded.tokenizer, [])  # raises at once if the template is unusable
         config = loaded.config
         self.progress = DataProgress()
         self._loaded, self._settings, self._on_progress = loaded, settings, on_progress
@@ -145,7 +144,7 @@ class _Maker:
         self._prompts = [prompts[index] for index in order]
 
     def adopt(self, kept: list[Conversation]) -> None:
-        """Count a shard that is there already."""
+        """Count a shard of an earlier run."""
         self._seen.update(conversation.digest for conversation in kept)
         self._add(kept, num_new_tokens=0)
         self._on_progress(self.progress)
@@ -154,7 +153,7 @@ class _Maker:
         """Return the conversations of the next shard, in the order in which they ended.
 
         Raises:
-            MlxspecError: None of them could be kept.
+            MlxspecError: All of them were dropped.
         """
         missing = self._settings.num_tokens - self.progress.num_tokens
         num_tries = max(_FEWEST_TRIES, -(-missing // _USUAL_TOKENS))
@@ -176,11 +175,11 @@ class _Maker:
         return kept
 
     def _task(self, shard: int, index: int) -> Task[Conversation | Fault]:
-        """Return one try; every other one begins with a prompt of the file, while it lasts."""
+        """Return one try; every second one begins with a prompt of the file, until its end."""
         turns: list[str] = []
         if index % 2 == 0:
-            place = shard * -(-self._settings.tries_per_shard // 2) + index // 2
-            turns = self._prompts[place] if place < len(self._prompts) else []
+            number = shard * -(-self._settings.tries_per_shard // 2) + index // 2
+            turns = self._prompts[number] if number < len(self._prompts) else []
         rng = np.random.default_rng([self._settings.seed, shard, index])
         return self._writer.write(turns, rng)
 
@@ -208,13 +207,13 @@ class _Maker:
         faults.subtract(before.dropped)
         reasons = ", ".join(f"{fault} {count}" for fault, count in faults.most_common() if count)
         return MlxspecError(
-            f"none of {num_tries} conversations could be kept ({reasons}): this model needs a "
-            "file of prompts, longer turns or sampled answers"
+            f"all {num_tries} conversations were dropped ({reasons}): give a file of prompts, "
+            "allow longer turns, or sample more answers"
         )
 
 
 def _longest(loaded: LoadedModel, settings: DataSettings) -> int:
-    """Return the most tokens that a conversation can have, each turn with the whole template."""
+    """Return the largest number of tokens of a conversation, with the whole template per turn."""
     tokenizer = loaded.tokenizer
     frame = find_user_frame(tokenizer, [])
     template = len(tokenizer.encode(frame.header + frame.footer, add_special_tokens=False))

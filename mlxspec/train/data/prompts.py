@@ -1,9 +1,9 @@
-"""Where conversations begin: a file of prompts, or the model itself.
+"""The source of prompts: a file, or the model itself.
 
-A chat model has learned what users say although it never speaks for them: given the chat template
-up to where the user's text begins, it goes on with a likely question (Magpie, Xu et al. 2024,
-https://arxiv.org/abs/2406.08464). Where that is, and what follows the text, is found by rendering
-two texts of one letter: where they part is the place.
+A chat model has learned what users write: after the chat template up to the user's text, it
+continues with a likely question (Magpie, Xu et al. 2024, https://arxiv.org/abs/2406.08464). To find
+the begin and end of the user's text in the template, two texts of one letter are rendered: the
+index at which they differ is the index of the text.
 """
 
 import json
@@ -21,11 +21,11 @@ _MARKS = ("x", "y")
 
 @dataclass(frozen=True)
 class UserFrame:
-    """What a chat template writes around the text of a user turn.
+    """The text that a chat template writes around a user turn.
 
     Attributes:
-        header: All that stands before it, earlier turns included.
-        footer: All that follows, the opening of the reply included.
+        header: The text before the user's, earlier turns included.
+        footer: The text after the user's, the opening of the reply included.
     """
 
     header: str
@@ -36,30 +36,30 @@ def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     """Return the frame of the user turn that follows `messages`.
 
     Raises:
-        UnsupportedOperationError: There is no template, or it writes the text in no one place,
-            or nothing follows it.
+        UnsupportedOperationError: There is no template, it does not write the user's text exactly
+            once, or it writes nothing after it.
     """
     first, second = (
         tokenizer.render_chat([*messages, {"role": "user", "content": mark}]) for mark in _MARKS
     )
-    place = common_length(first, second)
-    frame = UserFrame(first[:place], first[place + 1 :])
+    index = common_length(first, second)
+    frame = UserFrame(first[:index], first[index + 1 :])
     if frame.header + _MARKS[1] + frame.footer != second or not frame.footer.split():
         raise UnsupportedOperationError(
             "the chat template does not show where a user's text begins and ends, so the model "
-            "cannot be asked for prompts: give a file of prompts"
+            "cannot write prompts: give a file of prompts"
         )
     return frame
 
 
 def read_prompts(path: str | Path) -> list[list[str]]:
-    """Return the user turns of each conversation that a file asks for.
+    """Return the user turns of each conversation in a file.
 
-    A `.jsonl` file has an object per line, with "prompt" (a text) or "turns" (a list of texts);
-    any other file has a prompt per line. Empty lines do not count.
+    A `.jsonl` file has one object per line, with "prompt" (a text) or "turns" (a list of texts);
+    any other file has one prompt per line. Empty lines are ignored.
 
     Raises:
-        MlxspecError: The file cannot be read, a line is wrong, or nothing is asked for.
+        MlxspecError: The file cannot be read, a line is wrong, or there are no prompts.
     """
     path = Path(path)
     try:

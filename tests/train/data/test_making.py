@@ -234,7 +234,7 @@ def test_the_files_say_what_is_held_out(whole):
 
 
 def test_a_model_that_says_nothing_worth_keeping_is_refused(tmp_path):
-    with pytest.raises(MlxspecError, match=r"none of 8 conversations .*unfinished"):
+    with pytest.raises(MlxspecError, match=r"all 8 conversations .*unfinished"):
         make_corpus(
             TARGET, tmp_path, replace(SETTINGS, max_prompt_tokens=2, seed=3, greedy_share=1)
         )

@@ -1,1 +1,1 @@
-"""Every key in one table a screen; which keys the user may choose instead; how keys are written."""
+"""The keys: one table a screen, the choices of the user, and how keys are written."""

@@ -1,8 +1,8 @@
-"""The keys of the chat, and those that every screen has; footer, help and bindings read them.
+"""The keys of the chat and of all screens; bindings, footer and help use these tables.
 
-The ids let a user's key map rebind an action without naming its default key. Some terminals keep
-paging keys to themselves, and some keyboards have function keys in a second layer only. So each of
-these keys has a second way: a letter where nothing is typed, and a command in the prompt.
+A user's key map names an action by its id, not by its default key. Some terminals use paging keys
+themselves, and some keyboards have function keys on a second layer only. So each of these actions
+also has a letter, where nothing is typed, and a command in the prompt.
 """
 
 from textual.binding import Binding
@@ -67,7 +67,7 @@ _LETTERS = {
 
 
 def _by_letter(binding: Binding, key: str) -> Binding:
-    """Return a binding that does the same on a letter, wherever on the screen it is pressed."""
+    """Return a binding of the same action to a letter, on the whole screen."""
     return Binding(
         key,
         f"screen.{binding.action}",
@@ -96,7 +96,7 @@ CHAT = (
         "new_chat",
         "New",
         priority=True,
-        show=False,  # the list of chats shows one
+        show=False,  # the list of chats has one in its footer
         id="chat.new",
         tooltip="begin an empty chat",
     ),

@@ -1,4 +1,4 @@
-"""The keys of the list of chats: in the list, on its whole screen, and while words are typed."""
+"""The keys of the list of chats: of the list, of its screen, and of the search field."""
 
 from textual.binding import Binding
 

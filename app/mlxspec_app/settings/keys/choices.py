@@ -1,7 +1,7 @@
-"""The keys that the user chose: which of them can be used, and what is wrong with the others.
+"""The keys that the user chose: which of them are usable, and what is wrong with the others.
 
-A key can have one meaning where it is pressed, so keys are compared among the bindings of one
-screen. A choice that cannot be used leaves its action on the usual key.
+A key can have one meaning on a screen, so keys are compared among the bindings of one screen. An
+action whose chosen key is not usable stays on its default key.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ _OF_PROMPT = ("enter", "tab", "up", "down", "left", "right", "backspace", "delet
 
 @dataclass(frozen=True)
 class KeyChoices:
-    """What became of the keys that were chosen.
+    """The result of checking the chosen keys.
 
     Attributes:
-        keys: Those that can be used, by the id of their binding.
+        keys: The usable ones, by the id of their binding.
         troubles: What is wrong with the others, one sentence each.
     """
 
@@ -45,10 +45,10 @@ def all_bindings() -> dict[str, Binding]:
 
 
 def usable_keys(chosen: Mapping[str, str]) -> KeyChoices:
-    """Return which of the chosen keys can be used.
+    """Return which of the chosen keys are usable.
 
     Args:
-        chosen: Keys with commas between, by the id of a binding; the first ones come first.
+        chosen: Keys separated by commas, by the id of a binding; of two that clash, the first wins.
     """
     known = all_bindings()
     keys: dict[str, str] = {}
@@ -70,7 +70,7 @@ def usable_keys(chosen: Mapping[str, str]) -> KeyChoices:
 
 @dataclass(frozen=True)
 class _Clash:
-    """A chosen key of an action that another action has already."""
+    """A chosen key that another action of the screen has already."""
 
     name: str
     key: str
@@ -87,7 +87,7 @@ class _Clash:
 def _find_clash(chosen: Mapping[str, str]) -> _Clash | None:
     for screen, table in _SCREENS.items():
         owners: dict[str, str] = {}
-        # what was not chosen comes first: it is the choice that has to give way
+        # default keys first: a chosen key must give way to them
         for binding in sorted(table, key=lambda binding: _rank(chosen, binding.id or "")):
             name = binding.id or ""
             for key in chosen.get(name, binding.key).split(","):
@@ -102,7 +102,7 @@ def _rank(chosen: Mapping[str, str], name: str) -> int:
 
 
 def _is_for_typing(name: str, key: str) -> bool:
-    """Whether a key of the chat's own would be missed in its prompt."""
+    """Return whether the prompt of the chat needs a key for typing."""
     character = key_to_character(key)
     is_of_prompt = key in _OF_PROMPT or (character is not None and character.isprintable())
     return is_of_prompt and name in {binding.id for binding in CHAT}

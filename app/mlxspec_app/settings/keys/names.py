@@ -9,11 +9,11 @@ from textual.keys import key_to_character
 def key_list(
     bindings: tuple[Binding, ...], keys: Mapping[str, str] | None = None
 ) -> list[tuple[str, str]]:
-    """Return the keys with what they do, for the help page; those that do the same share a row.
+    """Return rows of keys and their meaning; keys with the same meaning share a row.
 
     Args:
         bindings: The bindings.
-        keys: Other keys than the usual ones, by the id of a binding.
+        keys: The chosen keys, by the id of a binding; others have their default.
     """
     chosen = keys or {}
     rows: dict[str, list[str]] = {}
@@ -24,13 +24,13 @@ def key_list(
 
 
 def shown_keys(binding: Binding, chosen: str = "") -> str:
-    """Return the keys of a binding as people write them; `chosen` are keys in their place."""
+    """Return the keys of a binding as people write them; `chosen` replaces them."""
     usual = "" if chosen else binding.key_display
     return usual or ", ".join(key_name(key) for key in (chosen or binding.key).split(","))
 
 
 def key_name(key: str) -> str:
-    """Return a key as people write it, such as Ctrl+R; a letter alone as it is, for M is not m."""
+    """Return a key as people write it, such as Ctrl+R; a single letter keeps its case."""
     character = key_to_character(key)
     if character is not None and character.isprintable() and character != " ":
         return character

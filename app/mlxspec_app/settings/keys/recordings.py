@@ -1,4 +1,4 @@
-"""The keys of recordings, replayed or raced, beside those that every screen has."""
+"""The keys of replays and races, with those of all screens."""
 
 from textual.binding import Binding
 
