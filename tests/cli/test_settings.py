@@ -1,5 +1,6 @@
 """The settings file and the command line: which says what a chat begins with."""
 
+import io
 import sys
 
 import pytest
@@ -60,7 +61,7 @@ def begun(tmp_path, monkeypatch):
     monkeypatch.setattr(
         plain_chat, "run_plain", lambda args, params: found.append((args, params)) or 0
     )
-    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # None would be opened, and closed for all
 
     def begin(*line):
         assert main.main(["chat", "--plain", "--data-dir", str(tmp_path), *line]) == 0
