@@ -40,7 +40,7 @@ from mlxspec.drafting.auto import Choice, choose_drafter
 from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.registry import (
     HOST_DRAFTERS,
-    Site,
+    DrafterContext,
     build_drafter,
     check_drafter,
     table_memory,
@@ -69,7 +69,7 @@ __all__ = [
     "Say",
     "load",
     "make_cache",
-    "make_site",
+    "make_drafter_context",
     "prepare",
     "prepare_loaded",
     "stream_text",
@@ -198,27 +198,27 @@ def prepare_loaded(
 def _prepared(
     loaded: LoadedModel, options: Options, asked: str, *, say: Say, on_progress: Progress | None
 ) -> Prepared:
-    site = make_site(loaded, options, say, on_progress=on_progress)
-    engine = site.engine
+    context = make_drafter_context(loaded, options, say, on_progress=on_progress)
+    engine = context.engine
     if asked != "none":
         engine.measure_costs()
-    choice = choose_drafter(site) if asked == "auto" else Choice(asked, "asked for")
-    memory = None if options.learn is None else table_memory(choice.drafter, site, options.learn)
-    make_drafter = partial(build_drafter, choice.drafter, site, memory)
+    choice = choose_drafter(context) if asked == "auto" else Choice(asked, "asked for")
+    memory = None if options.learn is None else table_memory(choice.drafter, context, options.learn)
+    make_drafter = partial(build_drafter, choice.drafter, context, memory)
     engine.drafter = make_drafter()  # only now: a trained drafter needs the engine's target
     if memory is not None:
         engine.at_close(memory.save)
     return Prepared(engine, choice, make_drafter)
 
 
-def make_site(
+def make_drafter_context(
     loaded: LoadedModel,
     options: Options,
     say: Say,
     *,
     budget: Budget | None = None,
     on_progress: Progress | None = None,
-) -> Site:
+) -> DrafterContext:
     """Return the context in which drafters are built: an engine without one, and the options.
 
     Args:
@@ -241,7 +241,7 @@ def make_site(
         chain_rule=options.chain_rule,
     )
     _bound_context(engine, options, say)
-    return Site(
+    return DrafterContext(
         engine=engine,
         loaded=loaded,
         make_cache=cache_like,

@@ -25,7 +25,7 @@ from mlxspec_app.text.ascii_filter import AsciiFilter
 from mlxspec_app.text.glyphs import terminal_takes_unicode
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.themes import THEMES, fallback_colours
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user_data import UserData
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
 FEW_ROWS = 10
@@ -68,14 +68,14 @@ class MlxspecApp(App[None]):
         self,
         make_screen: Callable[[], Screen[None]],
         theme: str | None = None,
-        desk: Desk | None = None,
+        user_data: UserData | None = None,
     ) -> None:
         """Make an app with the settings of the user.
 
         Args:
             make_screen: Returns the screen to show.
             theme: Name of the theme; None uses TEXTUAL_THEME, then the settings.
-            desk: The user data, which holds the settings; None uses the defaults and writes no
+            user_data: The user data, which holds the settings; None uses the defaults and writes no
                 file.
         """
         super().__init__()
@@ -84,12 +84,14 @@ class MlxspecApp(App[None]):
             self.register_theme(known)
         self._ascii = AsciiFilter()
         self._takes_unicode = terminal_takes_unicode()
-        self._desk = desk
-        self.settings = desk.settings if desk is not None else Settings()
-        self.settings_place = str(desk.places.settings) if desk is not None else "kept nowhere"
+        self._user_data = user_data
+        self.settings = user_data.settings if user_data is not None else Settings()
+        self.settings_place = (
+            str(user_data.places.settings) if user_data is not None else "kept nowhere"
+        )
         keys = usable_keys(self.settings.keys)
         self.keys: Mapping[str, str] = keys.keys
-        self.notices = (*(desk.notices if desk is not None else ()), *keys.troubles)
+        self.notices = (*(user_data.notices if user_data is not None else ()), *keys.troubles)
         self.set_keymap(keys.keys)
         asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
         self.theme = next((name for name in asked if name in self.available_themes), THEME_NAMES[0])
@@ -111,8 +113,8 @@ class MlxspecApp(App[None]):
         self.apply(with_value(self.settings, name, value, THEME_NAMES))
         if name == "theme":  # also if equal: the one in use may come from the command line
             self._use_theme()
-        if self._desk is not None:
-            self._desk.change(name, value, THEME_NAMES)
+        if self._user_data is not None:
+            self._user_data.change(name, value, THEME_NAMES)
             self.run_worker(self._write_settings, thread=True, group="settings")
 
     def apply(self, settings: Settings) -> None:
@@ -137,9 +139,9 @@ class MlxspecApp(App[None]):
         self.ascii_glyphs = self.settings.ascii_glyphs
 
     def _write_settings(self) -> None:
-        assert self._desk is not None
+        assert self._user_data is not None
         try:
-            self._desk.write_settings()
+            self._user_data.write_settings()
         except SettingsError as error:
             message = f"{error}; what you changed holds until you quit"
             self.call_from_thread(self.notify, message, severity="warning", timeout=8)

@@ -20,7 +20,7 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.user_data import Desk, find_desk
+from mlxspec_app.user_data import UserData, find_user_data
 
 if TYPE_CHECKING:
     from mlxspec_app.playback.race import Race
@@ -29,19 +29,19 @@ _FULL_AFTER = 200  # collections of the middle generation; Python's default is 1
 _ROLES = {"user": "you"}
 
 
-def open_desk(data_dir: str | PathLike[str] | None = None) -> Desk:
+def open_user_data(data_dir: str | PathLike[str] | None = None) -> UserData:
     """Return the user data, with settings checked against the themes and keys of this app.
 
     Args:
         data_dir: The folder of `--data-dir`, or None for the user's own.
     """
-    return find_desk(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
+    return find_user_data(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
 
 
 def run_chat(
     make_session: Callable[[], Session],
     *,
-    desk: Desk | None = None,
+    user_data: UserData | None = None,
     theme: str | None = None,
     inline: bool = False,
     continues: bool = False,
@@ -51,7 +51,7 @@ def run_chat(
 
     Args:
         make_session: Returns a session that has not started.
-        desk: The user data, with settings and chats; None stores nothing.
+        user_data: The user data, with settings and chats; None stores nothing.
         theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
         inline: Whether to draw below the shell's prompt instead of on the whole terminal.
         continues: Whether to open the last chat.
@@ -63,12 +63,12 @@ def run_chat(
     screens: list[ChatScreen] = []
 
     def make_screen() -> ChatScreen:
-        screens.append(ChatScreen(session, desk, introduce, continues=continues))
+        screens.append(ChatScreen(session, user_data, introduce, continues=continues))
         return screens[-1]
 
-    if desk is not None:
-        desk.keeps_chats = True
-    code = _run(session, make_screen, theme, desk, inline=inline)
+    if user_data is not None:
+        user_data.keeps_chats = True
+    code = _run(session, make_screen, theme, user_data, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 
 
@@ -76,7 +76,7 @@ def run_replay(
     path: str | PathLike[str],
     speed: float = 1.0,
     *,
-    desk: Desk | None = None,
+    user_data: UserData | None = None,
     theme: str | None = None,
 ) -> int:
     """Play a trace file until the user quits and return the exit code.
@@ -84,7 +84,7 @@ def run_replay(
     Args:
         path: The trace.
         speed: Recorded seconds per second; 1 is as recorded.
-        desk: The user data, which holds the settings; None uses the defaults.
+        user_data: The user data, which holds the settings; None uses the defaults.
         theme: Name of the theme.
 
     Raises:
@@ -97,24 +97,24 @@ def run_replay(
     if not speed > 0:
         raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
     session = ReplaySession.from_file(path, speed)
-    return _run(session, lambda: ReplayScreen(session), theme, desk)
+    return _run(session, lambda: ReplayScreen(session), theme, user_data)
 
 
-def run_race(race: "Race", *, desk: Desk | None = None, theme: str | None = None) -> int:
+def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | None = None) -> int:
     """Play a race until the user quits and return the exit code.
 
     Args:
         race: Two recordings.
-        desk: The user data, which holds the settings; None uses the defaults.
+        user_data: The user data, which holds the settings; None uses the defaults.
         theme: Name of the theme.
     """
     from mlxspec_app.screens.race import RaceScreen
 
-    app = MlxspecApp(lambda: RaceScreen(race), theme, desk)
+    app = MlxspecApp(lambda: RaceScreen(race), theme, user_data)
     collect_rarely()
     app.run()
-    if desk is not None:
-        desk.close()
+    if user_data is not None:
+        user_data.close()
     return app.return_code or 0
 
 
@@ -122,18 +122,18 @@ def _run(
     session: Session,
     make_screen: Callable[[], Screen[None]],
     theme: str | None,
-    desk: Desk | None = None,
+    user_data: UserData | None = None,
     *,
     inline: bool = False,
 ) -> int:
-    app = MlxspecApp(make_screen, theme, desk)
+    app = MlxspecApp(make_screen, theme, user_data)
     collect_rarely()
     try:
         app.run(inline=inline)
     finally:
         session.close()
-        if desk is not None:
-            desk.close()
+        if user_data is not None:
+            user_data.close()
     return app.return_code or 0
 
 

@@ -16,7 +16,7 @@ from mlxspec_app.settings.file import Settings, SettingsError, change_settings, 
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.settings.values import with_value
 from mlxspec_app.user.log import AppLog
-from mlxspec_app.user.paths import Places, find_places
+from mlxspec_app.user.paths import Paths, find_paths
 
 if TYPE_CHECKING:
     from mlxspec_app.store.thread import StoreThread
@@ -27,7 +27,7 @@ def _print(message: str) -> None:
 
 
 @dataclass
-class Desk:
+class UserData:
     """The user data, shared by the screens.
 
     Attributes:
@@ -41,7 +41,7 @@ class Desk:
         keeps_chats: Whether a chat screen opens the store when it begins.
     """
 
-    places: Places
+    places: Paths
     settings: Settings = field(default_factory=Settings)
     notices: tuple[str, ...] = ()
     store: "StoreThread | None" = None
@@ -121,12 +121,12 @@ class Desk:
         self.log.close()
 
 
-def find_desk(
+def find_user_data(
     data_dir: str | PathLike[str] | None = None,
     *,
     themes: Collection[str] = (),
     key_ids: Collection[str] = (),
-) -> Desk:
+) -> UserData:
     """Return the user data; reads the settings, creates no file.
 
     Args:
@@ -134,6 +134,6 @@ def find_desk(
         themes: The allowed themes; empty allows every name.
         key_ids: The allowed ids of bindings; empty allows every id.
     """
-    places = find_places(data_dir)
+    places = find_paths(data_dir)
     read = read_settings(places.settings, themes=themes, key_ids=key_ids)
-    return Desk(places, read.settings, read.notices, is_new=not places.store.exists())
+    return UserData(places, read.settings, read.notices, is_new=not places.store.exists())

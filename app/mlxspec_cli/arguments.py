@@ -12,7 +12,7 @@ from typing import Any
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
-from mlxspec_app.user.paths import find_places
+from mlxspec_app.user.paths import find_paths
 
 REPLY_FLAGS = {row.name: row for row in (*SAMPLING, *GENERATION) if row.flag}
 LOAD_FLAGS = {row.name: row for row in LOAD if row.flag}
@@ -67,16 +67,16 @@ def options(args: Namespace) -> Options:
     if not given.get("drafter"):
         given.pop("drafter", None)
     if getattr(args, "learn", None):
-        given["learn"] = find_places(vars(args).get("data_dir")).learned
+        given["learn"] = find_paths(vars(args).get("data_dir")).learned
     return Options(**given)
 
 
 def generation_params(args: Namespace) -> GenerationParams:
     """Return the settings of a reply, with defaults for missing flags and a random seed."""
-    law = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
+    sampling = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
     given = _stated(args, (row.name for row in GENERATION if row.flag))
     return GenerationParams(
-        sampling=law, **{"seed": random.SystemRandom().getrandbits(32), **given}
+        sampling=sampling, **{"seed": random.SystemRandom().getrandbits(32), **given}
     )
 
 

@@ -15,7 +15,7 @@ class Again:
     name = "again"
     num_top_tokens = 0  # of the target's best tokens per node, to be told in `update`
 
-    def start(self, prompt, law, key):
+    def start(self, prompt, sampling, key):
         """Begin a reply; this drafter reads nothing."""
 
     def propose(self, root, budget):

@@ -16,7 +16,7 @@ class LastTime:
     name = "last-time"
     num_top_tokens = 0
 
-    def start(self, prompt, law, key):
+    def start(self, prompt, sampling, key):
         """Take the prompt; its last token is the first root."""
         self.tokens = list(prompt[:-1])
 

@@ -61,7 +61,7 @@ class BatchSequence:
 
     def emit(self, read: Round, pending: PendingRound) -> Round:
         """Emit the tokens of a round; the path of the result is the one to commit."""
-        round = self.said.emit(read, pending.laws)
+        round = self.said.emit(read, pending.distributions)
         self._tokens += [token.token for token in round.emitted]
         self._texts += [token.text for token in round.emitted]
         return round

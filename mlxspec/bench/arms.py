@@ -14,7 +14,7 @@ from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.auto import choose_drafter
-from mlxspec.drafting.registry import Site, build_drafter, check_drafter
+from mlxspec.drafting.registry import DrafterContext, build_drafter, check_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
@@ -86,32 +86,34 @@ def check_arms(names: Sequence[str]) -> None:
         check_drafter(drafter, has_draft_model=False)
 
 
-def own_arms(names: Sequence[str], site: Site, budget: Budget | None = None) -> list[Arm]:
+def own_arms(
+    names: Sequence[str], context: DrafterContext, budget: Budget | None = None
+) -> list[Arm]:
     """Return the arms that these words name.
 
     Args:
         names: The words.
-        site: The target.
+        context: The target.
         budget: Decides how many nodes all arms verify; None for the engine's own budget.
 
     Raises:
         MlxspecError: A drafter is missing, or does not fit this target.
     """
-    return [_own_arm(name, site, budget) for name in names]
+    return [_own_arm(name, context, budget) for name in names]
 
 
-def make_drafter(name: str, site: Site) -> Drafter:
+def make_drafter(name: str, context: DrafterContext) -> Drafter:
     """Return a new drafter for an arm."""
     drafter = _drafter_of(name)
-    return build_drafter(choose_drafter(site).drafter if drafter == "auto" else drafter, site)
+    return build_drafter(choose_drafter(context).drafter if drafter == "auto" else drafter, context)
 
 
-def _own_arm(name: str, site: Site, budget: Budget | None) -> Arm:
+def _own_arm(name: str, context: DrafterContext, budget: Budget | None) -> Arm:
     drafter = _drafter_of(name)
     if drafter == "auto":
-        drafter = choose_drafter(site).drafter
+        drafter = choose_drafter(context).drafter
         name = f"auto={drafter.replace(',', '+')}"
-    return OwnArm(name, site.engine, partial(build_drafter, drafter, site), budget)
+    return OwnArm(name, context.engine, partial(build_drafter, drafter, context), budget)
 
 
 def _drafter_of(name: str) -> str:

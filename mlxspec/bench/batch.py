@@ -20,14 +20,14 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafting.registry import Site, build_drafter
+from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
@@ -68,21 +68,21 @@ class Speed:
 
 
 def make_arms(
-    site: Site, drafters: Sequence[str] = DRAFTERS, *, rows_per_round: int
+    context: DrafterContext, drafters: Sequence[str] = DRAFTERS, *, rows_per_round: int
 ) -> dict[str, Write]:
     """Return our arms by name: replies one by one, then in a batch, with each drafter."""
     arms: dict[str, Write] = {}
     for drafter in drafters:
-        arms[f"one by one, {drafter}"] = _one_by_one(site, drafter)
+        arms[f"one by one, {drafter}"] = _one_by_one(context, drafter)
     for drafter in drafters:
-        arms[f"batch, {drafter}"] = _batch(site, drafter, rows_per_round)
+        arms[f"batch, {drafter}"] = _batch(context, drafter, rows_per_round)
     return arms
 
 
-def _one_by_one(site: Site, drafter: str) -> Write:
+def _one_by_one(context: DrafterContext, drafter: str) -> Write:
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        own = build_drafter(drafter, site)
-        return [_tokens(site.engine, own, prompt, params) for prompt in prompts]
+        own = build_drafter(drafter, context)
+        return [_tokens(context.engine, own, prompt, params) for prompt in prompts]
 
     return write
 
@@ -95,12 +95,12 @@ def _tokens(
     return [token.token for event in rounds for token in event.emit]
 
 
-def _batch(site: Site, drafter: str, rows_per_round: int) -> Write:
+def _batch(context: DrafterContext, drafter: str, rows_per_round: int) -> Write:
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        replies = site.engine.generate_batch(
+        replies = context.engine.generate_batch(
             prompts,
             params,
-            drafter=build_drafter(drafter, site),
+            drafter=build_drafter(drafter, context),
             batch_size=len(prompts),
             rows_per_round=rows_per_round,
         )
@@ -109,14 +109,14 @@ def _batch(site: Site, drafter: str, rows_per_round: int) -> Write:
     return write
 
 
-def mlx_lm_arm(site: Site) -> Write:
+def mlx_lm_arm(context: DrafterContext) -> Write:
     """Return mlx-lm's `batch_generate` over the arrays of our model; it drops stop tokens.
 
     Raises:
         ImportError: mlx-lm is not installed.
     """
     batch_generate = import_module("mlx_lm.generate").batch_generate
-    model, tokenizer = mlx_lm_model(site.loaded.model), mlx_lm_tokenizer(site)
+    model, tokenizer = mlx_lm_model(context.loaded.model), mlx_lm_tokenizer(context)
 
     @left_to_blas()
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
@@ -135,7 +135,7 @@ def mlx_lm_arm(site: Site) -> Write:
 
 
 def measure(
-    site: Site,
+    context: DrafterContext,
     arms: dict[str, Write],
     prompts: Sequence[list[int]],
     params: GenerationParams,
@@ -144,7 +144,7 @@ def measure(
     """Return the speeds of all arms on the same prompts, and compare their replies.
 
     Args:
-        site: The target.
+        context: The target.
         arms: The arms by name; the first is the baseline.
         prompts: The prompts.
         params: Settings of all replies; they must be greedy.
@@ -156,13 +156,13 @@ def measure(
     for number in range(repeats):
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
-            site.engine.target.reset()
+            context.engine.target.reset()
             gc.collect()
             mx.clear_cache()
             start = time.perf_counter()
             written[name] = arms[name](prompts, params)
             seconds[name].append(time.perf_counter() - start)
-    stops = {*site.engine.target.eos_token_ids, *site.loaded.tokenizer.eos_token_ids}
+    stops = {*context.engine.target.eos_token_ids, *context.loaded.tokenizer.eos_token_ids}
     texts = {name: [_without(stops, own) for own in written[name]] for name in names}
     return [
         Speed(
@@ -171,7 +171,7 @@ def measure(
             tokens=sum(len(tokens) for tokens in written[names[0]]),  # the same text for all
             seconds=median(seconds[name]),
             differences=_differences(
-                site.engine, prompts, texts[name], texts[names[0]], is_foreign=name == _PEER
+                context.engine, prompts, texts[name], texts[names[0]], is_foreign=name == _PEER
             ),
         )
         for name in names
@@ -238,26 +238,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(args: argparse.Namespace) -> int:
     counts = parse_counts(args.sequences)
     params = GenerationParams(max_tokens=args.max_tokens)
-    site = make_site(load_model(args.model), Options(drafter="none"), print)
-    arms = make_arms(site, rows_per_round=args.rows_per_round)
+    context = make_drafter_context(load_model(args.model), Options(drafter="none"), print)
+    arms = make_arms(context, rows_per_round=args.rows_per_round)
     try:
-        arms[_PEER] = mlx_lm_arm(site)
+        arms[_PEER] = mlx_lm_arm(context)
     except ImportError as error:
         print(f"mlx-lm is left out ({error}): {INSTALL['mlx-lm']}")
-    site.engine.measure_costs()
-    prompts = own_prompts(site, max(counts))
-    measure(site, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))
+    context.engine.measure_costs()
+    prompts = own_prompts(context, max(counts))
+    measure(context, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))
     speeds: list[Speed] = []
     for count in counts:
-        speeds += measure(site, arms, prompts[:count], params, args.repeat)
+        speeds += measure(context, arms, prompts[:count], params, args.repeat)
     print("\n".join(as_lines(speeds)))
     differences = (difference for speed in speeds for difference in speed.differences)
     return int(not all(difference.is_near_tie for difference in differences))
 
 
-def own_prompts(site: Site, count: int) -> list[list[int]]:
+def own_prompts(context: DrafterContext, count: int) -> list[list[int]]:
     """Return the first turns of `count` built-in questions; they repeat from the beginning."""
-    runner = Runner(site.engine, [], "")
+    runner = Runner(context.engine, [], "")
     questions = islice(cycle(read_questions()), count)
     return [runner.prompt([{"role": "user", "content": item.turns[0]}]) for item in questions]
 

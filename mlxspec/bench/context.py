@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from mlxspec.api import Say, make_site
+from mlxspec.api import Say, make_drafter_context
 from mlxspec.bench.arms import own_arms
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.sample import Task
@@ -84,19 +84,19 @@ def measure_context(
     prompt = list(islice(cycle(_text(loaded)), length))
     found = []
     for name in arms:
-        site = make_site(loaded, options, say)
-        (arm,) = own_arms([name], site)
+        drafter_context = make_drafter_context(loaded, options, say)
+        (arm,) = own_arms([name], drafter_context)
         reply = arm.write(prompt, replace(task, ignores_stop=True))
         later = reply.later_tokens
         found.append(
             ContextFigures(
                 arm=arm.name,
                 context=length,
-                cache=site.target.cache.describe(),
+                cache=drafter_context.target.cache.describe(),
                 prompt_s=reply.ttft_s,
                 ms_per_token=1e3 * reply.seconds / later if later else None,
                 tokens_per_forward=len(reply.tokens) / reply.forwards,
-                cache_gb=site.target.cache.nbytes / GB,
+                cache_gb=drafter_context.target.cache.nbytes / GB,
                 own_memory_gb=reply.own_memory_gb,
             )
         )

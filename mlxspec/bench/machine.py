@@ -9,7 +9,7 @@ from mlxspec.bench.sample import Task
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.device import backend
-from mlxspec.drafting.registry import Site
+from mlxspec.drafting.registry import DrafterContext
 from mlxspec.params import Options
 
 Setup = Mapping[str, Any]
@@ -20,33 +20,33 @@ _DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
 _OTHERS = ("mlx-lm", "mlx-dspark")
 
 
-def setup_of(site: Site, task: Task, baseline: str) -> Setup:
+def setup_of(context: DrafterContext, task: Task, baseline: str) -> Setup:
     """Return the setup of a run in which all arms are compared with the baseline."""
     facts = backend.facts()
     versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
     return {
-        "model": site.loaded.name,
-        "weights": site.loaded.weights,
+        "model": context.loaded.name,
+        "weights": context.loaded.weights,
         "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB",
         "system": facts.system,
         "blas": facts.blas,
         "versions": versions | {name: found for name in _OTHERS if (found := _version(name))},
         "max_tokens": task.max_tokens,
         "num_draft_tokens": task.num_draft_tokens,
-        "lookahead": site.lookahead,
-        **_drafting(site),
+        "lookahead": context.lookahead,
+        **_drafting(context),
         "seed": task.seed,
         "baseline": baseline,
     }
 
 
-def _drafting(site: Site) -> dict[str, Any]:
+def _drafting(context: DrafterContext) -> dict[str, Any]:
     """Return the settings of the drafts that the user chose; defaults are left out."""
-    rule = site.engine.chain_rule
+    rule = context.engine.chain_rule
     values = {
-        "branching": site.limits.branching,
-        "depth": site.limits.depth,
-        "exit_threshold": site.exit_threshold,
+        "branching": context.limits.branching,
+        "depth": context.limits.depth,
+        "exit_threshold": context.exit_threshold,
         "chain_rule": None if rule == Options.chain_rule else rule,
     }
     return {name: values[name] for name in _DRAFTING if values[name] is not None}
@@ -66,10 +66,10 @@ def setup_lines(setup: Setup) -> list[str]:
     return [f"{name:<10}{value}" for name, value in rows.items() if value]
 
 
-def forward_cost(site: Site) -> CostCurve:
+def forward_cost(context: DrafterContext) -> CostCurve:
     """Time forwards by their number of rows; the target's cache is empty afterwards."""
-    target = site.engine.target
-    room = site.engine.context_length or _COST_CONTEXT
+    target = context.engine.target
+    room = context.engine.context_length or _COST_CONTEXT
     target.reset()
     target.observe([0] * min(_COST_CONTEXT, room // 2))
     curve = cost_curve(verify_forward(target))

@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafting.registry import Site, build_drafter
+from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import Tokenizer
 from mlxspec.models import Model
@@ -43,12 +43,14 @@ class MlxLmArm:
         name: Name of the arm.
     """
 
-    def __init__(self, name: str, site: Site, draft_model: Model | None = None) -> None:
+    def __init__(
+        self, name: str, context: DrafterContext, draft_model: Model | None = None
+    ) -> None:
         """Make an arm.
 
         Args:
             name: Name of the arm.
-            site: The target.
+            context: The target.
             draft_model: Drafts chains of length `site.lookahead`; None for plain decoding.
 
         Raises:
@@ -57,13 +59,13 @@ class MlxLmArm:
         self.name = name
         self._generate = import_module("mlx_lm.generate")
         self._sampling = import_module("mlx_lm.sample_utils")
-        self._model = mlx_lm_model(site.loaded.model)
-        self._tokenizer = mlx_lm_tokenizer(site)
+        self._model = mlx_lm_model(context.loaded.model)
+        self._tokenizer = mlx_lm_tokenizer(context)
         self._options: dict[str, Any] = {}
         if draft_model is not None:
             self._options = {
                 "draft_model": mlx_lm_model(draft_model),
-                "num_draft_tokens": site.lookahead,
+                "num_draft_tokens": context.lookahead,
             }
 
     def begin(self) -> None:
@@ -101,12 +103,12 @@ class DsparkArm:
         name: Name of the arm.
     """
 
-    def __init__(self, name: str, site: Site, *, drafts: bool) -> None:
+    def __init__(self, name: str, context: DrafterContext, *, drafts: bool) -> None:
         """Make an arm.
 
         Args:
             name: Name of the arm.
-            site: The target.
+            context: The target.
             drafts: Whether to draft by lookup; False for plain decoding.
 
         Raises:
@@ -116,8 +118,8 @@ class DsparkArm:
         dspark = import_module("mlx_dspark")
         self._drafts = drafts
         self._loop = dspark.lookup_generate if drafts else dspark.greedy_generate
-        self._tokenizer = mlx_lm_tokenizer(site)
-        self._target = dspark.Target(mlx_lm_model(site.loaded.model), self._tokenizer)
+        self._tokenizer = mlx_lm_tokenizer(context)
+        self._target = dspark.Target(mlx_lm_model(context.loaded.model), self._tokenizer)
 
     def begin(self) -> None:
         """Forget nothing: it keeps nothing."""
@@ -152,14 +154,14 @@ class DsparkArm:
         return watch.reply(tokens, prompt, forwards, sum(rows) + prompt_row)
 
 
-def build_peer(name: str, site: Site) -> Arm:
+def build_peer(name: str, context: DrafterContext) -> Arm:
     """Return a peer, ready to write.
 
     Raises:
         PeerMissingError: It is not installed, or cannot run this model.
     """
     try:
-        return _BUILDERS[name](name, site)
+        return _BUILDERS[name](name, context)
     except ImportError as error:
         raise PeerMissingError(f"{name} is left out ({error}): {INSTALL[name]}") from error
     except (MlxspecError, ValueError) as error:
@@ -174,17 +176,17 @@ def check_peers(names: Sequence[str]) -> None:
             raise ValueError(f"peer {name!r} is not known; choose from {', '.join(_BUILDERS)}")
 
 
-def _with_draft_model(name: str, site: Site) -> Arm:
-    drafter = build_drafter("model", site)
+def _with_draft_model(name: str, context: DrafterContext) -> Arm:
+    drafter = build_drafter("model", context)
     assert isinstance(drafter, DraftModelDrafter)
-    return MlxLmArm(name, site, drafter.decoder.model)
+    return MlxLmArm(name, context, drafter.decoder.model)
 
 
-_BUILDERS: dict[str, Callable[[str, Site], Arm]] = {
+_BUILDERS: dict[str, Callable[[str, DrafterContext], Arm]] = {
     "mlx-lm": MlxLmArm,
     "mlx-lm-draft": _with_draft_model,
-    "mlx-dspark": lambda name, site: DsparkArm(name, site, drafts=True),
-    "mlx-dspark-plain": lambda name, site: DsparkArm(name, site, drafts=False),
+    "mlx-dspark": lambda name, context: DsparkArm(name, context, drafts=True),
+    "mlx-dspark-plain": lambda name, context: DsparkArm(name, context, drafts=False),
 }
 
 
@@ -219,12 +221,12 @@ def mlx_lm_model(model: Model) -> nn.Module:
     return theirs
 
 
-def mlx_lm_tokenizer(site: Site) -> Any:
+def mlx_lm_tokenizer(context: DrafterContext) -> Any:
     """Return the target's tokenizer in mlx-lm's wrapper, with the same stop tokens as ours."""
     utils = import_module("mlx_lm.tokenizer_utils")
-    tokenizer: Tokenizer = site.loaded.tokenizer
+    tokenizer: Tokenizer = context.loaded.tokenizer
     decoder = json.loads(tokenizer.wrapped.backend_tokenizer.to_str())["decoder"] or {}
     is_bytes = "ByteLevel" in json.dumps(decoder)
     kind = utils.BPEStreamingDetokenizer if is_bytes else utils.NaiveStreamingDetokenizer
-    stops = {*tokenizer.eos_token_ids, *site.target.eos_token_ids}
+    stops = {*tokenizer.eos_token_ids, *context.target.eos_token_ids}
     return utils.TokenizerWrapper(tokenizer.wrapped, kind, eos_token_ids=stops)

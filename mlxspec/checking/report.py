@@ -7,7 +7,7 @@ from typing import Any
 from mlxspec.bench.machine import setup_lines
 from mlxspec.checking.greedy import Agreement, Parting
 from mlxspec.checking.run import CacheCheck, Outcome
-from mlxspec.checking.sampled import LAW, LENGTH, LawCheck, error_rate
+from mlxspec.checking.sampled import LAW, LENGTH, DistributionCheck, error_rate
 from mlxspec.checking.verdict import verdict
 from mlxspec.measure.drift import Drift
 from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS
@@ -36,7 +36,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "verdict_text": found.text,
         "is_lossless": found.is_lossless,
         "caches": [_cache_dict(cache) for cache in outcome.caches],
-        "laws": [_law_dict(law, len(outcome.laws)) for law in outcome.laws],
+        "laws": [_check_dict(law, len(outcome.laws)) for law in outcome.laws],
         "least_p_value": error_rate(len(outcome.laws)),
         "notes": [*_faults(outcome), *outcome.notes],
     }
@@ -153,7 +153,7 @@ def _parting_dict(parting: Parting) -> dict[str, Any]:
     }
 
 
-def _law_dict(law: LawCheck, num_checks: int) -> dict[str, Any]:
+def _check_dict(law: DistributionCheck, num_checks: int) -> dict[str, Any]:
     content = asdict(law)
     fit = content.pop("fit")
     return {**content, **fit, "p_value": law.fit.p_value, "is_off": law.is_off(num_checks)}

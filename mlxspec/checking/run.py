@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol, TypeVar
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import PLAIN, make_drafter, own_arms
 from mlxspec.bench.machine import Setup, setup_of
 from mlxspec.bench.prompts import Question
@@ -13,8 +13,8 @@ from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Task
 from mlxspec.budget import FixedBudget
 from mlxspec.checking.greedy import Agreement, Asked, check_replies
-from mlxspec.checking.sampled import LENGTH, Case, LawCheck, Sampler, cases_of, check_law
-from mlxspec.drafting.registry import Say, Site, candidates
+from mlxspec.checking.sampled import LENGTH, Case, DistributionCheck, Sampler, cases_of, check_law
+from mlxspec.drafting.registry import DrafterContext, Say, candidates
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel
@@ -92,7 +92,7 @@ class Outcome:
     setup: Setup
     num_nodes: tuple[int, ...]
     caches: tuple[CacheCheck, ...]
-    laws: tuple[LawCheck, ...]
+    laws: tuple[DistributionCheck, ...]
     notes: tuple[str, ...]
 
 
@@ -110,15 +110,15 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Outc
         ValueError: No question fits the model, no cache does, or no distribution is worth a test.
     """
     notes: list[str] = []
-    sites = _sites(loaded, plan.caches, say, notes)
-    first = Checker(sites[0], plan, progress, notes)
+    contexts = _contexts(loaded, plan.caches, say, notes)
+    first = Checker(contexts[0], plan, progress, notes)
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
     caches = [first.check_replies()]
     laws = first.check_laws(cases)
     # One after the other, because each has its own drafters in memory.
-    caches += [Checker(site, plan, progress, notes).check_replies() for site in sites[1:]]
+    caches += [Checker(context, plan, progress, notes).check_replies() for context in contexts[1:]]
     return Outcome(
-        setup=setup_of(first.site, plan.task(max(plan.num_nodes)), PLAIN),
+        setup=setup_of(first.context, plan.task(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
         caches=tuple(caches),
         laws=laws,
@@ -126,42 +126,44 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Outc
     )
 
 
-def _sites(
+def _contexts(
     loaded: LoadedModel, caches: Sequence[Options], say: Say, notes: list[str]
-) -> list[Site]:
-    sites = []
+) -> list[DrafterContext]:
+    contexts = []
     for options in caches:
         try:
-            sites.append(make_site(loaded, options, say))
+            contexts.append(make_drafter_context(loaded, options, say))
         except UnsupportedOperationError as error:
             notes.append(f"a cache is left out: {error}")
-    if not sites:
+    if not contexts:
         raise ValueError(f"no kind of cache fits this model: {'; '.join(notes)}")
-    return sites
+    return contexts
 
 
 class Checker:
     """Checks one target with one kind of cache.
 
     Attributes:
-        site: The target.
+        context: The target.
     """
 
-    def __init__(self, site: Site, plan: Plan, progress: Progress, notes: list[str]) -> None:
+    def __init__(
+        self, context: DrafterContext, plan: Plan, progress: Progress, notes: list[str]
+    ) -> None:
         """Prepare; notes get an entry for each question that is left out.
 
         Raises:
             MlxspecError: A drafter is missing, or does not fit this target.
             ValueError: No question fits the model.
         """
-        self.site = site
+        self.context = context
         self._budget = FixedBudget()  # drafts in every round: a plain round checks nothing
         self._plan = plan
         self._progress = progress
-        self._cache = site.target.cache.describe()
-        self._drafters = list(plan.drafters) or _drafters_here(site)
-        self._questions = _fitting(site.engine, plan, notes)
-        self._plain, *self._arms = own_arms([PLAIN, *self._drafters], site, self._budget)
+        self._cache = context.target.cache.describe()
+        self._drafters = list(plan.drafters) or _drafters_here(context)
+        self._questions = _fitting(context.engine, plan, notes)
+        self._plain, *self._arms = own_arms([PLAIN, *self._drafters], context, self._budget)
 
     @cached_property
     def asked(self) -> list[Asked]:
@@ -173,14 +175,14 @@ class Checker:
     @cached_property
     def drift(self) -> Drift:
         """The drift of rows, over the first replies."""
-        room = self.site.engine.context_length
+        room = self.context.engine.context_length
         texts = [Text.of(found.prompt, found.plain, room) for found in self.asked[:_NUM_TEXTS]]
         watched = self._progress(texts, f"{self._cache}: drift of rows")
-        return measure_drift(self.site.target, watched)
+        return measure_drift(self.context.target, watched)
 
     def check_replies(self) -> CacheCheck:
         """Compare the greedy replies of all drafters with plain ones."""
-        engine, near_tie = self.site.engine, self.drift.near_tie
+        engine, near_tie = self.context.engine, self.drift.near_tie
         agreements = []
         for arm in self._arms:
             watched = self._progress(self.asked, f"{self._cache}: {arm.name}")
@@ -202,13 +204,13 @@ class Checker:
         ]
         watched = self._progress(prefixes[:_MOST_PLACES], f"{self._cache}: exact distributions")
         num_draws = -(-self._plan.num_draws // len(num_nodes))
-        return cases_of(self.site.target, watched, num_nodes, num_draws)
+        return cases_of(self.context.target, watched, num_nodes, num_draws)
 
-    def check_laws(self, cases: Sequence[Case]) -> tuple[LawCheck, ...]:
+    def check_laws(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""
-        engine, checks = self.site.engine, []
+        engine, checks = self.context.engine, []
         for word in (PLAIN, *self._drafters):
-            sampler = Sampler(engine, make_drafter(word, self.site), self._budget)
+            sampler = Sampler(engine, make_drafter(word, self.context), self._budget)
             checks.append(check_law(sampler, word, cases, partial(self._seeds, word)))
         return tuple(checks)
 
@@ -216,10 +218,10 @@ class Checker:
         return self._progress(case.seeds, f"samples: {drafter}, {case.num_nodes} nodes a round")
 
 
-def _drafters_here(site: Site) -> list[str]:
+def _drafters_here(context: DrafterContext) -> list[str]:
     """Return the drafters that need no download, as words for `own_arms`."""
-    words = [word.replace(",", "+") for word in candidates(site.files) if word != "none"]
-    return [*words, "model"] if site.draft_model and "model" not in words else words
+    words = [word.replace(",", "+") for word in candidates(context.files) if word != "none"]
+    return [*words, "model"] if context.draft_model and "model" not in words else words
 
 
 def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[Asked]:

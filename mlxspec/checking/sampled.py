@@ -39,7 +39,7 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class JointLaw:
+class JointDistribution:
     """The joint distribution of the first tokens after a prompt.
 
     Attributes:
@@ -75,13 +75,13 @@ class Case:
     """
 
     prompt: Tokens
-    law: JointLaw
+    law: JointDistribution
     num_nodes: int
     seeds: range
 
 
 @dataclass(frozen=True)
-class LawCheck:
+class DistributionCheck:
     """The samples with one drafter, compared with the exact distribution.
 
     Attributes:
@@ -108,7 +108,7 @@ def error_rate(num_checks: int) -> float:
     return _ERROR_RATE / num_checks
 
 
-def joint_law(target: Decoder, prompt: Sequence[int]) -> JointLaw:
+def joint_distribution(target: Decoder, prompt: Sequence[int]) -> JointDistribution:
     """Return the exact distribution of the first tokens; the content of the target's cache changes.
 
     Args:
@@ -130,7 +130,7 @@ def joint_law(target: Decoder, prompt: Sequence[int]) -> JointLaw:
             else:
                 probs[reply] = prob * share
         probs[(*begun, OTHER)] = prob * max(1 - sum(shares.values()), 0.0)
-    return JointLaw(probs)
+    return JointDistribution(probs)
 
 
 def _read(target: Decoder, tokens: Sequence[int]) -> None:
@@ -159,10 +159,10 @@ def cases_of(
         ValueError: After every prompt, all samples would count in one cell.
     """
 
-    def num_pools(law: JointLaw) -> int:
+    def num_pools(law: JointDistribution) -> int:
         return len(pooled(law.probs, num_draws))
 
-    told = [(tuple(prompt), joint_law(target, prompt)) for prompt in prompts]
+    told = [(tuple(prompt), joint_distribution(target, prompt)) for prompt in prompts]
     laws = sorted((case for case in told if num_pools(case[1]) > 1), key=lambda c: -num_pools(c[1]))
     if not laws:
         raise ValueError(
@@ -219,7 +219,7 @@ def check_law(
     drafter: str,
     cases: Sequence[Case],
     watched: Callable[[Case], Iterable[int]],
-) -> LawCheck:
+) -> DistributionCheck:
     """Sample with a drafter, and compare with the exact distribution.
 
     Args:
@@ -234,7 +234,7 @@ def check_law(
         found = fit(map(case.law.cell_of, drawn), case.law.probs)
         total = found if total is None else total + found
     assert total is not None
-    return LawCheck(drafter, total, sampler.drafted, sampler.accepted, sampler.num_faults)
+    return DistributionCheck(drafter, total, sampler.drafted, sampler.accepted, sampler.num_faults)
 
 
 def _next_law(logits: np.ndarray) -> dict[int, float]:

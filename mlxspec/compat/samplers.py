@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import gumbel
 
 
@@ -23,7 +23,7 @@ class SamplerLaw(SamplingParams):
         """Return (n,) int32 tokens, one sample from each row of (n, V) log-probabilities."""
         num_rows, vocab_size = logprobs.shape
         noise = gumbel(num_rows, vocab_size, mx.random.key(random_seed()))
-        return NodeLaws(self, logprobs).draw(noise)
+        return NodeDistributions(self, logprobs).draw(noise)
 
 
 def make_sampler(

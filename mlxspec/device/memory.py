@@ -29,7 +29,7 @@ class WiredChoiceError(MlxspecError, ValueError):
 
 
 class Weights(Protocol):
-    """A model, as far as wiring needs it."""
+    """A model, as far as convention needs it."""
 
     @property
     def nbytes(self) -> int:

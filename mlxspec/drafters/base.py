@@ -46,7 +46,7 @@ class Drafter(Protocol):
     name: str
     num_top_tokens: int
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Begin a reply to `prompt`, all tokens of the conversation so far.
 
         The drafter may use what it learned in earlier replies of the session. The last token of
@@ -54,7 +54,7 @@ class Drafter(Protocol):
 
         Args:
             prompt: Token ids, at least one.
-            law: The target's sampling params. More sampled tokens are accepted if the drafter
+            sampling: The target's sampling params. More sampled tokens are accepted if the drafter
                 applies them too.
             key: Random key for this drafter alone, independent of the engine's.
         """

@@ -14,10 +14,10 @@ from dataclasses import replace
 import mlx.core as mx
 
 from mlxspec.device.backend import values
-from mlxspec.drafters.search.draft_distribution import DraftLaw
+from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, SamplingParams
 from mlxspec.target.decoder import Decoder
@@ -73,9 +73,9 @@ class DraftModelDrafter:
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
-        law = law if self.samples else replace(law, temperature=0.0)
-        self._law = DraftLaw(law, key, prompt, self._width, self._shared)
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
+        sampling = sampling if self.samples else replace(sampling, temperature=0.0)
+        self._distribution = DraftDistribution(sampling, key, prompt, self._width, self._shared)
         self._drafted, self._num_staged = [], 0
         num_known = self._num_known(prompt[:-1])
         shared = common_length(self.decoder.history, prompt[:num_known])
@@ -89,15 +89,15 @@ class DraftModelDrafter:
         # A target padded to more tokens can emit one that the draft model cannot embed.
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
-        shape = Branching.for_budget(budget, length, self.limits.branching)
-        if shape.is_chain or self._law.law.is_greedy:
+        shape = TreeShape.for_budget(budget, length, self.limits.branching)
+        if shape.is_chain or self._distribution.sampling.is_greedy:
             return self._chain(length)
         return self._tree(shape)
 
     def update(self, round: Round) -> None:
         """Commit the rows of accepted draft tokens to the draft model's cache, drop the others."""
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
-        self._law.count([*accepted, round.bonus_token])
+        self._distribution.count([*accepted, round.bonus_token])
         if self._num_staged:
             path = [node for node in round.path if node < self._num_staged]
             self.decoder.commit(path)
@@ -116,31 +116,33 @@ class DraftModelDrafter:
 
     def _chain(self, length: int) -> Draft:
         feed = mx.array(self._fed, mx.int32)
-        tokens, laws = [feed[-1:]], []
+        tokens, distributions = [feed[-1:]], []
         for depth in range(1, length + 1):
             hidden = self.decoder.extend_chain(feed)
             logits = self.decoder.logits(hidden[-1:])
-            laws.append(self._law.after(logits, DraftTree.chain(mx.concatenate(tokens))))
-            feed = self._law.draw(laws[-1], depth)
+            distributions.append(
+                self._distribution.after(logits, DraftTree.chain(mx.concatenate(tokens)))
+            )
+            feed = self._distribution.draw(distributions[-1], depth)
             tokens.append(feed)
         self._drafted = tokens[1:]
-        return self._law.draft(self.name, tokens, laws)
+        return self._distribution.draft(self.name, tokens, distributions)
 
-    def _tree(self, shape: Branching) -> Draft:
+    def _tree(self, shape: TreeShape) -> Draft:
         """Draw a tree; each level computes the nodes above it again, which are few."""
         *unread, root = self._fed
         if unread:
             self.decoder.extend_chain(mx.array(unread, mx.int32))
             self.decoder.commit_chain(unread)
         self._unread, self._fed = [], [root]
-        tokens, laws = [mx.array([root], mx.int32)], []
+        tokens, distributions = [mx.array([root], mx.int32)], []
         for depth, width in enumerate(shape.widths, 1):
             above = shape.tree(mx.concatenate(tokens))
             hidden = self.decoder.forward_tree(above)[shape.levels[depth - 1].start :]
-            laws.append(self._law.after(self.decoder.logits(hidden), above))
-            tokens.append(self._law.draw(laws[-1], depth, width))
+            distributions.append(self._distribution.after(self.decoder.logits(hidden), above))
+            tokens.append(self._distribution.draw(distributions[-1], depth, width))
             self._num_staged = above.n_nodes
-        return self._law.draft(self.name, tokens, laws, shape)
+        return self._distribution.draft(self.name, tokens, distributions, shape)
 
     def _num_known(self, tokens: Sequence[int]) -> int:
         """Return the number of tokens before the first one outside the draft model's vocabulary."""

@@ -14,7 +14,7 @@ class NoDrafter:
     name = "none"
     num_top_tokens = 0
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Ignore the prompt."""
 
     def fresh(self) -> "NoDrafter":

@@ -76,13 +76,13 @@ class PoolDrafter:
     def fresh(self) -> "PoolDrafter":
         return PoolDrafter([fresh_drafter(drafter) for drafter in self.drafters])
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Begin a reply with every drafter, each with its own random key."""
         self._cursor = None
-        self._is_greedy = law.is_greedy
+        self._is_greedy = sampling.is_greedy
         keys = mx.random.split(key, len(self.drafters))
         for drafter, own_key in zip(self.drafters, keys, strict=True):
-            drafter.start(prompt, law, own_key)
+            drafter.start(prompt, sampling, own_key)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return the tree of the most probable paths.

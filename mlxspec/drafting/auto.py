@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.measured import keep, machine_key, recall
-from mlxspec.drafting.registry import Site, build_drafter, candidates
+from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.shipped import DrafterFile
@@ -48,21 +48,21 @@ class Choice:
         return {"drafter": self.drafter, "reason": self.reason, "tokens_per_s": dict(self.speeds)}
 
 
-def choose_drafter(site: Site) -> Choice:
+def choose_drafter(context: DrafterContext) -> Choice:
     """Return the fastest drafter for a target; measure only where no stored speeds apply.
 
     After a measurement the target's cache is empty; what drafters learned in trials is dropped.
     """
-    names = candidates(site.files)
-    kind = ", ".join(filter(None, (site.target.cache.describe(), site.limits.describe())))
-    key = _key(site.fingerprint, site.loaded.weights, kind, site.files)
+    names = candidates(context.files)
+    kind = ", ".join(filter(None, (context.target.cache.describe(), context.limits.describe())))
+    key = _key(context.fingerprint, context.loaded.weights, kind, context.files)
     known = _speeds_of(recall(key) or {})
     if known and fastest(known) in names:
         return Choice(fastest(known), f"{_reason(known)}, measured before", known)
-    site.say(f"measuring once which drafter is fastest here: {', '.join(names)} ...")
-    built = _build_all(names, site)
-    speeds = measure(list(built), _trials(built, site))
-    site.target.reset()
+    context.say(f"measuring once which drafter is fastest here: {', '.join(names)} ...")
+    built = _build_all(names, context)
+    speeds = measure(list(built), _trials(built, context))
+    context.target.reset()
     keep(key, {"speeds": speeds})
     return Choice(fastest(speeds), _reason(speeds), speeds)
 
@@ -158,26 +158,26 @@ def _key(fingerprint: str, weights: str, cache: str, files: Mapping[str, Drafter
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
 
-def _build_all(names: Sequence[str], site: Site) -> dict[str, Drafter]:
+def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Drafter]:
     """Return the drafters that can be built, by name; report the others with a warning."""
     built = {}
     for name in names:
         try:
-            built[name] = build_drafter(name, site)
+            built[name] = build_drafter(name, context)
         except (MlxspecError, ValueError) as error:
-            site.say(f"warning: the drafter {name!r} is left out: {error}")
+            context.say(f"warning: the drafter {name!r} is left out: {error}")
     return built
 
 
-def _trials(built: Mapping[str, Drafter], site: Site) -> RunTrial:
+def _trials(built: Mapping[str, Drafter], context: DrafterContext) -> RunTrial:
     warm: set[str] = set()
 
     def run(name: str, number: int, max_seconds: float) -> Trial:
         if name not in warm:  # the first use compiles and loads, which a trial must not time
-            run_trial(site.engine, built[name], _WARM_UP_PROMPT, max_tokens=2)
+            run_trial(context.engine, built[name], _WARM_UP_PROMPT, max_tokens=2)
             warm.add(name)
         return run_trial(
-            site.engine,
+            context.engine,
             built[name],
             PROMPTS[number],
             max_tokens=_TOKENS_PER_PROMPT,

@@ -61,7 +61,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Site:
+class DrafterContext:
     """The target and the options from which drafters are built.
 
     Attributes:
@@ -74,7 +74,7 @@ class Site:
         limits: The largest branching and depth of drafts.
         on_progress: Called with the progress of a download.
         say: Called with one line of text for the user.
-        wirings: Index of the best layer convention of a head, by source: each head is tried once.
+        conventions: Best layer convention of a head, an index by source: each is tried once.
     """
 
     engine: Engine
@@ -86,7 +86,7 @@ class Site:
     limits: DraftLimits = FREE
     on_progress: ProgressCallback | None = None
     say: Say = lambda line: None
-    wirings: dict[str, int] = field(default_factory=dict)
+    conventions: dict[str, int] = field(default_factory=dict)
 
     @property
     def target(self) -> Decoder:
@@ -133,29 +133,33 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
         raise ValueError(f"the drafter {drafter!r} uses no draft model; choose 'model', or drop it")
 
 
-def table_memory(drafter: str, site: Site, folder: str | PathLike[str]) -> TableMemory | None:
+def table_memory(
+    drafter: str, context: DrafterContext, folder: str | PathLike[str]
+) -> TableMemory | None:
     """Return the memory of earlier runs for a drafter's table; None where it has no table."""
     if not set(parts_of(drafter)) & set(_READS_TABLE):
         return None
-    path = Path(expanduser(folder)) / f"{site.fingerprint}.safetensors"
-    tokenizer = site.loaded.tokenizer.fingerprint
-    return TableMemory(path, site.target.vocab_size, tokenizer=tokenizer, say=site.say)
+    path = Path(expanduser(folder)) / f"{context.fingerprint}.safetensors"
+    tokenizer = context.loaded.tokenizer.fingerprint
+    return TableMemory(path, context.target.vocab_size, tokenizer=tokenizer, say=context.say)
 
 
-def build_drafter(drafter: str, site: Site, memory: TableMemory | None = None) -> Drafter:
+def build_drafter(
+    drafter: str, context: DrafterContext, memory: TableMemory | None = None
+) -> Drafter:
     """Return the drafter that a word, a path, a hub id or a list names; see `check_drafter`.
 
     Args:
         drafter: The name.
-        site: The target and the options.
+        context: The target and the options.
         memory: What a table in it learned in earlier runs, or None.
 
     Raises:
         MlxspecError: There is no such drafter, or it cannot serve this target.
     """
-    built = [_build(part, site, memory) for part in parts_of(drafter)]
+    built = [_build(part, context, memory) for part in parts_of(drafter)]
     made = built[0] if len(built) == 1 else PoolDrafter(built)
-    limit(made, site.limits)
+    limit(made, context.limits)
     return made
 
 
@@ -165,86 +169,88 @@ def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
     return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
 
 
-def _build(part: str, site: Site, memory: TableMemory | None) -> Drafter:
+def _build(part: str, context: DrafterContext, memory: TableMemory | None) -> Drafter:
     if part in _READS_TABLE:
-        return HOST_DRAFTERS[part](site.table_rows, memory=memory)
+        return HOST_DRAFTERS[part](context.table_rows, memory=memory)
     if part in HOST_DRAFTERS:
         return HOST_DRAFTERS[part]()
-    if part == "model" and site.draft_model is not None:
-        return _draft_model(_beside_the_target(site.draft_model, site), site)
+    if part == "model" and context.draft_model is not None:
+        return _draft_model(_beside_the_target(context.draft_model, context), context)
     if part in TRAINED:
-        return _from_file(_trained_file(part, site), site)
-    place = find_head(part, site.on_progress).path
+        return _from_file(_trained_file(part, context), context)
+    place = find_head(part, context.on_progress).path
     file = read_drafter_file(place) if place.is_file() else None
     if file is not None:
-        return _from_file(file, site, is_probed=True)
+        return _from_file(file, context, is_probed=True)
     if _is_model(place):
-        return _draft_model(_beside_the_target(part, site), site)
-    return _head(part, site, is_probed=True)
+        return _draft_model(_beside_the_target(part, context), context)
+    return _head(part, context, is_probed=True)
 
 
-def _trained_file(word: str, site: Site) -> DrafterFile:
+def _trained_file(word: str, context: DrafterContext) -> DrafterFile:
     kind = TRAINED[word]
-    if kind not in site.files:
+    if kind not in context.files:
         or_name = "; or name a checkpoint with --draft-model" if word == "model" else ""
         raise MlxspecError(
-            f"there is no trained drafter of the kind {kind!r} for {site.loaded.name}: train one "
-            f"with `mlxspec train {kind}`{or_name}, or choose 'pool', which needs none"
+            f"there is no trained drafter of the kind {kind!r} for {context.loaded.name}: "
+            f"train one with `mlxspec train {kind}`{or_name}, or choose 'pool', which needs none"
         )
-    return site.files[kind]
+    return context.files[kind]
 
 
-def _from_file(file: DrafterFile, site: Site, *, is_probed: bool = False) -> Drafter:
+def _from_file(file: DrafterFile, context: DrafterContext, *, is_probed: bool = False) -> Drafter:
     match file.kind:
         case "table":
-            tokenizer = site.loaded.tokenizer.fingerprint
-            return TableDrafter.load(file.path, site.target.vocab_size, tokenizer=tokenizer)
+            tokenizer = context.loaded.tokenizer.fingerprint
+            return TableDrafter.load(file.path, context.target.vocab_size, tokenizer=tokenizer)
         case "draft-model":
-            return _draft_model(load_draft_model_file(file.path, site.loaded.tokenizer), site)
+            return _draft_model(load_draft_model_file(file.path, context.loaded.tokenizer), context)
         case _:
-            return _head(str(file.path), site, is_probed=is_probed)
+            return _head(str(file.path), context, is_probed=is_probed)
 
 
 def _is_model(path: Path) -> bool:
     return path.suffix == ".gguf" if path.is_file() else is_model_folder(path)
 
 
-def _beside_the_target(source: str | PathLike[str], site: Site) -> LoadedModel:
-    room = Room(beside=site.loaded.model.nbytes)
-    return load_model(source, room=room, on_progress=site.on_progress)
+def _beside_the_target(source: str | PathLike[str], context: DrafterContext) -> LoadedModel:
+    room = Room(beside=context.loaded.model.nbytes)
+    return load_model(source, room=room, on_progress=context.on_progress)
 
 
-def _draft_model(small: LoadedModel, site: Site) -> Drafter:
-    check_vocabulary(site.loaded, small)
-    decoder = Decoder(small.model, site.make_cache(small.config))
-    return DraftModelDrafter(decoder, site.target.vocab_size, site.lookahead)
+def _draft_model(small: LoadedModel, context: DrafterContext) -> Drafter:
+    check_vocabulary(context.loaded, small)
+    decoder = Decoder(small.model, context.make_cache(small.config))
+    return DraftModelDrafter(decoder, context.target.vocab_size, context.lookahead)
 
 
-def _head(source: str, site: Site, *, is_probed: bool) -> Drafter:
+def _head(source: str, context: DrafterContext, *, is_probed: bool) -> Drafter:
     """Return the drafter of a head; with `is_probed`, a trial on the target comes first."""
-    head = load_head(source, site.loaded.config, on_progress=site.on_progress)
-    drafters = head_drafters(head, site.target)
-    if is_probed and source not in site.wirings:
-        site.wirings[source] = _try_out(source, head, drafters, site)
-    drafter = drafters[site.wirings.get(source, 0)]
-    if isinstance(drafter, EarlyExitDrafter) and site.exit_threshold is not None:
-        drafter.threshold = site.exit_threshold
+    head = load_head(source, context.loaded.config, on_progress=context.on_progress)
+    drafters = head_drafters(head, context.target)
+    if is_probed and source not in context.conventions:
+        context.conventions[source] = _try_out(source, head, drafters, context)
+    drafter = drafters[context.conventions.get(source, 0)]
+    if isinstance(drafter, EarlyExitDrafter) and context.exit_threshold is not None:
+        drafter.threshold = context.exit_threshold
     return drafter
 
 
-def _try_out(source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], site: Site) -> int:
+def _try_out(
+    source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], context: DrafterContext
+) -> int:
     """Return the index of the layer convention that drafts best; warn of problems of the head."""
-    best, probe = best_wired(drafters, trials_of(site.engine))
-    site.target.reset()
+    best, probe = best_wired(drafters, trials_of(context.engine))
+    context.target.reset()
     if head.unknown:
-        site.say(f"warning: {source} runs without its {', '.join(head.unknown)}: not known here")
+        context.say(f"warning: {source} runs without its {', '.join(head.unknown)}: not known here")
     if head.card.get("note"):
-        site.say(f"warning: {source}: {head.card['note']}")
+        context.say(f"warning: {source}: {head.card['note']}")
     if not probe.is_wired:
-        site.say(
-            f"warning: {source} fits {site.loaded.name} badly ({probe.describe()}; a working head "
-            f"reaches {MIN_HIT_RATE:.0%} or much more): replies stay correct, but are slow. Check "
-            "that the head was trained for exactly this model"
+        context.say(
+            f"warning: {source} fits {context.loaded.name} badly ({probe.describe()}; a working "
+            f"head reaches {MIN_HIT_RATE:.0%} or much more): replies stay correct, but are slow. "
+            "Check that the head was trained for exactly this model"
         )
     return best
 

@@ -12,7 +12,7 @@ from numbers import Real
 import mlx.core as mx
 
 from mlxspec.device.backend import values
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 
 _ROUNDING = 1e-6
@@ -48,7 +48,7 @@ class Draft:
     sources: tuple[str, ...] = ()
     node_probs: mx.array | None = None
     sampled_from: mx.array | None = None
-    branching: Branching | None = None
+    branching: TreeShape | None = None
     path_probs: Sequence[float] | None = None
 
     @staticmethod
@@ -141,8 +141,8 @@ class Draft:
 
     def _claims(self, nodes: str, num_nodes: int, vocab_size: int) -> Iterator[str]:
         """Yield the faults in the attributes that describe the nodes."""
-        if self.branching is not None and not isinstance(self.branching, Branching):
-            yield f"{nodes} with branching {self.branching!r}; it has to be a Branching, or None"
+        if self.branching is not None and not isinstance(self.branching, TreeShape):
+            yield f"{nodes} with branching {self.branching!r}; it has to be a TreeShape, or None"
         parents, depth = self._drawn_parents, self.tree.max_depth
         if not _is_list(self.sources) or len(self.sources) != num_nodes:
             yield f"{nodes} with sources {self.sources!r}; it has to be a tuple of {num_nodes}"
@@ -156,8 +156,10 @@ class Draft:
         if parents is not None:
             if len(parents) != num_nodes + 1:
                 yield f"{nodes} with a branching of {len(parents) - 1}; it has to be the tree's"
-            laws = (len(set(parents[1:])), vocab_size)
-            yield from _array_faults(nodes, "sampled_from", self.sampled_from, laws, mx.float32)
+            distributions = (len(set(parents[1:])), vocab_size)
+            yield from _array_faults(
+                nodes, "sampled_from", self.sampled_from, distributions, mx.float32
+            )
         if self.path_probs is not None:
             if parents is not None:
                 yield (

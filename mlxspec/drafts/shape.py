@@ -17,7 +17,7 @@ MAX_WIDTH = 3
 
 
 @dataclass(frozen=True)
-class Branching:
+class TreeShape:
     """A tree in which all nodes of one depth have the same number of children.
 
     Nodes are numbered level by level, siblings side by side. So nodes with children come first.
@@ -33,14 +33,14 @@ class Branching:
             raise ValueError(f"widths are whole numbers, 1 or more; got {self.widths}")
 
     @staticmethod
-    def for_budget(budget: int, depth: int, width: int | None = None) -> "Branching":
+    def for_budget(budget: int, depth: int, width: int | None = None) -> "TreeShape":
         """Return a shape of at most `budget` nodes, the root not counted.
 
         The tree branches at the root alone, into at most `width` branches, all of one length, at
         most `depth`. All arguments are at least 1.
         """
         depth = min(budget, depth)
-        return Branching((min(budget // depth, width or MAX_WIDTH), *[1] * (depth - 1)))
+        return TreeShape((min(budget // depth, width or MAX_WIDTH), *[1] * (depth - 1)))
 
     @property
     def is_chain(self) -> bool:

@@ -18,7 +18,7 @@ from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import Difference, common_length
 from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.trace.proof import Proof
-from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 
 _GREEDY = SamplingParams()
 
@@ -85,7 +85,7 @@ def difference_at(
         target.observe(before[len(target) :])
         own = target.next_logits()
         counts = TokenCounts.of(list(prompt), target.vocab_size).add(list(same))
-        logits = np.array(NodeLaws(law, own[None], counts).adjusted[0])
+        logits = np.array(NodeDistributions(law, own[None], counts).adjusted[0])
         if near_tie is None:
             # A penalty multiplies the logits, and with them their drift.
             scale = max(law.repetition_penalty, 1 / law.repetition_penalty)

@@ -17,7 +17,7 @@ from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
-from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
 from mlxspec.verify.rules import match_rule, verify
@@ -137,23 +137,23 @@ class Continuation:
         counts = self._counts.along(read.tree) if self._counts else None
         processors, sampler = self.params.logits_processors, self.params.sampler
         processed = process(processors, logits, read.tree, self.tokens) if processors else None
-        laws = NodeLaws(self.params.sampling, logits, counts, processed)
+        distributions = NodeDistributions(self.params.sampling, logits, counts, processed)
         noise = self.noise.at(self.noise.position + num_pending)
         if sampler is None:
-            verdict = verify(read, laws, noise, self.params.rule)
+            verdict = verify(read, distributions, noise, self.params.rule)
         else:
-            verdict = match_rule(read.tree, choose(sampler, laws.logprobs))
+            verdict = match_rule(read.tree, choose(sampler, distributions.logprobs))
         keeps_laws = self.params.on_logits is not None
         return PendingRound.of(
-            draft, read.tree, verdict, laws, num_top_tokens, keeps_laws=keeps_laws
+            draft, read.tree, verdict, distributions, num_top_tokens, keeps_laws=keeps_laws
         )
 
-    def emit(self, read: Round, laws: NodeLaws | None) -> Round:
+    def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
         """Emit the tokens of a round up to the one that ends the reply.
 
         Args:
             read: The round, as the device computed it.
-            laws: Distributions after its nodes, where `on_logits` is set.
+            distributions: Distributions after its nodes, where `on_logits` is set.
 
         Returns:
             The round cut after the last emitted token, which becomes the root.
@@ -174,7 +174,7 @@ class Continuation:
                 break
         self.root = emitted[-1].token
         path = read.path[: len(emitted)]
-        self._note([token.token for token in emitted], path, laws)
+        self._note([token.token for token in emitted], path, distributions)
         return replace(
             read,
             path=path,
@@ -184,13 +184,15 @@ class Continuation:
             emitted_nodes=tuple(read.path[1:][: len(emitted)]),
         )
 
-    def _note(self, tokens: list[int], path: Sequence[int], laws: NodeLaws | None) -> None:
+    def _note(
+        self, tokens: list[int], path: Sequence[int], distributions: NodeDistributions | None
+    ) -> None:
         self.tokens += tokens
         if self._counts:
             self._counts = self._counts.add(tokens)
         if self.params.on_logits:
-            assert laws, "a round keeps its distributions where on_logits is set"
-            self.params.on_logits(tokens, laws.adjusted[mx.array(list(path), mx.int32)])
+            assert distributions, "a round keeps its distributions where on_logits is set"
+            self.params.on_logits(tokens, distributions.adjusted[mx.array(list(path), mx.int32)])
 
     def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
         self.num_emitted += 1

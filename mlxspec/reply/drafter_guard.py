@@ -54,8 +54,8 @@ class Guard:
         def begin() -> None:
             if isinstance(self.active, CoupledDrafter):
                 self.active.couple(noise if params.exact_seed else None)
-            law = replace(params.sampling)  # a copy: a drafter may write into its biases
-            self.active.start(prompt, law, noise.key_for("draft"))
+            sampling = replace(params.sampling)  # a copy: a drafter may write into its biases
+            self.active.start(prompt, sampling, noise.key_for("draft"))
 
         self._attempt(begin)
 

@@ -16,7 +16,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.rules import Verdict
 
 
@@ -31,8 +31,8 @@ class PendingRound:
         parents: (n_nodes + 1,) int32 parents of the nodes, and the node before the bonus token.
         target_probs: (n_nodes + 1,) float32; as in `Round`.
         top: The most probable tokens after each node and their probabilities, or nothing.
-        laws: The target's distributions after each node where `on_logits` is set; else None, so
-            that MLX can reuse their memory.
+        distributions: The target's distributions after each node where `on_logits` is set; else
+            None, so that MLX can reuse their memory.
     """
 
     draft: Draft
@@ -41,14 +41,14 @@ class PendingRound:
     parents: mx.array
     target_probs: mx.array
     top: tuple[mx.array, ...]
-    laws: NodeLaws | None
+    distributions: NodeDistributions | None
 
     @staticmethod
     def of(
         draft: Draft,
         tree: DraftTree,
         verdict: Verdict,
-        laws: NodeLaws,
+        distributions: NodeDistributions,
         num_top_tokens: int,
         *,
         keeps_laws: bool = False,
@@ -59,7 +59,7 @@ class PendingRound:
             draft: The draft as it was proposed.
             tree: Its tree as it was verified.
             verdict: What verification decides.
-            laws: The target's distributions after each node.
+            distributions: The target's distributions after each node.
             num_top_tokens: How many of the most probable tokens after each node the host gets;
                 0 for none.
             keeps_laws: Whether the distributions are needed after the round.
@@ -68,7 +68,7 @@ class PendingRound:
         # The deepest accepted node ends the path; the bonus token stands after it.
         last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))[None]
         bonus = verdict.bonus_token[None]
-        target_probs = laws.prob_of(
+        target_probs = distributions.prob_of(
             mx.concatenate([mx.maximum(tree.parents, 0), last]),
             mx.concatenate([tree.tokens, bonus]),
         )
@@ -78,8 +78,8 @@ class PendingRound:
             tokens=mx.concatenate([proposed.tokens, bonus]),
             parents=mx.concatenate([proposed.parents, last]),
             target_probs=target_probs,
-            top=laws.top_tokens(num_top_tokens) if num_top_tokens else (),
-            laws=laws if keeps_laws else None,
+            top=distributions.top_tokens(num_top_tokens) if num_top_tokens else (),
+            distributions=distributions if keeps_laws else None,
         )
 
     def launch(self) -> None:

@@ -244,7 +244,7 @@ class Reply:
         """
         read = pending.wait()  # a lazy draft can be checked only now
         self._guard.check_nodes(pending.draft, read.tokens, read.parents, self._said.root)
-        return self._said.emit(read, pending.laws)
+        return self._said.emit(read, pending.distributions)
 
     def commit(self, round: Round) -> None:
         """Commit the rows of the accepted path, unless `look_ahead` has done so."""

@@ -22,7 +22,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded
-from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 
 MakeDrafter = Callable[[Decoder], Drafter]
 """Makes a new drafter from the target with its cache; most drafters ignore the target."""
@@ -79,7 +79,7 @@ def check_drafter(
     if not trial.num_drafted:
         raise AssertionError("the drafter proposed nothing in any reply, so nothing was tested")
     share = -(-num_draws // (len(_LAWS) * len(_WIDTHS)))
-    by_law = [trial.fits(law, share) for law in _LAWS]
+    by_law = [trial.fits(sampling, share) for sampling in _LAWS]
     fits = [first + second for first, second in zip(*by_law, strict=True)]
     worst = min(fits, key=lambda found: found.p_value)
     p_value = min(1.0, worst.p_value * len(fits))  # Bonferroni: the worst of several tests
@@ -124,8 +124,10 @@ class _Trial:
     def compare_seeds(self) -> None:
         """Compare the replies of two new drafters with the same seed."""
         for seed in range(4):
-            law = SamplingParams(temperature=1.0)
-            params = GenerationParams(max_tokens=12, num_draft_tokens=4, sampling=law, seed=seed)
+            sampling = SamplingParams(temperature=1.0)
+            params = GenerationParams(
+                max_tokens=12, num_draft_tokens=4, sampling=sampling, seed=seed
+            )
             first, second = (self._reply(self._engine(), _PROMPT, params) for _ in range(2))
             if first != second:
                 raise AssertionError(
@@ -133,17 +135,17 @@ class _Trial:
                     "with the key that `start` receives, and with no other randomness"
                 )
 
-    def fits(self, law: SamplingParams, num_draws: int) -> list[Fit]:
+    def fits(self, sampling: SamplingParams, num_draws: int) -> list[Fit]:
         """Return the fits of the first token, the first two and the first three.
 
         Args:
-            law: The sampling params.
+            sampling: The sampling params.
             num_draws: Number of replies for each number of draft nodes.
         """
-        exact = _joint_law(tiny_engine(vocab_size=self._vocab_size).target, law)
+        exact = _joint_distribution(tiny_engine(vocab_size=self._vocab_size).target, sampling)
         engine = self._engine()
         drawn = [
-            self._draw(engine, law, num_nodes, number * num_draws + draw)
+            self._draw(engine, sampling, num_nodes, number * num_draws + draw)
             for number, num_nodes in enumerate(_WIDTHS)
             for draw in range(num_draws)
         ]
@@ -159,12 +161,12 @@ class _Trial:
         ]
 
     def _draw(
-        self, engine: Engine, law: SamplingParams, num_nodes: int, seed: int
+        self, engine: Engine, sampling: SamplingParams, num_nodes: int, seed: int
     ) -> tuple[int, ...]:
         params = GenerationParams(
             max_tokens=_LENGTH + num_nodes,  # so that the end of the reply cuts no draft short
             num_draft_tokens=num_nodes,
-            sampling=law,
+            sampling=sampling,
             seed=seed,
         )
         return self._reply(engine, _PROMPT, params, until=_LENGTH)[:_LENGTH]
@@ -206,7 +208,7 @@ def _tokens(engine: Engine, prompt: Sequence[int], params: GenerationParams) -> 
     return tuple(token.token for emit in emitted for token in emit)
 
 
-def _joint_law(target: Decoder, law: SamplingParams) -> dict[tuple[int, ...], float]:
+def _joint_distribution(target: Decoder, sampling: SamplingParams) -> dict[tuple[int, ...], float]:
     """Return the exact probability of every text of the first tokens, without drafts."""
     vocabulary = range(target.vocab_size)
     probs: dict[tuple[int, ...], float] = {(): 1.0}
@@ -216,7 +218,7 @@ def _joint_law(target: Decoder, law: SamplingParams) -> dict[tuple[int, ...], fl
             for token in (*_PROMPT, *text)[len(target) :]:
                 target.observe([token])
             counts = TokenCounts.of(list(_PROMPT), target.vocab_size).add(list(text))
-            after = NodeLaws(law, target.next_logits()[None], counts).probs[0]
+            after = NodeDistributions(sampling, target.next_logits()[None], counts).probs[0]
             mx.eval(after)
             prefix_prob = probs.pop(text)
             shares = zip(vocabulary, values(after), strict=True)

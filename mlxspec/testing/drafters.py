@@ -30,7 +30,7 @@ class ScriptedDrafter:
         self._chains = [list(chain) for chain in chains]
         self.rounds: list[Round] = []
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         self.rounds = []
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -53,7 +53,7 @@ class KnowingDrafter:
         self._text = list(text)
         self._num_read = 0
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         self._num_read = len(prompt)  # the root included
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -74,7 +74,7 @@ class UniformDrafter:
         self._vocab_size, self._length = vocab_size, length
         self._key = mx.random.key(0)
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         self._key = key
 
     def propose(self, root: int, budget: int) -> Draft:

@@ -176,9 +176,9 @@ class LikeliestPath:
         self.num_top_tokens = drafter.num_top_tokens
         self.drafters = (drafter,)
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Begin a reply."""
-        self.drafters[0].start(prompt, law, key)
+        self.drafters[0].start(prompt, sampling, key)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return the most probable path of the drafter's tree; a sampled draft is not changed."""

@@ -21,11 +21,11 @@ from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.gumbel import draw, draw_several
 
 
-class NodeLaws:
+class NodeDistributions:
     """The target's distribution of the next token after each of n nodes; everything is lazy.
 
     Attributes:
-        law: The sampling params that were applied.
+        sampling: The sampling params that were applied.
         logits: (n, V) float32, the output of the target.
         adjusted: (n, V) float32 logits after processors, bias and penalties; `logits` itself
             where there are none.
@@ -33,7 +33,7 @@ class NodeLaws:
 
     def __init__(
         self,
-        law: SamplingParams,
+        sampling: SamplingParams,
         logits: mx.array,
         counts: "TokenCounts | None" = None,
         processed: mx.array | None = None,
@@ -41,22 +41,22 @@ class NodeLaws:
         """Apply sampling params to logits.
 
         Args:
-            law: The sampling params.
+            sampling: The sampling params.
             logits: (n, V).
             counts: Token counts before each node; required where there are penalties.
             processed: (n, V) logits after the caller's logits processors; they replace `logits`
                 as input of bias, penalties and filters.
         """
-        self.law = law
+        self.sampling = sampling
         self.logits = logits.astype(mx.float32)
-        self.adjusted = _adjusted(law, self.logits if processed is None else processed, counts)
+        self.adjusted = _adjusted(sampling, self.logits if processed is None else processed, counts)
 
     @cached_property
     def probs(self) -> mx.array:
         """(n, V) float32 probabilities."""
-        is_at_one = self.law.temperature == 1 and not self.law.has_filters
+        is_at_one = self.sampling.temperature == 1 and not self.sampling.has_filters
         is_the_model_s = self.adjusted is self.logits and is_at_one
-        return self._at_one[0] if is_the_model_s else _probs(self.law, self.adjusted)
+        return self._at_one[0] if is_the_model_s else _probs(self.sampling, self.adjusted)
 
     @property
     def logprobs(self) -> mx.array:
@@ -73,14 +73,14 @@ class NodeLaws:
         Args:
             noise: Gumbel noise for `gumbel.draw`; not used at temperature 0.
         """
-        return self.best() if self.law.is_greedy else draw(self.probs, noise)
+        return self.best() if self.sampling.is_greedy else draw(self.probs, noise)
 
     def draw_several(self, noises: Sequence[mx.array]) -> mx.array:
         """Return k draws without replacement per node, (n, k) int32, one for each of k noises.
 
         Where fewer than k tokens have mass, tokens without mass fill the rest.
         """
-        if self.law.is_greedy:
+        if self.sampling.is_greedy:
             return top_tokens(self.adjusted, len(noises))[0]
         return draw_several(self.probs, noises)
 
@@ -89,7 +89,7 @@ class NodeLaws:
 
         At temperature 0 they would be only ones and zeros; temperature 1 is shown instead.
         """
-        if not self.law.is_greedy:
+        if not self.sampling.is_greedy:
             return self.probs[nodes, tokens]
         if self.adjusted is self.logits:
             return mx.exp(self.logits[nodes, tokens] - self._log_total[nodes])
@@ -193,44 +193,46 @@ class TokenCounts:
         return TokenCounts(self.in_context[-count:], self.in_reply[-count:])
 
 
-def _adjusted(law: SamplingParams, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
+def _adjusted(sampling: SamplingParams, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
     """Return (n, V) float32 logits with bias and penalties applied.
 
     Args:
-        law: The sampling params.
+        sampling: The sampling params.
         logits: (n, V) float32; the same array is returned where there is no bias or penalty.
         counts: Token counts before each row; required where there are penalties.
 
     Raises:
         ValueError: `logit_bias` names a token outside the vocabulary.
     """
-    if law.logit_bias:
-        most, width = max(law.logit_bias), logits.shape[-1]
+    if sampling.logit_bias:
+        most, width = max(sampling.logit_bias), logits.shape[-1]
         if most >= width:  # MLX would write outside the array
             raise ValueError(f"logit_bias names token {most}; allowed are 0 to {width - 1}")
-        tokens = mx.array(list(law.logit_bias), mx.int32)
-        logits = logits.at[:, tokens].add(mx.array(list(law.logit_bias.values())))
-    if not law.has_penalties:
+        tokens = mx.array(list(sampling.logit_bias), mx.int32)
+        logits = logits.at[:, tokens].add(mx.array(list(sampling.logit_bias.values())))
+    if not sampling.has_penalties:
         return logits
     assert counts is not None, "penalties need the counts of the tokens before"
-    divided = mx.where(logits > 0, logits / law.repetition_penalty, logits * law.repetition_penalty)
+    divided = mx.where(
+        logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty
+    )
     logits = mx.where(counts.in_context > 0, divided, logits)
     reply = counts.in_reply.astype(mx.float32)
-    return logits - law.presence_penalty * (reply > 0) - law.frequency_penalty * reply
+    return logits - sampling.presence_penalty * (reply > 0) - sampling.frequency_penalty * reply
 
 
-def _probs(law: SamplingParams, adjusted: mx.array) -> mx.array:
+def _probs(sampling: SamplingParams, adjusted: mx.array) -> mx.array:
     """Return (n, V) float32 probabilities of the next token from adjusted logits."""
-    if law.is_greedy:
+    if sampling.is_greedy:
         best = mx.argmax(adjusted, axis=-1, keepdims=True)
         return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
-    probs = _filtered(law, adjusted, _FILTERS)
+    probs = _filtered(sampling, adjusted, _FILTERS)
     # XTC tosses a coin per token. The mixture of both cases is its exact distribution, so p needs
     # no chance of its own and a draft can be verified against it.
-    if not law.xtc_probability:
+    if not sampling.xtc_probability:
         return probs
-    excluding = _filtered(law, adjusted, {**_FILTERS, "xtc": _xtc})
-    return (1 - law.xtc_probability) * probs + law.xtc_probability * excluding
+    excluding = _filtered(sampling, adjusted, {**_FILTERS, "xtc": _xtc})
+    return (1 - sampling.xtc_probability) * probs + sampling.xtc_probability * excluding
 
 
 Filter = Callable[[SamplingParams, mx.array], mx.array | None]
@@ -245,46 +247,46 @@ _ORDERS: dict[FilterOrder, tuple[str, ...]] = {
 }
 
 
-def _filtered(law: SamplingParams, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
+def _filtered(sampling: SamplingParams, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
     """Return (n, V) float32 probabilities after temperature and filters in the given order."""
-    for step in _ORDERS[law.filter_order]:
+    for step in _ORDERS[sampling.filter_order]:
         if step == "temperature":
-            logits = logits / law.temperature
-        elif step in filters and (kept := filters[step](law, logits)) is not None:
+            logits = logits / sampling.temperature
+        elif step in filters and (kept := filters[step](sampling, logits)) is not None:
             logits = mx.where(kept, logits, -mx.inf)
     return softmax(logits)
 
 
-def _top_k(law: SamplingParams, logits: mx.array) -> mx.array | None:
-    return _is_among_best(logits, law.top_k) if 0 < law.top_k < logits.shape[-1] else None
+def _top_k(sampling: SamplingParams, logits: mx.array) -> mx.array | None:
+    return _is_among_best(logits, sampling.top_k) if 0 < sampling.top_k < logits.shape[-1] else None
 
 
-def _top_p(law: SamplingParams, logits: mx.array) -> mx.array | None:
-    if law.top_p >= 1:
+def _top_p(sampling: SamplingParams, logits: mx.array) -> mx.array | None:
+    if sampling.top_p >= 1:
         return None
     probs = softmax(logits)
     ordered = -mx.sort(-probs, axis=-1)
     above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
     # `above` is less than top_p also for the token that reaches it, so that token stays.
-    floor = mx.where(above < law.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
+    floor = mx.where(above < sampling.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
     return probs >= floor
 
 
-def _min_p(law: SamplingParams, logits: mx.array) -> mx.array | None:
-    if not law.min_p:
+def _min_p(sampling: SamplingParams, logits: mx.array) -> mx.array | None:
+    if not sampling.min_p:
         return None
     # p >= min_p * max(p), in logits: no softmax is needed.
-    kept = logits >= logits.max(axis=-1, keepdims=True) + log(law.min_p)
-    least = min(law.min_tokens_to_keep, logits.shape[-1])
+    kept = logits >= logits.max(axis=-1, keepdims=True) + log(sampling.min_p)
+    least = min(sampling.min_tokens_to_keep, logits.shape[-1])
     return kept | _is_among_best(logits, least) if least > 1 else kept
 
 
-def _xtc(law: SamplingParams, logits: mx.array) -> mx.array:
+def _xtc(sampling: SamplingParams, logits: mx.array) -> mx.array:
     """Exclude all tokens above the threshold but the least probable of them."""
     probs = softmax(logits)
-    choices = mx.where(probs > law.xtc_threshold, probs, mx.inf)
+    choices = mx.where(probs > sampling.xtc_threshold, probs, mx.inf)
     kept = probs <= choices.min(axis=-1, keepdims=True)
-    tokens = mx.array(law.xtc_special_tokens, mx.int32)
+    tokens = mx.array(sampling.xtc_special_tokens, mx.int32)
     return kept | (mx.arange(logits.shape[-1])[:, None] == tokens).any(axis=-1)
 
 

@@ -28,7 +28,7 @@ import mlx.core as mx
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import Rule
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.traversal import traversal_rule, traverse
@@ -50,29 +50,31 @@ class Verdict:
     from_residual: mx.array
 
 
-def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> Verdict:
+def verify(
+    draft: Draft, distributions: NodeDistributions, noise: Noise, rule: Rule = "block"
+) -> Verdict:
     """Verify a draft with the rule that fits how it was made.
 
     Args:
         draft: The draft.
-        laws: The target's distribution of the next token after each node of the tree.
+        distributions: The target's distribution of the next token after each node of the tree.
         noise: The noise from the position after the root on.
         rule: Rule for sampled chains; "match" applies to sampled trees too.
     """
-    if laws.law.is_greedy:
-        return match_rule(draft.tree, laws.best())
+    if distributions.sampling.is_greedy:
+        return match_rule(draft.tree, distributions.best())
     if draft.sampled_from is None or rule == "match" or draft.tree.n_nodes == 1:
-        return match_rule(draft.tree, _chosen(draft.tree, laws, noise))
-    tree, q = draft.tree, _laws_only(draft.sampled_from)
+        return match_rule(draft.tree, _chosen(draft.tree, distributions, noise))
+    tree, q = draft.tree, _distributions_only(draft.sampled_from)
     # Two keys: a draw with the noise that accepted would not be independent of the acceptance.
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
     uniforms = mx.random.uniform(shape=(tree.n_nodes - 1,), key=accept_key)
     if draft.branching is not None:
-        order = traverse(tree.tokens, draft.branching.children, laws.probs, q)
+        order = traverse(tree.tokens, draft.branching.children, distributions.probs, q)
         last, bonus_probs = traversal_rule(order, uniforms)
     else:
         chain_rule = block_rule if rule == "block" else token_rule
-        last, bonus_probs = chain_rule(tree.tokens[1:], laws.probs, q, uniforms)
+        last, bonus_probs = chain_rule(tree.tokens[1:], distributions.probs, q, uniforms)
     return Verdict(
         accepted=tree.ancestors[last],
         bonus_token=draw(bonus_probs[None], gumbel(1, bonus_probs.shape[0], bonus_key))[0],
@@ -80,7 +82,7 @@ def verify(draft: Draft, laws: NodeLaws, noise: Noise, rule: Rule = "block") -> 
     )
 
 
-def _laws_only(draft_probs: mx.array) -> mx.array:
+def _distributions_only(draft_probs: mx.array) -> mx.array:
     """Return the rows that are distributions, with zeros for all others, such as rows with NaN.
 
     Every rule rejects what was drawn from a row of zeros, and treats its node as one without
@@ -92,12 +94,12 @@ def _laws_only(draft_probs: mx.array) -> mx.array:
     return mx.where(is_law, draft_probs, 0.0)
 
 
-def _chosen(tree: DraftTree, laws: NodeLaws, noise: Noise) -> mx.array:
+def _chosen(tree: DraftTree, distributions: NodeDistributions, noise: Noise) -> mx.array:
     """Return the token that the target draws after each node, (n_nodes,) int32."""
-    levels = noise.gumbel(tree.num_levels, laws.adjusted.shape[1])
+    levels = noise.gumbel(tree.num_levels, distributions.adjusted.shape[1])
     # A drafter may state a wrong max_depth of a lazy tree: never index beyond the rows of noise.
     depths = mx.minimum(tree.depths, tree.num_levels - 1)
-    return laws.draw(levels if tree.n_nodes == 1 else levels[depths])
+    return distributions.draw(levels if tree.n_nodes == 1 else levels[depths])
 
 
 def match_rule(tree: DraftTree, chosen: mx.array) -> Verdict:

@@ -29,18 +29,18 @@ class Traversal:
     Attributes:
         nodes: Their indices; the root is the last.
         chances: () float32 acceptance probability of each node.
-        laws: (V,) float32 distribution of the bonus token after each node.
+        bonus_probs: (V,) float32 distribution of the bonus token after each node.
     """
 
     nodes: list[int] = field(default_factory=list)
     chances: list[mx.array] = field(default_factory=list)
-    laws: list[mx.array] = field(default_factory=list)
+    bonus_probs: list[mx.array] = field(default_factory=list)
 
-    def add(self, node: int, chance: mx.array, law: mx.array) -> None:
+    def add(self, node: int, chance: mx.array, probs: mx.array) -> None:
         """Add the next node to test."""
         self.nodes.append(node)
         self.chances.append(chance)
-        self.laws.append(law)
+        self.bonus_probs.append(probs)
 
 
 def traverse(
@@ -76,7 +76,7 @@ def traversal_rule(order: Traversal, uniforms: mx.array) -> tuple[mx.array, mx.a
     # Strict: u can be exactly 0, and a token without mass under p must not pass then.
     is_accepted = uniforms < mx.stack(order.chances[:-1])
     first = mx.argmax(mx.concatenate([is_accepted, mx.array([True])]))
-    return mx.array(order.nodes, mx.int32)[first], mx.stack(order.laws)[first]
+    return mx.array(order.nodes, mx.int32)[first], mx.stack(order.bonus_probs)[first]
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class _Tree:
 
     def judge(self, node: int, chance: mx.array) -> None:
         """List the tests below a node, then its own, from its () float32 probability so far."""
-        law = self.target_probs[node]
+        probs = self.target_probs[node]
         if self.children[node]:
-            chance, law = self._all_below_rejected(node, chance, law)
-        self.order.add(node, chance, law)
+            chance, probs = self._all_below_rejected(node, chance, probs)
+        self.order.add(node, chance, probs)
 
     def _all_below_rejected(
         self, node: int, chance: mx.array, p: mx.array

@@ -5,7 +5,7 @@ import time
 
 from mlxspec_app.store import thread
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from tests.support.app_driver import chat
 
 PATIENCE_S = 10
@@ -19,10 +19,10 @@ async def test_what_the_store_says_then_is_shown(tmp_path, monkeypatch):
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(thread, "open_for_writing", refuse)
-    desk = find_desk(tmp_path)
-    desk.keeps_chats = True
+    user_data = find_user_data(tmp_path)
+    user_data.keeps_chats = True
     try:
-        async with chat(desk=desk) as driver:
+        async with chat(user_data=user_data) as driver:
             await driver.pilot.pause(0.3)  # frames have stopped by now
             assert "the disk is full" not in driver.shown
             is_at_rest.set()
@@ -32,4 +32,4 @@ async def test_what_the_store_says_then_is_shown(tmp_path, monkeypatch):
                 await driver.pilot.pause(0.02)
     finally:
         is_at_rest.set()
-        desk.close()
+        user_data.close()

@@ -23,8 +23,8 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.context_full import ContextFullScreen
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings, read_settings
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.status_bar import status_parts
 from tests.support.app_driver import running
 from tests.support.app_live import PATIENCE_S
@@ -44,16 +44,16 @@ REFUSED = (
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(find_places(tmp_path))
+def user_data(tmp_path):
+    return UserData(find_paths(tmp_path))
 
 
 def session(*news, choice=LOADED):
     return ScriptedSession(SessionOpening("t", "pool", choice), SessionReady(), *news)
 
 
-async def test_the_ways_to_go_on_are_asked_for(desk):
-    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+async def test_the_ways_to_go_on_are_asked_for(user_data):
+    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "no longer fits the model's context of 8 tokens" in driver.shown
         for words in ("Leave out the oldest", "what the target itself says", "Begin a new chat"):
@@ -68,60 +68,60 @@ async def test_the_ways_to_go_on_are_asked_for(desk):
         (2, "new", ["new_chat", ("send", "second")]),
     ],
 )
-async def test_the_answer_is_carried_out_and_kept(desk, downs, policy, orders):
+async def test_the_answer_is_carried_out_and_kept(user_data, downs, policy, orders):
     scripted = session(*EARLIER, *REFUSED)
-    async with running(scripted, desk=desk) as driver:
+    async with running(scripted, user_data=user_data) as driver:
         await driver.press(*["down"] * downs, "enter")
         assert isinstance(driver.app.screen, ChatScreen)
         assert scripted.orders == ["start", *orders]
         await driver.app.workers.wait_for_complete()
-    assert read_settings(desk.places.settings).settings.context_full == policy
+    assert read_settings(user_data.places.settings).settings.context_full == policy
 
 
-async def test_an_answer_for_once_is_not_kept(desk):
-    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+async def test_an_answer_for_once_is_not_kept(user_data):
+    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         await driver.press("tab", "space", "shift+tab", "enter")
         driver.app.change("ink", "off")
         assert driver.session.orders == ["start", ("forget_oldest", True), "regenerate"]
         await driver.app.workers.wait_for_complete()
-    assert read_settings(desk.places.settings).settings.context_full == "ask"
+    assert read_settings(user_data.places.settings).settings.context_full == "ask"
 
 
-async def test_escape_leaves_the_turn_unanswered(desk):
-    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+async def test_escape_leaves_the_turn_unanswered(user_data):
+    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         await driver.press("escape")
         assert driver.session.orders == ["start"]
         assert "the prompt has 9 tokens" in driver.shown
 
 
-async def test_what_was_answered_for_good_is_not_asked_again(desk):
-    desk.settings = Settings(context_full="new")
-    async with running(session(*EARLIER, *REFUSED), desk=desk) as driver:
+async def test_what_was_answered_for_good_is_not_asked_again(user_data):
+    user_data.settings = Settings(context_full="new")
+    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ChatScreen)
         assert driver.session.orders == ["start", "new_chat", ("send", "second")]
 
 
-async def test_dropping_is_told_before_anything_is_said(desk):
-    desk.settings = Settings(context_full="drop")
-    async with running(session(), desk=desk) as driver:
+async def test_dropping_is_told_before_anything_is_said(user_data):
+    user_data.settings = Settings(context_full="drop")
+    async with running(session(), user_data=user_data) as driver:
         assert driver.session.orders == [("forget_oldest", True), "start"]
 
 
 @pytest.mark.parametrize("policy", ["ask", "drop", "new"])
 async def test_a_message_that_is_too_long_alone_cannot_be_helped_by_leaving_out_others(
-    desk, policy
+    user_data, policy
 ):
-    desk.settings = Settings(context_full=policy)
-    async with running(session(*REFUSED), desk=desk) as driver:
+    user_data.settings = Settings(context_full=policy)
+    async with running(session(*REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "This message alone exceeds" in driver.shown
         assert "Begin a new chat" not in driver.shown
 
 
-async def test_a_rotating_cache_that_could_not_be_had_is_not_asked_for_again(desk):
-    desk.settings = Settings(context_full="rotate")
+async def test_a_rotating_cache_that_could_not_be_had_is_not_asked_for_again(user_data):
+    user_data.settings = Settings(context_full="rotate")
     scripted = session(*REFUSED)
-    async with running(scripted, desk=desk) as driver:
+    async with running(scripted, user_data=user_data) as driver:
         rotating = replace(LOADED, max_kv_size=8)
         assert scripted.orders[1:] == [("load", rotating), "regenerate"]
         scripted.news = [
@@ -154,12 +154,12 @@ async def until(driver, condition):
 
 
 @pytest.mark.parametrize("policy", ["drop", "rotate", "new"])
-async def test_every_way_ends_in_an_answer_of_a_real_engine(desk, policy):
-    desk.settings = Settings(context_full=policy)
+async def test_every_way_ends_in_an_answer_of_a_real_engine(user_data, policy):
+    user_data.settings = Settings(context_full=policy)
     earlier = ChatOpened((Message("user", [Span("abc" * 5)]), Reply(spans=[Span("def" * 4)])))
     live = EngineSession(open_toy, GenerationParams(max_tokens=4))
     try:
-        async with running(live, desk=desk) as driver:
+        async with running(live, user_data=user_data) as driver:
             live.open_chat(earlier)
             await until(driver, lambda state: len(state.messages) == 2)
             await driver.say("ab")

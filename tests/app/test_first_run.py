@@ -9,8 +9,8 @@ from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk, find_desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData, find_user_data
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.legend_film import LegendFilm
 from mlxspec_cli import chat_facts
@@ -23,18 +23,18 @@ FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(find_places(tmp_path), Settings(reduced_motion=True), is_new=True)
+def user_data(tmp_path):
+    return UserData(find_paths(tmp_path), Settings(reduced_motion=True), is_new=True)
 
 
-def first_run(desk, **options):
+def first_run(user_data, **options):
     news = (SessionOpening("Small", "auto"), LoadProgress(10_000_000, 98_000_000))
-    return running(ScriptedSession(*news), desk=desk, introduce=lambda: FACTS, **options)
+    return running(ScriptedSession(*news), user_data=user_data, introduce=lambda: FACTS, **options)
 
 
 @pytest.mark.parametrize("size", [(60, 20), (140, 45)])
-async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(desk, size):
-    async with first_run(desk, size=size) as driver:
+async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(user_data, size):
+    async with first_run(user_data, size=size) as driver:
         await driver.app.workers.wait_for_complete()
         await driver.settle()
         assert "1 of 3" in driver.shown
@@ -49,16 +49,16 @@ async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(desk, s
         assert isinstance(driver.app.screen, ChatScreen)
 
 
-async def test_escape_skips_and_left_goes_back(desk):
-    async with first_run(desk) as driver:
+async def test_escape_skips_and_left_goes_back(user_data):
+    async with first_run(user_data) as driver:
         await driver.press("enter", "left", "left")
         assert "1 of 3" in driver.shown
         await driver.press("escape")
         assert isinstance(driver.app.screen, ChatScreen)
 
 
-async def test_the_model_is_loaded_meanwhile(desk):
-    async with first_run(desk) as driver:
+async def test_the_model_is_loaded_meanwhile(user_data):
+    async with first_run(user_data) as driver:
         assert driver.session.orders == ["start"]
         driver.app.screen_stack[0].tick()
         driver.app.screen.tick()
@@ -71,9 +71,9 @@ async def test_the_model_is_loaded_meanwhile(desk):
         assert "the model is ready" in driver.shown
 
 
-async def test_the_reply_is_written_as_it_was_recorded(desk):
-    desk.settings = Settings()
-    async with first_run(desk) as driver:
+async def test_the_reply_is_written_as_it_was_recorded(user_data):
+    user_data.settings = Settings()
+    async with first_run(user_data) as driver:
         await driver.press("enter", "enter")
         film = driver.app.screen.query_one(LegendFilm)
         assert film.query_one(TokenMessage).num_spans < 5
@@ -81,16 +81,16 @@ async def test_the_reply_is_written_as_it_was_recorded(desk):
 
 async def test_it_is_shown_once(tmp_path):
     async with running(
-        ScriptedSession(), desk=find_desk(tmp_path), introduce=lambda: FACTS
+        ScriptedSession(), user_data=find_user_data(tmp_path), introduce=lambda: FACTS
     ) as driver:
         assert isinstance(driver.app.screen, FirstRunScreen)
-    find_places(tmp_path).store.touch()
-    assert not find_desk(tmp_path).is_new
+    find_paths(tmp_path).store.touch()
+    assert not find_user_data(tmp_path).is_new
 
 
-async def test_nothing_is_shown_to_those_who_have_chats(desk):
-    desk.is_new = False
-    async with first_run(desk) as driver:
+async def test_nothing_is_shown_to_those_who_have_chats(user_data):
+    user_data.is_new = False
+    async with first_run(user_data) as driver:
         assert isinstance(driver.app.screen, ChatScreen)
 
 

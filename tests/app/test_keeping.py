@@ -10,17 +10,17 @@ from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
-from tests.support.app_desk import enter, fill, kept_chat, kept_texts, press, rest
 from tests.support.app_driver import chat, texts
 from tests.support.paths import ROOT
 from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange
+from tests.support.user_data_files import enter, fill, kept_chat, kept_texts, press, rest
 from tests.traces import make_fake
 
 DYING = """
 import asyncio, sys
 from pathlib import Path
-from tests.support.app_desk import enter, kept_chat
+from tests.support.user_data_files import enter, kept_chat
 
 def tell(line):
     print(line, file=sys.__stdout__, flush=True)  # the app's own stdout is never flushed

@@ -8,8 +8,8 @@ from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app.conversation.session import SessionFailed
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.user.log import AppLog
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData
 from tests.support.app_driver import Clock, chat
 
 
@@ -87,8 +87,8 @@ def test_a_pause_is_not_lateness():
 
 
 async def test_leaving_the_chat_notes_how_its_frames_came(tmp_path, written):
-    desk = Desk(find_places(tmp_path))
-    async with chat(desk=desk) as driver:
+    user_data = UserData(find_paths(tmp_path))
+    async with chat(user_data=user_data) as driver:
         await driver.say("hello")
-    desk.close()
+    user_data.close()
     assert "frames, late p50" in written()

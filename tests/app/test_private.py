@@ -11,7 +11,7 @@ from mlxspec_app.store.presence import present
 from mlxspec_app.store.traces import TraceKeeper
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user.log import AppLog
-from mlxspec_app.user.paths import find_places
+from mlxspec_app.user.paths import find_paths
 from tests.support.store_files import reply_events, say
 
 
@@ -24,7 +24,7 @@ def umask(request):
 
 
 def test_every_file_and_folder_is_private(tmp_path, umask):
-    places = find_places(tmp_path / "new" / "folder")
+    places = find_paths(tmp_path / "new" / "folder")
     change_settings(places.settings, {"ink": "off"})
     with present(places.store) as _:
         writer = Writer(open_for_writing(places.store, pytest.fail))

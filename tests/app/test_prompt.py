@@ -4,8 +4,8 @@ import pytest
 from textual import events
 
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_driver import chat, running, texts
 from tests.support.scripted_session import ScriptedSession
@@ -67,14 +67,14 @@ async def test_a_file_that_is_not_there_gives_the_message_back(folder):
 
 async def test_what_was_sent_in_an_earlier_session_comes_back(tmp_path):
     for said in ("one", "two"):
-        desk = Desk(find_places(tmp_path))
-        async with chat(desk=desk) as driver:
-            desk.keep_chats_of(driver.session)
+        user_data = UserData(find_paths(tmp_path))
+        async with chat(user_data=user_data) as driver:
+            user_data.keep_chats_of(driver.session)
             await driver.say(said)
-        desk.close()
-    desk = Desk(find_places(tmp_path))
-    desk.keep_chats_of(ScriptedSession())
-    async with chat(desk=desk) as driver:
+        user_data.close()
+    user_data = UserData(find_paths(tmp_path))
+    user_data.keep_chats_of(ScriptedSession())
+    async with chat(user_data=user_data) as driver:
         await driver.app.workers.wait_for_complete()
         seen = []
         for key in ("up", "up", "up"):
@@ -82,7 +82,7 @@ async def test_what_was_sent_in_an_earlier_session_comes_back(tmp_path):
             seen.append(driver.screen.query_one(Prompt).text)
         assert seen == ["two", "one", "one"]
         assert texts(driver) == []
-    desk.close()
+    user_data.close()
 
 
 @pytest.mark.parametrize("key", ["pageup", "pagedown"])

@@ -16,9 +16,9 @@ from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 from mlxspec_app.widgets.lists.chat_list import ChatList
-from tests.support.app_desk import chat_list, fill, press
 from tests.support.app_driver import chat, replay, rows
 from tests.support.race_driver import racing
+from tests.support.user_data_files import chat_list, fill, press
 from tests.traces import make_fake
 
 LOST = ("pageup", "pagedown", "home", "end", "ctrl+home", "ctrl+end", *(f"f{n}" for n in range(25)))

@@ -31,15 +31,15 @@ from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
-from tests.support.app_desk import fill
 from tests.support.app_driver import Clock, rows
 from tests.support.app_pictures import FOLDER, Pictures, picture
 from tests.support.fake_catalogue import FakeCatalogue
 from tests.support.paths import TRACES
 from tests.support.race_runs import decoded_plainly
 from tests.support.scripted_session import ScriptedSession
+from tests.support.user_data_files import fill
 from tests.traces import make_fake
 
 TREE = list(read_trace(TRACES / "tree.jsonl"))
@@ -142,7 +142,7 @@ def history(props):
 
 def models(props):
     state = fold([OPENING, SessionReady()])
-    return ModelsScreen(find_desk(FOLDER), FakeCatalogue(), state, lambda: None)
+    return ModelsScreen(find_user_data(FOLDER), FakeCatalogue(), state, lambda: None)
 
 
 def no_model(props):

@@ -7,7 +7,7 @@ import pytest
 from mlxspec_app.store import opening
 from mlxspec_app.store.errors import StoreError, explain
 from mlxspec_app.store.writer import Writer
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange
 
@@ -23,33 +23,33 @@ def session():
 
 def test_what_goes_wrong_while_the_session_lasts_is_a_notice(tmp_path, session, capsys):
     (tmp_path / "in the way").write_text("")
-    desk = find_desk(tmp_path / "in the way")
-    desk.keep_chats_of(session)
+    user_data = find_user_data(tmp_path / "in the way")
+    user_data.keep_chats_of(session)
     with pytest.raises(StoreError, match="chats cannot be saved"):
-        desk.store.ask(lambda recorder: None).result(20)
+        user_data.store.ask(lambda recorder: None).result(20)
     (notice,) = told(session)
     assert "this chat is not saved" in notice
-    desk.close()
+    user_data.close()
     assert capsys.readouterr().err == ""
 
 
 def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
     tmp_path, session, capsys, monkeypatch
 ):
-    desk = find_desk(tmp_path)
-    desk.keep_chats_of(session)
-    desk.store.ask(lambda recorder: None).result(20)
+    user_data = find_user_data(tmp_path)
+    user_data.keep_chats_of(session)
+    user_data.store.ask(lambda recorder: None).result(20)
 
     def refuse(*args, **options):
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(Writer, "add_message", refuse)
     for event in exchange("Hello", "Hi"):
-        desk.take_in(event)
-    desk.store.ask(lambda recorder: None).result(20)
+        user_data.take_in(event)
+    user_data.store.ask(lambda recorder: None).result(20)
     assert "the chat goes on" in told(session)[0]
     monkeypatch.setattr(Writer, "note_lost_endings", refuse)
-    desk.close()
+    user_data.close()
     error = capsys.readouterr().err
     assert "mlxspec: the last messages could not be written to the store of chats" in error
     assert "mlxspec: the disk is full" in error
@@ -61,12 +61,12 @@ def test_a_sqlite_without_full_text_search_is_explained(tmp_path, session, monke
         raise sqlite3.OperationalError("no such module: fts5")
 
     monkeypatch.setattr(opening, "migrate", lacks_fts5)
-    desk = find_desk(tmp_path)
-    desk.keep_chats_of(session)
+    user_data = find_user_data(tmp_path)
+    user_data.keep_chats_of(session)
     with pytest.raises(StoreError, match="lacks full-text search"):
-        desk.store.ask(lambda recorder: None).result(20)
+        user_data.store.ask(lambda recorder: None).result(20)
     assert "(FTS5)" in told(session)[0]
-    desk.close()
+    user_data.close()
 
 
 def test_another_error_of_sqlite_keeps_its_words():

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import check_arms, own_arms
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.sample import Task, Watch
@@ -28,14 +28,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def site(folder, tmp_path, monkeypatch):
+def context(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
-    return make_site(load_model(folder), Options(draft_model=folder, lookahead=3), print)
+    return make_drafter_context(load_model(folder), Options(draft_model=folder, lookahead=3), print)
 
 
 @pytest.fixture
-def plain(site):
-    (arm,) = own_arms(["plain"], site)
+def plain(context):
+    (arm,) = own_arms(["plain"], context)
     return arm.write(PROMPT, TASK)
 
 
@@ -48,21 +48,21 @@ def test_an_arm_replies_with_figures_of_its_engine(plain):
 
 
 @pytest.mark.parametrize("name", ["suffix", "pool", "suffix+table", "model"])
-def test_every_drafter_writes_what_plain_decoding_writes(site, plain, name):
-    (arm,) = own_arms([name], site)
+def test_every_drafter_writes_what_plain_decoding_writes(context, plain, name):
+    (arm,) = own_arms([name], context)
     reply = arm.write(PROMPT, TASK)
     assert reply.tokens == plain.tokens
     assert reply.rows == reply.forwards + reply.stats["drafted"]
 
 
-def test_a_prompt_is_read_anew_for_every_reply(site):
-    (arm,) = own_arms(["plain"], site)
+def test_a_prompt_is_read_anew_for_every_reply(context):
+    (arm,) = own_arms(["plain"], context)
     for _ in range(2):
         assert arm.write(PROMPT, TASK).stats["reused_tokens"] == 0
 
 
-def test_a_conversation_begins_with_a_drafter_that_has_learned_nothing(site):
-    (arm,) = own_arms(["suffix"], site)
+def test_a_conversation_begins_with_a_drafter_that_has_learned_nothing(context):
+    (arm,) = own_arms(["suffix"], context)
     replies = [arm.write(PROMPT, TASK) for _ in range(2)]
     arm.begin()
     replies.append(arm.write(PROMPT, TASK))
@@ -70,9 +70,9 @@ def test_a_conversation_begins_with_a_drafter_that_has_learned_nothing(site):
     assert again < first == anew
 
 
-def test_replies_go_on_after_stop_tokens_where_asked(site):
-    (arm,) = own_arms(["plain"], site)
-    site.engine.tokenizer.eos_token_ids = tuple(range(site.target.vocab_size))
+def test_replies_go_on_after_stop_tokens_where_asked(context):
+    (arm,) = own_arms(["plain"], context)
+    context.engine.tokenizer.eos_token_ids = tuple(range(context.target.vocab_size))
     assert len(arm.write(PROMPT, TASK).tokens) == 1
     assert len(arm.write(PROMPT, Task(max_tokens=12, ignores_stop=True)).tokens) == 12
 
@@ -92,9 +92,9 @@ def test_arms_that_cannot_be_are_refused(names, message):
 # ---- mlx-lm ----------------------------------------------------------------------------------
 
 
-def test_mlx_lm_computes_with_the_arrays_that_are_loaded_here(site):
-    ours = dict(tree_flatten(site.loaded.model.parameters()))
-    theirs = dict(tree_flatten(mlx_lm_model(site.loaded.model).parameters()))
+def test_mlx_lm_computes_with_the_arrays_that_are_loaded_here(context):
+    ours = dict(tree_flatten(context.loaded.model.parameters()))
+    theirs = dict(tree_flatten(mlx_lm_model(context.loaded.model).parameters()))
     before = mx.get_active_memory()
     mx.eval(theirs)
     assert mx.get_active_memory() == before
@@ -102,46 +102,46 @@ def test_mlx_lm_computes_with_the_arrays_that_are_loaded_here(site):
 
 
 @pytest.mark.parametrize("name", ["mlx-lm", "mlx-lm-draft"])
-def test_mlx_lm_writes_the_same_tokens(site, plain, name):
-    reply = build_peer(name, site).write(PROMPT, TASK)
+def test_mlx_lm_writes_the_same_tokens(context, plain, name):
+    reply = build_peer(name, context).write(PROMPT, TASK)
     assert reply.tokens == plain.tokens
     assert reply.prompt_tokens == 5
 
 
-def test_forwards_of_mlx_lm_are_counted_from_what_it_says_of_its_tokens(site):
-    assert build_peer("mlx-lm", site).write(PROMPT, TASK).forwards == 12
-    drafted = build_peer("mlx-lm-draft", site).write(PROMPT, TASK)  # by itself: all is accepted
+def test_forwards_of_mlx_lm_are_counted_from_what_it_says_of_its_tokens(context):
+    assert build_peer("mlx-lm", context).write(PROMPT, TASK).forwards == 12
+    drafted = build_peer("mlx-lm-draft", context).write(PROMPT, TASK)  # by itself: all is accepted
     assert drafted.forwards == 3  # of three drafted tokens and one more
 
 
-def test_mlx_lm_draws_where_a_temperature_is_set(site):
-    arm = build_peer("mlx-lm", site)
+def test_mlx_lm_draws_where_a_temperature_is_set(context):
+    arm = build_peer("mlx-lm", context)
     texts = {
         arm.write(PROMPT, Task(max_tokens=8, temperature=2.0, seed=s)).tokens for s in range(4)
     }
     assert len(texts) > 1
 
 
-def test_mlx_lm_stops_where_we_do(site):
-    site.engine.tokenizer.eos_token_ids = tuple(range(site.target.vocab_size))
-    assert len(build_peer("mlx-lm", site).write(PROMPT, TASK).tokens) == 1
+def test_mlx_lm_stops_where_we_do(context):
+    context.engine.tokenizer.eos_token_ids = tuple(range(context.target.vocab_size))
+    assert len(build_peer("mlx-lm", context).write(PROMPT, TASK).tokens) == 1
 
 
 # ---- a project that may not be here ------------------------------------------------------------
 
 
-def test_a_project_that_is_not_installed_is_named_with_its_remedy(site, monkeypatch):
+def test_a_project_that_is_not_installed_is_named_with_its_remedy(context, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlx_dspark", None)
     with pytest.raises(
         PeerMissingError, match=r"mlx-dspark is left out .*: pip install mlx-dspark"
     ):
-        build_peer("mlx-dspark", site)
+        build_peer("mlx-dspark", context)
 
 
-def test_a_project_that_cannot_run_the_model_is_left_out_with_the_reason(site):
-    site.loaded.model.extra = mx.zeros((2,))
+def test_a_project_that_cannot_run_the_model_is_left_out_with_the_reason(context):
+    context.loaded.model.extra = mx.zeros((2,))
     with pytest.raises(PeerMissingError, match=r"mlx-lm is left out: .*extra"):
-        build_peer("mlx-lm", site)
+        build_peer("mlx-lm", context)
 
 
 def test_an_unknown_project_is_refused():
@@ -169,8 +169,8 @@ def dspark(monkeypatch):
     return calls
 
 
-def test_rounds_of_mlx_dspark_are_counted_and_its_overlong_reply_is_cut(site, dspark):
-    reply = build_peer("mlx-dspark", site).write(
+def test_rounds_of_mlx_dspark_are_counted_and_its_overlong_reply_is_cut(context, dspark):
+    reply = build_peer("mlx-dspark", context).write(
         PROMPT, Task(max_tokens=5, temperature=0.5, seed=3)
     )
     assert reply.tokens == (0, 1, 2, 3, 4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench.batch import (
     Speed,
     as_lines,
@@ -28,14 +28,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def site(folder, tmp_path, monkeypatch):
+def context(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
-    return make_site(load_model(folder), Options(drafter="none"), print)
+    return make_drafter_context(load_model(folder), Options(drafter="none"), print)
 
 
-def test_all_arms_write_the_same(site):
-    arms = make_arms(site, rows_per_round=16) | {"mlx-lm": mlx_lm_arm(site)}
-    speeds = measure(site, arms, own_prompts(site, 3), PARAMS, repeats=2)
+def test_all_arms_write_the_same(context):
+    arms = make_arms(context, rows_per_round=16) | {"mlx-lm": mlx_lm_arm(context)}
+    speeds = measure(context, arms, own_prompts(context, 3), PARAMS, repeats=2)
     names = ["one by one, none", "one by one, pool", "batch, none", "batch, pool", "mlx-lm"]
     assert [speed.arm for speed in speeds] == names
     assert {speed.tokens for speed in speeds} == {18}  # six each
@@ -43,14 +43,14 @@ def test_all_arms_write_the_same(site):
     assert all(speed.seconds > 0 for speed in speeds)
 
 
-def test_an_arm_that_writes_something_else_is_told(site):
-    (name, write), *_ = make_arms(site, ["none"], rows_per_round=1).items()
+def test_an_arm_that_writes_something_else_is_told(context):
+    (name, write), *_ = make_arms(context, ["none"], rows_per_round=1).items()
 
     def wrong(prompts, params):
         first, *others = write(prompts, params)
         return [[(first[0] + 1) % 24, *first[1:]], *others]
 
-    own, other = measure(site, {name: write, "wrong": wrong}, own_prompts(site, 2), PARAMS)
+    own, other = measure(context, {name: write, "wrong": wrong}, own_prompts(context, 2), PARAMS)
     assert own.differences == ()
     assert [difference.index for difference in other.differences] == [0]
     assert "wrong, 2 sequences: parts after 0 tokens, top-2 gap" in as_lines([own, other])[-1]

@@ -16,7 +16,7 @@ from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_writing
-from mlxspec_app.store.restore import recollect
+from mlxspec_app.store.restore import restore
 from mlxspec_app.store.writer import Writer
 from tests.campaigns.fuzz_damage import damaged, damaged_json, hostile_value
 from tests.support.question_file import save_questions
@@ -140,7 +140,7 @@ class StoreTarget:
         for summary in reader.recent():
             reader.chat(summary.id)
             messages = reader.messages(summary.id)
-            recollect(reader.path(summary.id), folder / "traces")
+            restore(reader.path(summary.id), folder / "traces")
             for message in messages:
                 reader.siblings(message.id)
                 reader.versions_to(message.id)

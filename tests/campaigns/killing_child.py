@@ -17,9 +17,9 @@ from mlxspec.drafters.table import memory
 from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
-from mlxspec_app.run import open_desk
+from mlxspec_app.run import open_user_data
 from mlxspec_app.store.questions import find_last, fork_at
-from mlxspec_app.store.restore import recollect
+from mlxspec_app.store.restore import restore
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.commands import chat
 from mlxspec_cli.parser import build_parser
@@ -40,14 +40,14 @@ class Chat:
     def __init__(self, folder: Path, model: str, seed: int) -> None:
         arguments = ["chat", "--data-dir", str(folder), "--model", model, "--drafter", "pool"]
         args = build_parser().parse_args([*arguments, "--temp", "1", "--max-tokens", "40"])
-        self.desk = open_desk(folder)
-        chosen = chat.filled_in(args, self.desk.settings)
+        self.user_data = open_user_data(folder)
+        chosen = chat.filled_in(args, self.user_data.settings)
         self.session = chat._session(chosen, generation_params(chosen))
         self.draw = random.Random(seed)
         self.shown = self.reason = ""
-        for notice in self.desk.notices:
+        for notice in self.user_data.notices:
             tell("notice", text=notice)
-        self.desk.keep_chats_of(self.session)
+        self.user_data.keep_chats_of(self.session)
         self.session.start()
         self.until(SessionReady)
         tell("ready")
@@ -81,10 +81,10 @@ class Chat:
                 tell("notice", text=event.message)
             case SessionFailed():
                 raise AssertionError(event.traceback)
-        self.desk.take_in(event)
+        self.user_data.take_in(event)
 
     def ask(self, question):
-        answer: Future = self.desk.store.ask(question)
+        answer: Future = self.user_data.store.ask(question)
         return answer.result(PATIENCE_S)
 
     def act(self, weights: dict[str, int]) -> None:
@@ -136,7 +136,7 @@ class Chat:
     def open(self, find) -> None:
         found = self.ask(find)
         if found is not None:
-            messages = recollect(found.path, self.desk.places.traces)
+            messages = restore(found.path, self.user_data.places.traces)
             leaf = found.path[-1].id if found.path else None
             chat_opened = ChatOpened(messages, found.chat.system, found.chat.id, leaf)
             self.session.open_chat(chat_opened)
@@ -170,8 +170,8 @@ class Chat:
     def setting(self) -> None:
         name, value = self.draw.choice(SETTINGS), self.draw.randrange(1, 60)
         tell("setting", name=name, value=value)
-        self.desk.change(name, value)
-        self.desk.write_settings()
+        self.user_data.change(name, value)
+        self.user_data.write_settings()
         tell("set", name=name, value=value)
 
     def rest(self) -> None:
@@ -185,7 +185,7 @@ class Chat:
     def close(self) -> None:
         tell("closing")
         self.session.close()
-        self.desk.close()
+        self.user_data.close()
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
 
-from mlxspec_app.run import collect_rarely, open_desk
+from mlxspec_app.run import collect_rarely, open_user_data
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.chat_facts import ChatCatalogue
@@ -223,15 +223,15 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
     other = str(save_chat_folder(folder / "other"))
     args = build_parser().parse_args(["chat", "--data-dir", str(folder), "--max-tokens", "24"])
     args.model = None if options.model == DEFAULT else options.model
-    desk = open_desk(folder)
-    desk.catalogue, desk.keeps_chats = ChatCatalogue(), True
-    chosen = chat.filled_in(args, desk.settings)
+    user_data = open_user_data(folder)
+    user_data.catalogue, user_data.keeps_chats = ChatCatalogue(), True
+    chosen = chat.filled_in(args, user_data.settings)
     session = chat._session(chosen, generation_params(chosen))
     collect_rarely()
     heart = Heart()
     beating = asyncio.create_task(heart.beat())
     try:
-        async with running(session, desk=desk) as driver:
+        async with running(session, user_data=user_data) as driver:
             models = (options.model, other)
             soaker = Soaker(driver, random.Random(options.seed), models, folder)
             number = 0
@@ -243,7 +243,7 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
     finally:
         beating.cancel()
         session.close()
-        desk.close()
+        user_data.close()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,12 +13,12 @@ from mlxspec.checking.run import CacheCheck, Outcome
 from mlxspec.checking.sampled import (
     LAW,
     OTHER,
-    JointLaw,
-    LawCheck,
+    DistributionCheck,
+    JointDistribution,
     Sampler,
     cases_of,
     check_law,
-    joint_law,
+    joint_distribution,
 )
 from mlxspec.checking.verdict import verdict
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -93,7 +93,7 @@ def test_replies_are_compared_with_the_plain_ones():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_joint_law_is_that_of_the_target(kind):
-    law = joint_law(decoder(kind), PROMPT)
+    law = joint_distribution(decoder(kind), PROMPT)
     target = Target(MODEL, kind)
     expected = {}
 
@@ -116,7 +116,7 @@ def test_the_joint_law_is_that_of_the_target(kind):
 
 def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
     cells = [(1, 2, 3), (1, 2, OTHER), (1, 4), (1, OTHER), (5,), (OTHER,)]
-    law = JointLaw(dict.fromkeys(cells, 1 / 6))
+    law = JointDistribution(dict.fromkeys(cells, 1 / 6))
     draws = [(1, 2, 3), (1, 2, 9), (1, 4, 3), (1, 3, 3), (5, 2, 3), (2, 2, 3)]
     assert [law.cell_of(draw) for draw in draws] == cells
 
@@ -132,7 +132,7 @@ def test_draws_from_another_law_are_seen(is_honest):
     if not is_honest:
         bent = {cell: prob**0.5 for cell, prob in case.law.probs.items()}
         total = sum(bent.values())
-        law = JointLaw({cell: prob / total for cell, prob in bent.items()})
+        law = JointDistribution({cell: prob / total for cell, prob in bent.items()})
         case = replace(case, law=law)
     found = check_law(sampler_of(engine), "random", [case], lambda case: case.seeds)
     assert found.is_off(num_checks=1) != is_honest
@@ -178,10 +178,10 @@ def outcome(*partings, drift=0.0, p_values=(0.5, 0.5)):
     agreement = Agreement("pool", 7, 300, 90, 40, tuple(partings))
     # Of one degree of freedom, whose tail these are.
     statistics = {0.5: 0.4549, 1e-4: 15.137, 1e-6: 23.928}
-    laws = [LawCheck("plain", Fit(500, statistics[p_values[0]], 1), 0, 0)]
-    laws.append(LawCheck("pool", Fit(500, statistics[p_values[1]], 1), 90, 40))
+    distributions = [DistributionCheck("plain", Fit(500, statistics[p_values[0]], 1), 0, 0)]
+    distributions.append(DistributionCheck("pool", Fit(500, statistics[p_values[1]], 1), 90, 40))
     cache = CacheCheck("full", Drift(widths, 0.01, drift), (agreement,))
-    return Outcome({}, (4,), (cache,), tuple(laws), ())
+    return Outcome({}, (4,), (cache,), tuple(distributions), ())
 
 
 NEAR = parting("qa 1", 1.002, near_tie=0.004)

@@ -84,12 +84,12 @@ def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
 def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monkeypatch):
     right = continuation.verify
 
-    def generous(draft, laws, noise, rule="block"):
-        verdict = right(draft, laws, noise, rule)
-        if laws.law.is_greedy or draft.tree.n_nodes == 1:
+    def generous(draft, distributions, noise, rule="block"):
+        verdict = right(draft, distributions, noise, rule)
+        if distributions.sampling.is_greedy or draft.tree.n_nodes == 1:
             return verdict
         accepted = mx.arange(draft.tree.n_nodes) < 2  # the root and the first draft token
-        return replace(verdict, accepted=accepted, bonus_token=laws.best()[1])
+        return replace(verdict, accepted=accepted, bonus_token=distributions.best()[1])
 
     monkeypatch.setattr(continuation, "verify", generous)
     code, out, last, _ = verify("--k", "4", drafters="model")

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig
 from mlxspec.drafters.search.beam import BeamShape
@@ -61,5 +61,5 @@ def test_an_early_exit_is_as_sure_as_was_asked_for(asked, expected, tmp_path, mo
     head = exit_head(loaded.model)
     tensors = dict(tree_flatten(head.parameters()))
     path = save_drafter(tmp_path / "exit.safetensors", "exit", asdict(head.config), tensors)
-    site = make_site(loaded, Options(exit_threshold=asked), lambda line: None)
-    assert build_drafter(str(path), site).threshold == expected
+    context = make_drafter_context(loaded, Options(exit_threshold=asked), lambda line: None)
+    assert build_drafter(str(path), context).threshold == expected

@@ -4,10 +4,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.search.draft_distribution import DraftLaw
+from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.params import SamplingParams
 from mlxspec.verify import gumbel as draws
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import gumbel
 from mlxspec.verify.noise import Noise
 
@@ -22,11 +22,11 @@ def small_blocks(monkeypatch):
 
 
 def laws_of(n_nodes):
-    return NodeLaws(LAW, mx.broadcast_to(mx.log(mx.array(P)), (n_nodes, len(P))))
+    return NodeDistributions(LAW, mx.broadcast_to(mx.log(mx.array(P)), (n_nodes, len(P))))
 
 
 def test_siblings_are_drawn_without_replacement():
-    law = DraftLaw(LAW, mx.random.key(4), prompt=[1], width=len(P))
+    law = DraftDistribution(LAW, mx.random.key(4), prompt=[1], width=len(P))
     pairs = np.array(law.draw(laws_of(N_DRAWS), depth=1, count=2)).reshape(-1, 2)
     shares = np.bincount(pairs @ [len(P), 1], minlength=len(P) ** 2).reshape(len(P), -1) / N_DRAWS
     expected = np.outer(P / (1 - P), P) * (1 - np.eye(len(P)))
@@ -36,7 +36,9 @@ def test_siblings_are_drawn_without_replacement():
 def test_with_shared_noise_the_first_sibling_is_what_the_target_would_draw():
     noise, siblings = Noise.of_seed(3), set()
     for length in range(1, 60):
-        law = DraftLaw(LAW, mx.random.key(4), prompt=[1] * length, width=len(P), shared=noise)
+        law = DraftDistribution(
+            LAW, mx.random.key(4), prompt=[1] * length, width=len(P), shared=noise
+        )
         drawn = law.draw(laws_of(2), depth=3, count=3).reshape(2, 3).tolist()
         target = laws_of(1).draw(noise.at(length + 2).gumbel(1, len(P))).item()
         assert [row[0] for row in drawn] == [target, target]

@@ -69,9 +69,9 @@ class DraftSpy:
         self._verify = continuation.verify
         monkeypatch.setattr(continuation, "verify", self)
 
-    def __call__(self, draft, laws, key, chain_rule):
+    def __call__(self, draft, distributions, key, chain_rule):
         self.drafts.append(draft)
-        return self._verify(draft, laws, key, chain_rule)
+        return self._verify(draft, distributions, key, chain_rule)
 
 
 @pytest.mark.parametrize("budget", [3, 7])  # a chain; a tree with two branches

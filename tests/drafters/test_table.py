@@ -24,7 +24,7 @@ from tests.support.drafting import (
 
 def test_interpolates_contexts_of_three_two_and_one_tokens():
     # Occurrences: "7 8 9" once, "8 9" twice, "9" three times; a row of c takes c / (c + 1).
-    probs = after(learned(*TEXTS, kept=1.0), 7, 8, 9)
+    probs = after(learned(*TEXTS, decay=1.0), 7, 8, 9)
     one = {1: 0.9 / 3, 2: 0.6 / 3, 3: 0.5 / 3}
     two = {1: 0.8 / 2, 2: 0.6 / 2, 3: 0}
     three = {1: 0.8, 2: 0, 3: 0}
@@ -34,7 +34,7 @@ def test_interpolates_contexts_of_three_two_and_one_tokens():
 
 
 def test_leaves_an_unknown_context_to_a_shorter_one():
-    probs = after(learned(*TEXTS, kept=1.0), 50, 51, 9)
+    probs = after(learned(*TEXTS, decay=1.0), 50, 51, 9)
     assert probs == pytest.approx({1: 3 / 4 * 0.3, 2: 3 / 4 * 0.2, 3: 3 / 4 * 0.5 / 3})
 
 
@@ -44,7 +44,7 @@ def test_knows_nothing_after_an_unknown_token():
 
 def test_weighs_later_occurrences_more_unless_told_to_keep_all():
     texts = [(1, {2: 0.8})], [(1, {3: 0.8})]
-    even, recent, latest = (after(learned(*texts, kept=kept), 1) for kept in (1.0, 0.5, 0.0))
+    even, recent, latest = (after(learned(*texts, decay=decay), 1) for decay in (1.0, 0.5, 0.0))
     assert even[2] == pytest.approx(even[3])
     assert recent[3] == pytest.approx(2 * recent[2])
     assert 2 not in latest
@@ -146,14 +146,14 @@ def test_beside_stored_rows_what_was_learned_is_kept_while_the_conversation_goes
 
 
 def test_drops_rows_seen_once_before_others_and_old_before_new():
-    rows = LearnedRows(max_rows=4, kept=1.0)
+    rows = LearnedRows(max_rows=4, decay=1.0)
     for context in (1, 2, 2, 3, 4, 5):
         rows.learn(context, [7], [0.5])
     assert set(rows) == {2, 5}
 
 
 def test_cuts_a_wide_row_to_its_most_probable_tokens():
-    rows = LearnedRows(max_rows=4, kept=1.0)
+    rows = LearnedRows(max_rows=4, decay=1.0)
     for first in range(0, 80, 8):
         rows.learn(1, range(first, first + 8), [0.01] * 8)
         rows.learn(1, [99], [0.9])
@@ -163,7 +163,7 @@ def test_cuts_a_wide_row_to_its_most_probable_tokens():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"max_rows": 0}, "1 or more, not 0"), ({"kept": 1.5}, "from 0 to 1, not 1.5")],
+    [({"max_rows": 0}, "1 or more, not 0"), ({"decay": 1.5}, "from 0 to 1, not 1.5")],
 )
 def test_refuses_settings_out_of_range(settings, message):
     with pytest.raises(ValueError, match=message):

@@ -11,7 +11,7 @@ from mlxspec.api import prepare
 from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.params import DraftLimits, GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import DraftProposed
 from mlxspec.trace.file import read_trace
@@ -110,9 +110,9 @@ def test_what_is_allowed_is_used(drafter):
 
 
 def test_a_drawn_tree_branches_as_widely_as_it_may():
-    assert Branching.for_budget(12, 2).widths == (3, 1)
-    assert Branching.for_budget(12, 2, 5).widths == (5, 1)
-    assert Branching.for_budget(12, 4, 1).widths == (1, 1, 1, 1)
+    assert TreeShape.for_budget(12, 2).widths == (3, 1)
+    assert TreeShape.for_budget(12, 2, 5).widths == (5, 1)
+    assert TreeShape.for_budget(12, 4, 1).widths == (1, 1, 1, 1)
     params = GenerationParams(
         max_tokens=20, num_draft_tokens=12, sampling=SamplingParams(temperature=0.8)
     )
@@ -170,9 +170,9 @@ class RuleSpy:
     def __init__(self):
         self._verify, self.rules = continuation.verify, set()
 
-    def __call__(self, draft, laws, noise, rule):
+    def __call__(self, draft, distributions, noise, rule):
         self.rules.add(rule)
-        return self._verify(draft, laws, noise, rule)
+        return self._verify(draft, distributions, noise, rule)
 
 
 @pytest.mark.parametrize("rule", ["block", "token"])

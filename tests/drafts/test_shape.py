@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 
 
 def test_a_shape_written_out():
@@ -11,7 +11,7 @@ def test_a_shape_written_out():
     #    1   2
     #   3 4 5 6
     #   7 8 9 10
-    shape = Branching((2, 2, 1))
+    shape = TreeShape((2, 2, 1))
     assert shape.parents == [-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6]
     assert shape.children == [[1, 2], [3, 4], [5, 6], [7], [8], [9], [10], [], [], [], []]
     assert [list(level) for level in shape.levels] == [[0], [1, 2], [3, 4, 5, 6], [7, 8, 9, 10]]
@@ -19,7 +19,7 @@ def test_a_shape_written_out():
 
 
 def test_its_tree_is_as_large_as_the_tokens_are_many():
-    shape = Branching((2, 1))
+    shape = TreeShape((2, 1))
     for count in (1, 3, 5):
         tree = shape.tree(mx.arange(count, dtype=mx.int32))
         assert tree.parents.tolist() == [-1, 0, 0, 1, 2][:count]
@@ -40,7 +40,7 @@ def test_its_tree_is_as_large_as_the_tokens_are_many():
     ],
 )
 def test_a_budget_is_spent_on_length_first_and_then_on_width(budget, depth, widths):
-    shape = Branching.for_budget(budget, depth)
+    shape = TreeShape.for_budget(budget, depth)
     assert shape.widths == widths
     assert len(shape.parents) - 1 <= budget
     assert shape.is_chain == (set(widths) == {1})

@@ -9,12 +9,12 @@ import pytest
 
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from tests.support.adversaries import Adversary, AlwaysRight
@@ -117,25 +117,25 @@ FALSE_CLAIMS = {
     "a shape with more nodes": (
         [1, 2],
         [-1, 0, 0],
-        {"sampled_from": uniform[:1], "branching": Branching((3,))},
+        {"sampled_from": uniform[:1], "branching": TreeShape((3,))},
         "a branching of 3",
     ),
     "another shape": (
         [1, 2],
         [-1, 0, 1],
-        {"sampled_from": uniform[:1], "branching": Branching((2,))},
+        {"sampled_from": uniform[:1], "branching": TreeShape((2,))},
         "was drawn with",
     ),
     "a shape that is none": (
         [1, 2],
         [-1, 0, 0],
         {"sampled_from": uniform[:1], "branching": (2,)},
-        "has to be a Branching",
+        "has to be a TreeShape",
     ),
     "two draws of one token": (
         [1, 1],
         [-1, 0, 0],
-        {"sampled_from": uniform[:1], "branching": Branching((2,))},
+        {"sampled_from": uniform[:1], "branching": TreeShape((2,))},
         "drawn without replacement",
     ),
     "a law in half precision": (
@@ -217,7 +217,7 @@ def test_noise_is_never_read_beyond_the_levels_that_a_tree_says_it_has():
     """Its depths are the device's to compute; a row that is not there would be any memory."""
     given = []
 
-    class Spy(NodeLaws):
+    class Spy(NodeDistributions):
         def draw(self, noise):
             given.append(noise)
             return super().draw(noise)

@@ -12,10 +12,10 @@ from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import said
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.sessions.driver import Interpreter
+from mlxspec_app.sessions.driver import ConversationDriver
 from mlxspec_app.store.questions import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.restore import recollect
+from mlxspec_app.store.restore import restore
 from tests.support.store_files import exchange, open_writer, texts_of
 
 ENDINGS = st.sampled_from(["stop", "cancelled", "broken", "refused"])
@@ -77,7 +77,7 @@ class Chatting:
         self.state = ChatState()
         self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
         self.model = Model()
-        self.interpreter = Interpreter(self.publish)
+        self.interpreter = ConversationDriver(self.publish)
         self.interpreter.take(self.model)
 
     def publish(self, event):
@@ -106,7 +106,7 @@ class Chatting:
 
     def open(self, found):
         if found is not None:
-            messages = recollect(found.path, self.folder)
+            messages = restore(found.path, self.folder)
             leaf = found.path[-1].id if found.path else None
             self.interpreter.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
 

@@ -11,7 +11,7 @@ from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.params import GenerationParams
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.user.paths import find_places
+from mlxspec_app.user.paths import find_paths
 from mlxspec_cli.arguments import options
 from mlxspec_cli.commands.chat import filled_in
 from mlxspec_cli.parser import build_parser
@@ -94,14 +94,14 @@ def asked(*line, settings=None):
 
 
 def test_a_chat_learns_unless_told_not_to(tmp_path):
-    assert asked("chat", settings=Settings()) == find_places().learned
+    assert asked("chat", settings=Settings()) == find_paths().learned
     assert asked("chat", settings=Settings(learn=False)) is None
     assert asked("chat", "--no-learn", settings=Settings()) is None
-    assert asked("chat", "--learn", settings=Settings(learn=False)) == find_places().learned
+    assert asked("chat", "--learn", settings=Settings(learn=False)) == find_paths().learned
     line = ("chat", "--data-dir", str(tmp_path))
     assert asked(*line, settings=Settings()) == tmp_path / "learned"
 
 
 def test_generate_learns_only_when_asked():
     assert asked("generate") is None
-    assert asked("generate", "--learn") == find_places().learned
+    assert asked("generate", "--learn") == find_paths().learned

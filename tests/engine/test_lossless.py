@@ -190,9 +190,9 @@ class LawSpy:
         monkeypatch.setattr(continuation, "verify", self)
         self._verify = right_verify
 
-    def __call__(self, draft, laws, key, chain_rule):
-        self.rounds.append((draft, laws))
-        return self._verify(draft, laws, key, chain_rule)
+    def __call__(self, draft, distributions, key, chain_rule):
+        self.rounds.append((draft, distributions))
+        return self._verify(draft, distributions, key, chain_rule)
 
 
 right_verify = continuation.verify
@@ -227,9 +227,9 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind
             continue
         if event.t == "draft":
             continue
-        (draft, laws), spy.rounds = spy.rounds[-1], []
+        (draft, distributions), spy.rounds = spy.rounds[-1], []
         for row, prefix in zip(
-            np.array(laws.probs), prefixes(tuple(tokens[:-1]), draft.tree), strict=True
+            np.array(distributions.probs), prefixes(tuple(tokens[:-1]), draft.tree), strict=True
         ):
             exact = TARGETS[family, kind].law(prefix, LAWS[law], len(PROMPT))
             np.testing.assert_allclose(row, exact, atol=atol)

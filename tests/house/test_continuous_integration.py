@@ -37,8 +37,8 @@ def test_what_the_workflow_runs_is_there():
         "make ${{ matrix.suite }} PYTHON=python",
         ".ci/wheel",
     }
-    cpu_site = CPU_SITE.relative_to(ROOT).as_posix()
-    assert f"/{cpu_site}'" in JOBS["wheel"]["steps"][-1]["env"]["PYTHONPATH"]
+    cpu_context = CPU_SITE.relative_to(ROOT).as_posix()
+    assert f"/{cpu_context}'" in JOBS["wheel"]["steps"][-1]["env"]["PYTHONPATH"]
     assert os.access(ROOT / ".ci" / "wheel", os.X_OK)
 
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench.prompts import read_questions
 from mlxspec.budget import CostCurve, FixedBudget
 from mlxspec.device import backend
@@ -232,9 +232,9 @@ def test_a_verdict_in_the_report_sees_a_rule_that_is_broken(loaded, monkeypatch)
     say_the_second_best(monkeypatch)
 
     def always_drafting(*arguments):
-        return make_site(*arguments, budget=FixedBudget())
+        return make_drafter_context(*arguments, budget=FixedBudget())
 
-    monkeypatch.setattr(replies, "make_site", always_drafting)
+    monkeypatch.setattr(replies, "make_drafter_context", always_drafting)
     figures = found(lossless)
     assert figures["verdict"] == "not lossless"
     pool = figures["greedy"]["drafters"]["pool"]
@@ -279,7 +279,7 @@ def test_every_drafter_has_its_figures_beside_plain_decoding(loaded):
 
 def test_the_plain_replies_are_those_of_the_target(loaded, monkeypatch):
     """What a drafter's replies are compared with: the target recomputed in NumPy."""
-    site = make_site(loaded, Options(), lambda line: None)
+    context = make_drafter_context(loaded, Options(), lambda line: None)
     asked = []
     check = replies.check_replies
 
@@ -289,7 +289,7 @@ def test_the_plain_replies_are_those_of_the_target(loaded, monkeypatch):
         return check(engine, arm, questions, near_tie)
 
     monkeypatch.setattr(replies, "check_replies", noting)
-    dict(replies.replies_within(Allowance(AMPLE), site))
+    dict(replies.replies_within(Allowance(AMPLE), context))
     assert len(asked) == 3
     for question in asked:
         expected = Target(loaded.model).greedy(list(question.prompt), 8)

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.drafts.draft import Draft
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 
 
@@ -85,7 +85,7 @@ class DrawnTree(Adversary):
 
     def __init__(self, vocab_size, widths=(2, 1)):
         self.law = np.arange(1.0, vocab_size + 1) / np.arange(1.0, vocab_size + 1).sum()
-        self.shape = Branching(widths)
+        self.shape = TreeShape(widths)
 
     def start(self, prompt, law, key):
         super().start(prompt, law, key)

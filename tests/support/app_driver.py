@@ -16,7 +16,7 @@ from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.traces import make_fake
 
@@ -94,13 +94,13 @@ async def chat(
     speed: float = math.inf,
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
-    desk: Desk | None = None,
+    user_data: UserData | None = None,
 ) -> AsyncIterator[Driver]:
     """Run the chat over a recording that answers each message with its next reply."""
     clock = Clock()
     recorded = make_fake.chat() if events is None else events
     session = ReplaySession(recorded, speed=speed, clock=clock)
-    async with running(session, clock, size, theme, desk) as driver:
+    async with running(session, clock, size, theme, user_data) as driver:
         yield driver
 
 
@@ -110,11 +110,11 @@ async def running(
     clock: Clock | None = None,
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
-    desk: Desk | None = None,
+    user_data: UserData | None = None,
     introduce: Callable[[], Introduction] | None = None,
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
-    app = MlxspecApp(lambda: ChatScreen(session, desk, introduce), theme, desk)
+    app = MlxspecApp(lambda: ChatScreen(session, user_data, introduce), theme, user_data)
     begun = noting_start(session)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock or Clock())

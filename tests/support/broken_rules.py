@@ -11,11 +11,11 @@ def say_the_second_best(monkeypatch):
     """Emit the second best token after a greedy draft; sampled laws stay right."""
     right = continuation.verify
 
-    def second_best(draft, laws, noise, rule="block"):
-        verdict = right(draft, laws, noise, rule)
-        if not laws.law.is_greedy or draft.tree.n_nodes == 1:
+    def second_best(draft, distributions, noise, rule="block"):
+        verdict = right(draft, distributions, noise, rule)
+        if not distributions.sampling.is_greedy or draft.tree.n_nodes == 1:
             return verdict
         last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
-        return replace(verdict, bonus_token=laws.top_tokens(2)[0][last, 1])
+        return replace(verdict, bonus_token=distributions.top_tokens(2)[0][last, 1])
 
     monkeypatch.setattr(continuation, "verify", second_best)

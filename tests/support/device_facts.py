@@ -52,7 +52,7 @@ def compute_on_cpu_everywhere():
     _put_on_path(CPU_SITE)
 
 
-def _put_on_path(site):
-    sys.path.append(str(site))  # some tests pass this list on
+def _put_on_path(drafter_context):
+    sys.path.append(str(drafter_context))  # some tests pass this list on
     others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), *others]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(drafter_context), *others]))

@@ -20,14 +20,14 @@ class ContextLaws:
         self.vocab_size = vocab_size
         self._random = random.Random(seed)
         self._least = 0 if zeros else 1
-        self._laws: dict[tuple[int, ...], list[Fraction]] = {}
+        self._distributions: dict[tuple[int, ...], list[Fraction]] = {}
 
     def __call__(self, context: tuple[int, ...]) -> list[Fraction]:
-        if context not in self._laws:
+        if context not in self._distributions:
             weights = [self._random.randint(self._least, 6) for _ in range(self.vocab_size)]
             weights = weights if sum(weights) else [1] * self.vocab_size
-            self._laws[context] = [Fraction(weight, sum(weights)) for weight in weights]
-        return self._laws[context]
+            self._distributions[context] = [Fraction(weight, sum(weights)) for weight in weights]
+        return self._distributions[context]
 
     def prob(self, tokens: tuple[int, ...]) -> Fraction:
         """The probability that plain decoding begins with these tokens."""

@@ -5,12 +5,12 @@ from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.outbox import Outbox
-from mlxspec_app.controllers.sampling import SamplingDesk
+from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.turn_editor import TurnEditor
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData
 from tests.support.fake_page import DirectStore, FakePage
 from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import open_writer
@@ -22,14 +22,14 @@ class KeptTalk:
     def __init__(self, folder):
         self.page, self.session = FakePage(), ScriptedSession()
         self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
-        self.desk = Desk(find_places(folder))
-        self.desk.store = DirectStore(self.recorder)
+        self.user_data = UserData(find_paths(folder))
+        self.user_data.store = DirectStore(self.recorder)
         self.feed = Feed(self.session)
         self.outbox = Outbox(self.feed, self.page)
-        self.keeper = ChatKeeper(self.feed, self.page, self.outbox, self.desk)
+        self.keeper = ChatKeeper(self.feed, self.page, self.outbox, self.user_data)
         self.editor = TurnEditor(self.feed, self.page, self.outbox)
         self.chats = ChatSwitch(self.feed, self.page, self.outbox, self.keeper)
-        sampling = SamplingDesk(self.feed, self.page)
+        sampling = SamplingSwitch(self.feed, self.page)
         self.branches = Branches(self.feed, self.page, self.keeper, sampling)
         self.feed.listen(self.keeper.take_in, self.editor.take_in)
 
@@ -59,4 +59,4 @@ class KeptTalk:
 
     def close(self):
         self.recorder.close()
-        self.desk.log.close()
+        self.user_data.log.close()

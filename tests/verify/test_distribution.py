@@ -12,7 +12,7 @@ from mlxspec.device import backend, core_split
 from mlxspec.device.cpu import exponential
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
-from mlxspec.verify.distribution import NodeLaws, TokenCounts, top_tokens
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from tests.support.draws_by_hand import draw_by_hand
 from tests.support.paths import GOLDENS
@@ -25,11 +25,11 @@ def law_of(values):
     return SamplingParams(**(values | {"logit_bias": bias}))
 
 
-def node_laws(name):
+def node_distributions(name):
     case = GOLDENS[name]
     logits = mx.array(case["logits"])
     counts = TokenCounts.of(case["prompt"], logits.shape[1]).add(case["reply"])
-    return NodeLaws(law_of(case["law"]), logits, counts)
+    return NodeDistributions(law_of(case["law"]), logits, counts)
 
 
 # ---- the law -------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def node_laws(name):
 @pytest.mark.parametrize("name", GOLDENS)
 def test_the_law_is_that_of_hugging_face(name):
     expected = np.array(GOLDENS[name]["probs"])
-    probs = np.array(node_laws(name).probs)
+    probs = np.array(node_distributions(name).probs)
     np.testing.assert_allclose(probs, expected, atol=2e-6)
     np.testing.assert_array_equal(probs > 1e-30, expected > 1e-30)
 
@@ -47,13 +47,13 @@ def test_the_law_is_that_of_hugging_face(name):
 def test_the_shown_probability_of_a_token_is_that_of_the_law(name):
     expected = np.array(GOLDENS[name]["probs"])
     tokens = expected.argsort(axis=1)[:, -3]
-    shown = node_laws(name).prob_of(mx.array([1, 0]), mx.array(tokens[::-1].copy()))
+    shown = node_distributions(name).prob_of(mx.array([1, 0]), mx.array(tokens[::-1].copy()))
     np.testing.assert_allclose(shown, expected[[1, 0], tokens[::-1]], atol=2e-6)
 
 
 def test_logits_of_half_precision_are_read_as_float32():
     logits = mx.array([[1.0, 2.0, -3.0]], mx.bfloat16)
-    probs = NodeLaws(SamplingParams(temperature=0.7), logits).probs
+    probs = NodeDistributions(SamplingParams(temperature=0.7), logits).probs
     expected = np.exp(np.array([1.0, 2.0, -3.0]) / 0.7)
     assert probs.dtype == mx.float32
     np.testing.assert_allclose(probs[0], expected / expected.sum(), atol=1e-6)
@@ -61,14 +61,16 @@ def test_logits_of_half_precision_are_read_as_float32():
 
 def test_at_temperature_0_all_mass_is_on_the_most_probable_token_with_the_lowest_id():
     logits = mx.array([[0.0, 5.0, 5.0, 1.0], [7.0, 5.0, 7.0, 7.0]])
-    laws = NodeLaws(SamplingParams(), logits)
-    assert laws.probs.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
-    assert laws.best().tolist() == laws.draw(mx.zeros((2, 4))).tolist() == [1, 0]
+    distributions = NodeDistributions(SamplingParams(), logits)
+    assert distributions.probs.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert distributions.best().tolist() == distributions.draw(mx.zeros((2, 4))).tolist() == [1, 0]
 
 
 def test_at_temperature_0_the_shown_probability_is_that_at_temperature_1():
     logits = np.array([[0.3, 2.0, -1.0]])
-    shown = NodeLaws(SamplingParams(), mx.array(logits)).prob_of(mx.array([0]), mx.array([0]))
+    shown = NodeDistributions(SamplingParams(), mx.array(logits)).prob_of(
+        mx.array([0]), mx.array([0])
+    )
     expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
     np.testing.assert_allclose(shown, expected[:1], atol=1e-6)
 
@@ -85,10 +87,10 @@ def test_the_vocabulary_s_exponentials_are_computed_once(
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
     monkeypatch.setattr(exponential, "exp", lambda x: (computed.append(x.size), mx.exp(x))[1])
     logits = mx.random.normal((num_nodes, 40), key=mx.random.key(1))
-    laws = NodeLaws(SamplingParams(temperature=temperature), logits)
+    distributions = NodeDistributions(SamplingParams(temperature=temperature), logits)
     nodes = mx.arange(num_nodes)
-    drawn = laws.draw(gumbel(num_nodes, 40, mx.random.key(2)))
-    shown, (_, top) = laws.prob_of(nodes, drawn), laws.top_tokens(40)
+    drawn = distributions.draw(gumbel(num_nodes, 40, mx.random.key(2)))
+    shown, (_, top) = distributions.prob_of(nodes, drawn), distributions.top_tokens(40)
     expected = mx.softmax(logits, axis=-1)
     np.testing.assert_allclose(shown, expected[nodes, drawn], rtol=1e-5)
     np.testing.assert_allclose(top, -mx.sort(-expected, axis=-1), rtol=1e-5)
@@ -98,17 +100,19 @@ def test_the_vocabulary_s_exponentials_are_computed_once(
 def test_penalties_and_bias_count_at_temperature_0():
     logits = mx.array([[4.0, 5.0, 3.0]])
     counts = TokenCounts.of([0], 3).add([1])
-    assert NodeLaws(SamplingParams(presence_penalty=2.0), logits, counts).best().item() == 0
-    assert NodeLaws(SamplingParams(logit_bias={2: 9.0}), logits).best().item() == 2
+    assert (
+        NodeDistributions(SamplingParams(presence_penalty=2.0), logits, counts).best().item() == 0
+    )
+    assert NodeDistributions(SamplingParams(logit_bias={2: 9.0}), logits).best().item() == 2
 
 
 @pytest.mark.parametrize(
     "law", [SamplingParams(temperature=1e-5), SamplingParams(temperature=1e-5, top_p=0.9)]
 )
 def test_the_smallest_temperature_takes_the_most_probable_token(law):
-    laws = NodeLaws(law, mx.array([[200.0, 300.0, -400.0]]))
-    assert laws.probs.tolist() == [[0, 1, 0]]
-    assert laws.draw(gumbel(1, 3, mx.random.key(0))).item() == 1
+    distributions = NodeDistributions(law, mx.array([[200.0, 300.0, -400.0]]))
+    assert distributions.probs.tolist() == [[0, 1, 0]]
+    assert distributions.draw(gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
 @pytest.mark.parametrize("order", get_args(FilterOrder))
@@ -123,7 +127,7 @@ def test_the_smallest_temperature_takes_the_most_probable_token(law):
 )
 def test_top_k_keeps_k_tokens_and_of_tied_ones_the_lowest_ids(logits, k, kept, order):
     law = SamplingParams(temperature=0.7, top_k=k, filter_order=order)
-    probs = NodeLaws(law, mx.array([logits, logits[::-1]])).probs
+    probs = NodeDistributions(law, mx.array([logits, logits[::-1]])).probs
     assert np.flatnonzero(probs[0]).tolist() == kept
     assert (np.array(probs) > 0).sum(axis=1).tolist() == [k, k]
 
@@ -132,10 +136,10 @@ def test_the_best_of_one_token_is_the_token_of_temperature_0():
     """Logits so near have one probability; the best of them is still the best."""
     logits = mx.array([[-1.0, 1e-9, 2e-9, 0.0]])
     assert len(set(mx.softmax(logits)[0, 1:].tolist())) == 1
-    assert NodeLaws(SamplingParams(temperature=1.0, top_k=1), logits).probs.tolist() == [
+    assert NodeDistributions(SamplingParams(temperature=1.0, top_k=1), logits).probs.tolist() == [
         [0, 0, 1, 0]
     ]
-    assert NodeLaws(SamplingParams(), logits).best().item() == 2
+    assert NodeDistributions(SamplingParams(), logits).best().item() == 2
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ def test_refuses_settings_outside_their_range(values):
 @pytest.mark.parametrize("token", [8, 100_000])
 def test_refuses_a_bias_for_a_token_outside_the_vocabulary(token):
     with pytest.raises(ValueError, match=f"names token {token}; allowed are 0 to 7"):
-        NodeLaws(SamplingParams(logit_bias={3: 1.0, token: 1.0}), mx.zeros((2, 8)))
+        NodeDistributions(SamplingParams(logit_bias={3: 1.0, token: 1.0}), mx.zeros((2, 8)))
 
 
 def test_says_which_settings_are_not_neutral():
@@ -256,7 +260,7 @@ def test_a_token_without_mass_is_never_drawn():
 def test_filtered_tokens_are_never_drawn():
     logits = mx.broadcast_to(mx.array([1.0, 0.9, 0.8, 0.7]), (2000, 4))
     noise = gumbel(*logits.shape, mx.random.key(1))
-    drawn = NodeLaws(SamplingParams(temperature=2.0, top_k=2), logits).draw(noise)
+    drawn = NodeDistributions(SamplingParams(temperature=2.0, top_k=2), logits).draw(noise)
     assert set(np.array(drawn).tolist()) == {0, 1}
 
 
@@ -266,18 +270,18 @@ def test_filtered_tokens_are_never_drawn():
 def test_draws_follow_the_law(law):
     logits = np.array([2.0, 1.0, 0.0, -1.0, 1.5])
     expected = np.exp(logits / 1.5) / np.exp(logits / 1.5).sum()
-    laws = NodeLaws(law, mx.broadcast_to(mx.array(logits), (40_000, 5)))
-    drawn = laws.draw(gumbel(40_000, 5, mx.random.key(2)))
+    distributions = NodeDistributions(law, mx.broadcast_to(mx.array(logits), (40_000, 5)))
+    drawn = distributions.draw(gumbel(40_000, 5, mx.random.key(2)))
     shares = np.bincount(np.array(drawn), minlength=5) / 40_000
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
 
 
 def test_further_draws_follow_the_law_without_replacement():
     p = np.array([0.5, 0.3, 0.15, 0.05])
-    laws = NodeLaws(
+    distributions = NodeDistributions(
         SamplingParams(temperature=1.0), mx.broadcast_to(mx.log(mx.array(p)), (40_000, 4))
     )
-    pairs = np.array(laws.draw_several(several(40_000, 4, 2)))
+    pairs = np.array(distributions.draw_several(several(40_000, 4, 2)))
     shares = np.bincount(pairs @ [4, 1], minlength=16).reshape(4, 4) / 40_000
     expected = np.outer(p / (1 - p), p) * (1 - np.eye(4))
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
@@ -313,13 +317,13 @@ WIDTHS = (50, BLOCK, BLOCK + 1, 3 * BLOCK - 7)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(law, width):
-    laws = NodeLaws(law, mx.random.normal((3, width), key=mx.random.key(0)) * 2)
+    distributions = NodeDistributions(law, mx.random.normal((3, width), key=mx.random.key(0)) * 2)
     for key in mx.random.split(mx.random.key(6), 40):
         noises = mx.split(gumbel(6, width, key), 2)
-        drawn = np.array(laws.draw_several(noises))
-        np.testing.assert_array_equal(laws.draw(noises[0]), drawn[:, 0])
+        drawn = np.array(distributions.draw_several(noises))
+        np.testing.assert_array_equal(distributions.draw(noises[0]), drawn[:, 0])
         for row, tokens in enumerate(drawn):
-            probs = np.array(laws.probs[row])
+            probs = np.array(distributions.probs[row])
             for token, noise in zip(tokens, noises, strict=True):
                 assert token == draw_by_hand(probs, noise[row])[0]
                 probs[token] = 0
@@ -327,10 +331,12 @@ def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(law, width
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_greedy_law_draws_the_best(width):
-    laws = NodeLaws(SamplingParams(), mx.random.normal((3, width), key=mx.random.key(0)))
-    expected = (-np.array(laws.logits)).argsort(axis=1)[:, :2]
-    np.testing.assert_array_equal(laws.draw(several(3, width, 1)[0]), expected[:, 0])
-    np.testing.assert_array_equal(laws.draw_several(several(3, width, 2)), expected)
+    distributions = NodeDistributions(
+        SamplingParams(), mx.random.normal((3, width), key=mx.random.key(0))
+    )
+    expected = (-np.array(distributions.logits)).argsort(axis=1)[:, :2]
+    np.testing.assert_array_equal(distributions.draw(several(3, width, 1)[0]), expected[:, 0])
+    np.testing.assert_array_equal(distributions.draw_several(several(3, width, 2)), expected)
 
 
 @pytest.mark.parametrize("width", [BLOCK + 1, 3 * BLOCK - 7])
@@ -341,16 +347,22 @@ def test_draws_by_blocks_follow_the_law(width):
     logits = logits.at[mx.array(watched)].add(4.0)
     p = np.exp(np.array(logits, np.float64))
     p /= p.sum()
-    laws = NodeLaws(SamplingParams(temperature=1.0), mx.broadcast_to(logits, (40_000, width)))
-    counts = np.bincount(laws.draw(gumbel(40_000, width, mx.random.key(3))), minlength=width)
+    distributions = NodeDistributions(
+        SamplingParams(temperature=1.0), mx.broadcast_to(logits, (40_000, width))
+    )
+    counts = np.bincount(
+        distributions.draw(gumbel(40_000, width, mx.random.key(3))), minlength=width
+    )
     found = np.append(counts[watched], counts.sum() - counts[watched].sum())
     expected = 40_000 * np.append(p[watched], 1 - p[watched].sum())
     assert ((found - expected) ** 2 / expected).sum() < 30  # of 5 or 6 degrees of freedom
 
 
 def test_where_a_law_has_too_few_tokens_others_follow_them():
-    laws = NodeLaws(SamplingParams(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 0.0, 2.0]]))
-    drawn = laws.draw_several(several(1, 4, 4))[0].tolist()
+    distributions = NodeDistributions(
+        SamplingParams(temperature=1.0, top_k=2), mx.array([[1.0, 3.0, 0.0, 2.0]])
+    )
+    drawn = distributions.draw_several(several(1, 4, 4))[0].tolist()
     assert set(drawn[:2]) == {1, 3}
     assert set(drawn[2:]) == {0, 2}
 
@@ -376,7 +388,7 @@ def test_the_most_probable_tokens_are_those_of_a_full_sort(width, k):
 )
 def test_the_probabilities_of_the_top_tokens_are_those_before_the_law(law):
     logits = np.random.default_rng(1).normal(size=(3, 300)) * 4
-    tokens, probs = NodeLaws(law, mx.array(logits)).top_tokens(5)
+    tokens, probs = NodeDistributions(law, mx.array(logits)).top_tokens(5)
     expected = (-logits).argsort(axis=1)[:, :5]
     softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert (tokens.dtype, probs.dtype) == (mx.int32, mx.float32)

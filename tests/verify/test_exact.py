@@ -16,10 +16,10 @@ import pytest
 
 import mlxspec.verify.rules as verify_module
 from mlxspec.drafts.draft import Draft
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
@@ -68,16 +68,16 @@ class FilteredLaws(ContextLaws):
         return self._logits[text[-2], text[-1]]
 
     def __call__(self, context):
-        if context not in self._laws:
+        if context not in self._distributions:
             text = (*PROMPT, *context)
-            self._laws[context] = exact_law(self.logits(context), self.law, text, context)
-        return self._laws[context]
+            self._distributions[context] = exact_law(self.logits(context), self.law, text, context)
+        return self._distributions[context]
 
 
-def node_laws(law, logits, tree):
+def node_distributions(law, logits, tree):
     """The laws after each node, as a reply makes them."""
     counts = TokenCounts.of(list(PROMPT), VOCAB).along(tree) if law.has_penalties else None
-    return NodeLaws(law, logits, counts)
+    return NodeDistributions(law, logits, counts)
 
 
 def close(found, p, length):
@@ -129,8 +129,8 @@ class VerifiedChains(Chains):
     def _one(self, tokens, logits, q, uniforms):
         tree = DraftTree.chain(mx.concatenate([mx.array(PROMPT[-1:], mx.int32), tokens]))
         self.given.append(uniforms)
-        laws = node_laws(self.p.law, logits, tree)
-        verdict = verify(Draft(tree, sampled_from=q), laws, Noise.of_seed(0), self.rule)
+        distributions = node_distributions(self.p.law, logits, tree)
+        verdict = verify(Draft(tree, sampled_from=q), distributions, Noise.of_seed(0), self.rule)
         return verdict.accepted.sum() - 1, verdict.bonus_token
 
 
@@ -178,7 +178,7 @@ def test_a_row_that_is_no_law_ends_the_chain_there(rule, row, place, certain):
 
 def judged(p, stated, widths, paths, monkeypatch):
     """The order in which `verify` judges the nodes of a drawn tree."""
-    shape, orders = Branching(widths), []
+    shape, orders = TreeShape(widths), []
     nodes = [(), *paths]
     inner = [node for node, below in zip(nodes, shape.children, strict=True) if below]
     tree = shape.tree(mx.array([PROMPT[-1], *(path[-1] for path in paths)], mx.int32))
@@ -192,7 +192,7 @@ def judged(p, stated, widths, paths, monkeypatch):
 
     monkeypatch.setattr(verify_module, "traversal_rule", spy)
     draft = Draft(tree, sampled_from=rows, branching=shape)
-    verdict = verify(draft, node_laws(p.law, logits, tree), Noise.of_seed(0))
+    verdict = verify(draft, node_distributions(p.law, logits, tree), Noise.of_seed(0))
     accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
     assert accepted == [
         n for n in range(len(nodes)) if nodes[accepted[-1]][: len(nodes[n])] == nodes[n]
@@ -201,12 +201,15 @@ def judged(p, stated, widths, paths, monkeypatch):
 
 
 def tree_law(p, q, widths, monkeypatch, stated=None):
-    assert Branching(widths).children == children_of(widths)
+    assert TreeShape(widths).children == children_of(widths)
     found = Counter()
     for weight, paths in drafts(q, widths):
         order, left = judged(p, stated or q, widths, paths, monkeypatch), float(weight)
-        chances, laws = np.array(mx.stack(order.chances)), np.array(mx.stack(order.laws))
-        for node, chance, bonus in zip(order.nodes, chances, laws, strict=True):
+        chances, distributions = (
+            np.array(mx.stack(order.chances)),
+            np.array(mx.stack(order.bonus_probs)),
+        )
+        for node, chance, bonus in zip(order.nodes, chances, distributions, strict=True):
             for token in np.flatnonzero(bonus):
                 path = (*((), *paths)[node], int(token))
                 found[path] += left * float(chance) * float(bonus[token])
@@ -271,7 +274,7 @@ def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, law):
     p, paths = FilteredLaws(9, LAWS[law], zeros=True), paths_of(name)
     tree = DraftTree.from_lists(*MATCHED[name])
     logits = mx.array(np.array([p.logits(path) for path in paths], np.float32))
-    laws = node_laws(p.law, logits, tree)
+    distributions = node_distributions(p.law, logits, tree)
     texts = set()
     for forced in product(range(VOCAB), repeat=tree.num_levels):
         said = ()
@@ -279,7 +282,7 @@ def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, law):
             said = (*said, forced[len(said)])
         if said in paths:
             continue  # the target cannot say it; the next best is another case
-        verdict = verify(Draft(tree), laws, Forced(forced))
+        verdict = verify(Draft(tree), distributions, Forced(forced))
         accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
         texts.add(said)
         assert paths[accepted[-1]] == said[:-1]

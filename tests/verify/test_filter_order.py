@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 
 SETTINGS = [
     {"temp": 0.7, "top_p": 0.9},
@@ -60,7 +60,7 @@ def variation(ours, theirs):
 def test_the_law_is_that_of_mlx_lm(settings, monkeypatch):
     for seed, spread in itertools.product(range(3), (0.5, 2.0, 6.0)):
         logits = spread * mx.random.normal((40, 50), key=mx.random.key(seed))
-        ours = NodeLaws(our_law(settings), logits).probs
+        ours = NodeDistributions(our_law(settings), logits).probs
         assert variation(ours, their_law(logits, settings, monkeypatch)) < 1e-5
 
 
@@ -71,7 +71,7 @@ def test_the_law_is_that_of_mlx_lm(settings, monkeypatch):
 def test_the_law_is_that_of_mlx_lm_among_tied_tokens(settings, monkeypatch):
     """Whole numbers, so that many tokens are tied wherever a filter cuts."""
     logits = mx.random.randint(-3, 3, (60, 30), key=mx.random.key(4)).astype(mx.float32)
-    ours = NodeLaws(our_law(settings), logits).probs
+    ours = NodeDistributions(our_law(settings), logits).probs
     assert variation(ours, their_law(logits, settings, monkeypatch)) < 1e-5
 
 
@@ -80,7 +80,7 @@ def test_of_tied_tokens_top_k_keeps_as_many_as_mlx_lm_of_the_same_mass(settings,
     """Which of them mlx-lm keeps is left to its partition."""
     settings = {"temp": 0.8, **settings}
     logits = mx.random.randint(-3, 3, (60, 30), key=mx.random.key(4)).astype(mx.float32)
-    ours = np.sort(NodeLaws(our_law(settings), logits).probs)
+    ours = np.sort(NodeDistributions(our_law(settings), logits).probs)
     theirs = np.sort(their_law(logits, settings, monkeypatch))
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
@@ -92,5 +92,5 @@ def test_of_tied_tokens_top_k_keeps_as_many_as_mlx_lm_of_the_same_mass(settings,
 def test_the_order_of_hugging_face_is_another_law(settings, least, monkeypatch):
     logits = 3 * mx.random.normal((40, 50), key=mx.random.key(0))
     temperature, filters = settings["temp"], {k: v for k, v in settings.items() if k != "temp"}
-    ours = NodeLaws(SamplingParams(temperature, **filters), logits).probs
+    ours = NodeDistributions(SamplingParams(temperature, **filters), logits).probs
     assert variation(ours, their_law(logits, settings, monkeypatch)) > least

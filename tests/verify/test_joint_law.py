@@ -77,7 +77,7 @@ CHOOSING = {
 }
 
 
-def joint_law():
+def joint_distribution():
     """The probability of every text."""
     exact = {}
     for text in itertools.product(range(VOCAB), repeat=LENGTH):
@@ -87,7 +87,7 @@ def joint_law():
     return exact
 
 
-EXACT = joint_law()
+EXACT = joint_distribution()
 
 
 def draw(engine, params):

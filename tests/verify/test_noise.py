@@ -11,7 +11,7 @@ import pytest
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import BLOCK
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
@@ -72,11 +72,13 @@ def continued(text, rows):
 @pytest.mark.parametrize("name", TREES)
 def test_matched_drafts_leave_the_tokens_of_plain_decoding(name):
     tree = DraftTree.from_lists(*TREES[name])
-    laws = NodeLaws(SamplingParams(temperature=1.0), mx.array(TARGET)[tree.tokens])
+    distributions = NodeDistributions(
+        SamplingParams(temperature=1.0), mx.array(TARGET)[tree.tokens]
+    )
     lengths = set()
     for position in range(40):
         noise = Noise.of_seed(4).at(position)
-        verdict = verify(Draft(tree), laws, noise)
+        verdict = verify(Draft(tree), distributions, noise)
         path = np.flatnonzero(np.array(verdict.accepted))
         said = [*np.array(TREES[name][0])[path[1:]], verdict.bonus_token.item()]
         here = rows(noise, 3, VOCAB)

@@ -16,7 +16,7 @@ import pytest
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import match_rule, verify
@@ -52,9 +52,11 @@ def paths_of(name):
 
 def verdicts(name, p):
     """Yield (probability, accepted nodes, bonus, from_residual) over all choices of the target."""
-    tree, laws = make_tree(name), [p(path) for path in paths_of(name)]
+    tree, distributions = make_tree(name), [p(path) for path in paths_of(name)]
     for chosen in product(range(3), repeat=tree.n_nodes):
-        weight = prod((law[y] for law, y in zip(laws, chosen, strict=True)), start=Fraction(1))
+        weight = prod(
+            (law[y] for law, y in zip(distributions, chosen, strict=True)), start=Fraction(1)
+        )
         if weight:
             verdict = match_rule(tree, mx.array(chosen, mx.int32))
             accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
@@ -129,7 +131,7 @@ def test_greedy_verification_is_the_argmax_walk(seed):
             tokens.append(child[1])
     logits = random.integers(0, 4, (24, 5)).astype(np.float32)  # with ties
     draft = Draft(DraftTree.from_lists(tokens, parents))
-    verdict = verify(draft, NodeLaws(SamplingParams(), mx.array(logits)), Noise.of_seed(0))
+    verdict = verify(draft, NodeDistributions(SamplingParams(), mx.array(logits)), Noise.of_seed(0))
     path, bonus = argmax_walk(tokens, parents, logits)
     assert np.flatnonzero(np.array(verdict.accepted)).tolist() == path
     assert verdict.bonus_token.item() == bonus
@@ -142,7 +144,7 @@ def test_a_sampled_chain_is_matched_at_temperature_0():
     q = mx.array([[0.0, 0.01, 0.99]] * 3)
     for seed in range(20):
         draft = Draft(tree, sampled_from=q)
-        verdict = verify(draft, NodeLaws(SamplingParams(), logits), Noise.of_seed(seed))
+        verdict = verify(draft, NodeDistributions(SamplingParams(), logits), Noise.of_seed(seed))
         assert verdict.accepted.tolist() == [True, True, True, False]
         assert (verdict.bonus_token.item(), verdict.from_residual.item()) == (0, True)
 
@@ -187,14 +189,14 @@ def expected_shares(law):
 def one_round(key, law, draft_logits, chain_rule, target=TARGET):
     """Draft two tokens after token 0, then verify; return the tokens drafted and the verdict."""
     *draft_keys, verify_key = mx.random.split(key, 3)
-    tokens, laws = [mx.zeros(1, mx.int32)], []
+    tokens, distributions = [mx.zeros(1, mx.int32)], []
     for draft_key in draft_keys:
-        laws.append(mx.softmax(mx.array(draft_logits)[tokens[-1]], axis=-1))
-        tokens.append(draw(laws[-1], gumbel(1, laws[-1].shape[1], draft_key)))
+        distributions.append(mx.softmax(mx.array(draft_logits)[tokens[-1]], axis=-1))
+        tokens.append(draw(distributions[-1], gumbel(1, distributions[-1].shape[1], draft_key)))
     tree = DraftTree.chain(mx.concatenate(tokens))
-    draft = Draft(tree, sampled_from=mx.concatenate(laws))
-    laws = NodeLaws(law, mx.array(target)[tree.tokens])
-    return tree.tokens[1:], verify(draft, laws, Noise(verify_key), chain_rule)
+    draft = Draft(tree, sampled_from=mx.concatenate(distributions))
+    distributions = NodeDistributions(law, mx.array(target)[tree.tokens])
+    return tree.tokens[1:], verify(draft, distributions, Noise(verify_key), chain_rule)
 
 
 def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
@@ -203,8 +205,8 @@ def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
     drafted, verdict = one_round(key, law, draft_logits, chain_rule, target)
     behind = [verdict.bonus_token]
     for plain_key in plain_keys:
-        laws = NodeLaws(law, mx.array(target)[behind[-1][None]])
-        behind.append(laws.draw(gumbel(*laws.logits.shape, plain_key))[0])
+        distributions = NodeDistributions(law, mx.array(target)[behind[-1][None]])
+        behind.append(distributions.draw(gumbel(*distributions.logits.shape, plain_key))[0])
     place, num_accepted = mx.arange(3), verdict.accepted.sum() - 1
     accepted = mx.pad(drafted, (0, 1))
     behind = mx.stack(behind)[mx.maximum(place - num_accepted, 0)]

@@ -83,8 +83,11 @@ def measured(case, shape):
     for weight, paths in drafts(q, shape):
         order, left = judged(p, q, shape, paths), float(weight)
         total += weight
-        chances, laws = np.array(mx.stack(order.chances)), np.array(mx.stack(order.laws))
-        for node, chance, bonus in zip(order.nodes, chances, laws, strict=True):
+        chances, distributions = (
+            np.array(mx.stack(order.chances)),
+            np.array(mx.stack(order.bonus_probs)),
+        )
+        for node, chance, bonus in zip(order.nodes, chances, distributions, strict=True):
             path = ((), *paths)[node]
             mean += left * chance * len(path)
             for token in np.flatnonzero(bonus):
@@ -136,8 +139,10 @@ def test_on_a_chain_it_is_the_block_rule(case):
 
 
 def test_the_first_node_below_its_chance_is_accepted_and_else_the_root():
-    chances, laws = [0.5, 0.0, 0.25, 1.0], [[0.1], [0.2], [0.3], [0.4]]
-    order = Traversal([2, 3, 1, 0], list(map(mx.array, chances)), list(map(mx.array, laws)))
+    chances, distributions = [0.5, 0.0, 0.25, 1.0], [[0.1], [0.2], [0.3], [0.4]]
+    order = Traversal(
+        [2, 3, 1, 0], list(map(mx.array, chances)), list(map(mx.array, distributions))
+    )
     for uniforms, node in (
         ([0.4, 0.9, 0.9], 2),
         ([0.5, 0.9, 0.9], 0),
@@ -146,4 +151,4 @@ def test_the_first_node_below_its_chance_is_accepted_and_else_the_root():
     ):
         found, law = traversal_rule(order, mx.array(uniforms))
         assert found.item() == node
-        assert law.tolist() == pytest.approx(laws[order.nodes.index(node)])
+        assert law.tolist() == pytest.approx(distributions[order.nodes.index(node)])

@@ -3,7 +3,7 @@
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.page import ChatPage
-from mlxspec_app.controllers.sampling import SamplingDesk
+from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.conversation.messages import Message, said
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.store.questions import find_version, fork_at
@@ -13,7 +13,7 @@ class Branches:
     """Makes and switches the branches of the chat on the screen."""
 
     def __init__(
-        self, feed: Feed, page: ChatPage, keeper: ChatKeeper, sampling: SamplingDesk
+        self, feed: Feed, page: ChatPage, keeper: ChatKeeper, sampling: SamplingSwitch
     ) -> None:
         """Make a controller that has done nothing yet.
 

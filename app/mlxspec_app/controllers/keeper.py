@@ -27,8 +27,8 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.questions import find_last, overview, standing
 from mlxspec_app.store.records import Standing, StoredChat
-from mlxspec_app.store.restore import recollect
-from mlxspec_app.user_data import Desk
+from mlxspec_app.store.restore import restore
+from mlxspec_app.user_data import UserData
 
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder
@@ -46,17 +46,19 @@ class ChatKeeper:
         standing: The last answer of the store about this conversation.
     """
 
-    def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, desk: Desk | None) -> None:
+    def __init__(
+        self, feed: Feed, page: ChatPage, outbox: Outbox, user_data: UserData | None
+    ) -> None:
         """Make a controller that has stored nothing yet.
 
         Args:
             feed: Sends the events to store.
             page: Shows the conversation.
             outbox: Holds the messages that wait.
-            desk: The user data, which stores the chats; None stores none.
+            user_data: The user data, which stores the chats; None stores none.
         """
         self.standing = Standing()
-        self._feed, self._page, self._outbox, self._desk = feed, page, outbox, desk
+        self._feed, self._page, self._outbox, self._user_data = feed, page, outbox, user_data
         self._waiting: tuple[FindChat, int | None] | None = None  # until the reply ends
         self._is_opening = False
         self._goal: Message | None = None  # shown once its chat is open
@@ -64,7 +66,7 @@ class ChatKeeper:
     @property
     def store(self) -> "StoreThread | None":
         """The store of the chats, or None."""
-        return self._desk.store if self._desk is not None else None
+        return self._user_data.store if self._user_data is not None else None
 
     def begin(self, *, continues: bool) -> None:
         """Start the session; `continues` opens the last chat first."""
@@ -76,8 +78,8 @@ class ChatKeeper:
             self.look_around()
 
     def take_in(self, event: Event | SessionEvent) -> None:
-        if self._desk is not None:
-            self._desk.take_in(event)
+        if self._user_data is not None:
+            self._user_data.take_in(event)
         if self.store is not None and isinstance(event, _MOVES):
             self.look_around()
         if isinstance(event, ChatOpened):
@@ -161,9 +163,9 @@ class ChatKeeper:
     async def _hand_over(self, find: FindChat, message: int | None) -> bool:
         """Give the session a conversation of the store; return whether there was one."""
         found = await self.ask(find)
-        if found is None or self._desk is None:
+        if found is None or self._user_data is None:
             return False
-        messages = await asyncio.to_thread(recollect, found.path, self._desk.places.traces)
+        messages = await asyncio.to_thread(restore, found.path, self._user_data.places.traces)
         numbers = [stored.id for stored in found.path]
         self._goal = messages[numbers.index(message)] if message in numbers else None
         leaf = numbers[-1] if numbers else None

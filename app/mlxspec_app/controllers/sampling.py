@@ -13,7 +13,7 @@ from mlxspec_app.settings.values import value_of
 _SEED_BITS = 32
 
 
-class SamplingDesk:
+class SamplingSwitch:
     """Changes the sampling params of the session."""
 
     def __init__(self, feed: Feed, page: ChatPage) -> None:

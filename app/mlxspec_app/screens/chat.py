@@ -20,7 +20,7 @@ from mlxspec_app.controllers.context_room import ContextRoom, Way
 from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
-from mlxspec_app.controllers.sampling import SamplingDesk
+from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.turn_editor import TurnEditor
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.screen_events import OrderGiven
@@ -38,7 +38,7 @@ from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.store.records import Overview
 from mlxspec_app.text.mentions import MentionError, with_files
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
@@ -49,7 +49,7 @@ class ChatScreen(ConversationScreen):
     """A chat with a model. Messages typed while the model is busy wait in a queue.
 
     Attributes:
-        desk: The user data, or None if nothing is stored.
+        user_data: The user data, or None if nothing is stored.
         outbox: Sends and queues messages.
         keeper: Stores the chat.
         editor: Edits an earlier turn.
@@ -62,7 +62,7 @@ class ChatScreen(ConversationScreen):
     def __init__(
         self,
         session: Session,
-        desk: Desk | None = None,
+        user_data: UserData | None = None,
         introduce: Callable[[], Introduction] | None = None,
         *,
         continues: bool = False,
@@ -71,17 +71,17 @@ class ChatScreen(ConversationScreen):
 
         Args:
             session: The session.
-            desk: The user data, which stores the chat; None stores nothing.
+            user_data: The user data, which stores the chat; None stores nothing.
             introduce: Finds the facts for the cards of the first run; None shows no cards.
             continues: Whether to open the last chat.
         """
         super().__init__(session)
-        self.desk, self._introduce, self._continues = desk, introduce, continues
+        self.user_data, self._introduce, self._continues = user_data, introduce, continues
         self.outbox = Outbox(self.feed, self)
-        self.keeper = ChatKeeper(self.feed, self, self.outbox, desk)
+        self.keeper = ChatKeeper(self.feed, self, self.outbox, user_data)
         self.editor = TurnEditor(self.feed, self, self.outbox)
         self._chats = ChatSwitch(self.feed, self, self.outbox, self.keeper)
-        self._sampling = SamplingDesk(self.feed, self)
+        self._sampling = SamplingSwitch(self.feed, self)
         self._branches = Branches(self.feed, self, self.keeper, self._sampling)
         self._models = ModelSwitch(self.feed, self, self._pick_models)
         self._abilities = Abilities(self.feed, self.keeper, self.editor, self._models)
@@ -133,20 +133,20 @@ class ChatScreen(ConversationScreen):
         self._room.follow_settings(Settings(), self.choices.settings)
 
     def on_unmount(self) -> None:
-        if self.desk is not None:
-            self.desk.log.note(self.pacer.clock.describe())
+        if self.user_data is not None:
+            self.user_data.log.note(self.pacer.clock.describe())
 
     def begin(self) -> None:
         self.call_after_refresh(self._begin)  # loading needs the processor: draw a frame first
 
     def _begin(self) -> None:
-        desk = self.desk
-        if desk is not None and desk.keeps_chats and desk.store is None:
-            desk.keep_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
+        user_data = self.user_data
+        if user_data is not None and user_data.keeps_chats and user_data.store is None:
+            user_data.keep_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
         self.keeper.begin(continues=self._continues)
         if self.keeper.store is not None:
             self.run_worker(self._remember_sent())
-        if self._introduce is not None and desk is not None and desk.is_new:
+        if self._introduce is not None and user_data is not None and user_data.is_new:
             from mlxspec_app.screens.first_run import FirstRunScreen
 
             self.app.push_screen(FirstRunScreen(self._introduce, self.state))
@@ -296,12 +296,12 @@ class ChatScreen(ConversationScreen):
             self.notify(str(error), severity="warning", timeout=4)
 
     def _pick_models(self, part: Part) -> bool:
-        if self.desk is None or self.desk.catalogue is None:
+        if self.user_data is None or self.user_data.catalogue is None:
             return False
         from mlxspec_app.screens.models import ModelsScreen  # late: it delays the first frame
 
-        catalogue, stop = self.desk.catalogue, self.session.stop
-        screen = ModelsScreen(self.desk, catalogue, self.state, stop, begins_with=part)
+        catalogue, stop = self.user_data.catalogue, self.session.stop
+        screen = ModelsScreen(self.user_data, catalogue, self.state, stop, begins_with=part)
         self.app.push_screen(screen, self._models.load)
         return True
 

@@ -23,7 +23,7 @@ from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import SettingsError
 from mlxspec_app.settings.keys.models import MODELS
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.lists.choice_list import ChoiceList
 
@@ -48,7 +48,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def __init__(
         self,
-        desk: Desk,
+        user_data: UserData,
         catalogue: Catalogue,
         state: ChatState,
         stop: Callable[[], None],
@@ -58,14 +58,19 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         """Make a picker.
 
         Args:
-            desk: The user data, whose settings hold the default models.
+            user_data: The user data, whose settings hold the default models.
             catalogue: Lists the models and drafters on this machine.
             state: The state of the session, which changes meanwhile.
             stop: Stops a download.
             begins_with: The list that has the focus, "models" or "drafters".
         """
         super().__init__()
-        self._desk, self._catalogue, self._state, self._stop = desk, catalogue, state, stop
+        self._user_data, self._catalogue, self._state, self._stop = (
+            user_data,
+            catalogue,
+            state,
+            stop,
+        )
         self._begins_with = begins_with
         is_loaded = state.phase in ("ready", "busy")
         self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
@@ -172,10 +177,10 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     @work(thread=True, group="settings")
     def _write_default(self, pair: ModelChoice) -> None:
-        self._desk.change("model", pair.model or None)
-        self._desk.change("drafter", pair.drafter)
+        self._user_data.change("model", pair.model or None)
+        self._user_data.change("drafter", pair.drafter)
         try:
-            self._desk.write_settings()
+            self._user_data.write_settings()
         except SettingsError as error:
             self.app.call_from_thread(self.notify, str(error), severity="warning", timeout=6)
             return

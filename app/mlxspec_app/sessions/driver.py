@@ -78,7 +78,7 @@ class ConversationLike(Protocol):
         """Keep the first turns."""
 
 
-class Interpreter:
+class ConversationDriver:
     """Drives one conversation; each method may take long, and publishes events meanwhile."""
 
     def __init__(

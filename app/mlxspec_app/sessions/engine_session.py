@@ -34,7 +34,7 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.sessions.driver import ConversationLike, Interpreter, ShouldStop, describe
+from mlxspec_app.sessions.driver import ConversationDriver, ConversationLike, ShouldStop, describe
 from mlxspec_app.sessions.no_model import NoModel
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
@@ -84,7 +84,7 @@ class EngineSession:
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
         self._system = system
-        self._interpreter = Interpreter(self._publish)
+        self._interpreter = ConversationDriver(self._publish)
         self._events: deque[Event | SessionEvent] = deque()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._open_orders: list[_Order] = []

@@ -25,7 +25,7 @@ _BROKE_OFF = "the reply broke off"
 _TOO_LARGE = 2**53  # larger than any figure of a reply
 
 
-def recollect(path: Iterable[StoredMessage], traces: Path) -> tuple[Message, ...]:
+def restore(path: Iterable[StoredMessage], traces: Path) -> tuple[Message, ...]:
     """Return the messages of a conversation, one for each stored message.
 
     Args:

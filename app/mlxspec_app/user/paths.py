@@ -14,7 +14,7 @@ from platformdirs import user_config_path, user_data_path, user_log_path
 
 
 @dataclass(frozen=True)
-class Places:
+class Paths:
     """Files and folders of the app; none of them needs to exist.
 
     Attributes:
@@ -32,7 +32,7 @@ class Places:
     logs: Path
 
 
-def find_places(data_dir: str | PathLike[str] | None = None) -> Places:
+def find_paths(data_dir: str | PathLike[str] | None = None) -> Paths:
     """Return the paths: below `data_dir`, else below `MLXSPEC_HOME`, else those of the platform.
 
     Args:
@@ -50,8 +50,8 @@ def find_places(data_dir: str | PathLike[str] | None = None) -> Places:
     )
 
 
-def _places(data: Path, config: Path, logs: Path) -> Places:
-    return Places(
+def _places(data: Path, config: Path, logs: Path) -> Paths:
+    return Paths(
         store=data / "chats.sqlite3",
         learned=data / "learned",
         settings=config / "settings.toml",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench import report
 from mlxspec.bench.arms import check_arms, make_drafter, own_arms
 from mlxspec.bench.context import (
@@ -34,7 +34,7 @@ from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import forward_table, profile_forward, profile_rounds, round_table
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
-from mlxspec.drafting.registry import Site
+from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
@@ -63,35 +63,46 @@ def run(args: Namespace) -> int:
     loaded = load_model(args.model, dtype=args.dtype)
     options = load_options(args)
     fixed = None if args.k is None else FixedBudget()
-    site = make_site(loaded, options, say, budget=fixed)
+    drafter_context = make_drafter_context(loaded, options, say, budget=fixed)
     if lengths:
         measure = partial(measure_context, loaded, options, own, task=plan.task, say=say)
-        return _contexts(lengths, measure, setup_of(site, plan.task, own[0]))
+        return _contexts(lengths, measure, setup_of(drafter_context, plan.task, own[0]))
     if args.profile:
-        return _profile(site, own, plan)
+        return _profile(drafter_context, own, plan)
     notes: list[str] = []
     budget = MeasuredBudget() if fixed is None else fixed
-    arms = [*own_arms(own, site, budget), *_peers(peers, site, notes)]
-    return _compare(args, plan, site, arms, budget, notes)
+    arms = [*own_arms(own, drafter_context, budget), *_peers(peers, drafter_context, notes)]
+    return _compare(args, plan, drafter_context, arms, budget, notes)
 
 
 def _compare(
-    args: Namespace, plan: Plan, site: Site, arms: list[Arm], budget: Budget, notes: list[str]
+    args: Namespace,
+    plan: Plan,
+    drafter_context: DrafterContext,
+    arms: list[Arm],
+    budget: Budget,
+    notes: list[str],
 ) -> int:
     names = [arm.name for arm in arms]
     baseline = args.baseline or names[0]
     if baseline not in names:
         raise ValueError(f"the baseline {baseline!r} is no arm; choose from {', '.join(names)}")
-    setup = setup_of(site, plan.task, baseline)
+    setup = setup_of(drafter_context, plan.task, baseline)
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
-    cost = forward_cost(site)
+    cost = forward_cost(drafter_context)
     # Costs measured at another hour would not fit the speeds of this run.
     budget.record(0, cost)
     is_partial = False
     gc.freeze()  # the loaded objects stay: a collection need not visit them
     try:
-        _measure(Runner(site.engine, arms, baseline), plan, rows, notes, partial(_keep, out, setup))
+        _measure(
+            Runner(drafter_context.engine, arms, baseline),
+            plan,
+            rows,
+            notes,
+            partial(_keep, out, setup),
+        )
     except KeyboardInterrupt:
         is_partial = True
     finally:
@@ -135,19 +146,19 @@ def _keep(out: Path | None, setup: Setup, rows: list[Row]) -> None:
         append_rows(out, rows, setup)
 
 
-def _profile(site: Site, own: list[str], plan: Plan) -> int:
+def _profile(drafter_context: DrafterContext, own: list[str], plan: Plan) -> int:
     """Print where the time goes for the first arm that drafts, over the first question."""
     name = next((name for name in own if name != "plain"), own[0])
-    engine, task = site.engine, plan.task
+    engine, task = drafter_context.engine, plan.task
     prompt = Runner(engine, [], name).prompt([{"role": "user", "content": _text(plan)}])
     params = replace(task, ignores_stop=True).params()
-    profile_rounds(engine, make_drafter(name, site), prompt, params)  # warms up
-    rounds = profile_rounds(engine, make_drafter(name, site), prompt, params)
+    profile_rounds(engine, make_drafter(name, drafter_context), prompt, params)  # warms up
+    rounds = profile_rounds(engine, make_drafter(name, drafter_context), prompt, params)
     engine.target.attach(())
     engine.target.reset()
     engine.target.observe(prompt)
     forwards = [profile_forward(engine.target, width) for width in _PROFILED_WIDTHS]
-    setup = setup_of(site, task, name)
+    setup = setup_of(drafter_context, task, name)
     print("\n".join(setup_lines(setup)))
     print(f"\n{round_table(rounds)}\n\n{forward_table(forwards)}")
     print(
@@ -205,11 +216,11 @@ def _temps(text: str) -> list[float]:
     return temps
 
 
-def _peers(names: list[str], site: Site, notes: list[str]) -> list[Arm]:
+def _peers(names: list[str], drafter_context: DrafterContext, notes: list[str]) -> list[Arm]:
     arms = []
     for name in names:
         try:
-            arms.append(build_peer(name, site))
+            arms.append(build_peer(name, drafter_context))
         except PeerMissingError as error:
             notes.append(str(error))
             say(str(error))

@@ -16,7 +16,7 @@ from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
 from mlxspec_app.sessions.driver import ConversationLike
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params, options
 from mlxspec_cli.chat_facts import IMPORTING, ChatCatalogue, introduce
 from mlxspec_cli.output import can_draw, say
@@ -34,15 +34,15 @@ def run(args: Namespace) -> int:
             raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")
         return _run_plain(args)
     backend.check_early()
-    from mlxspec_app.run import open_desk, run_chat
+    from mlxspec_app.run import open_user_data, run_chat
 
-    desk = open_desk(args.data_dir)
-    desk.catalogue = ChatCatalogue()
-    chosen = filled_in(args, desk.settings)
+    user_data = open_user_data(args.data_dir)
+    user_data.catalogue = ChatCatalogue()
+    chosen = filled_in(args, user_data.settings)
     params = generation_params(chosen)
     return run_chat(
         lambda: _session(chosen, params),
-        desk=desk,
+        user_data=user_data,
         inline=args.inline,
         continues=args.goes_on,
         introduce=partial(introduce, chosen.model),
@@ -64,10 +64,10 @@ def filled_in(args: Namespace, settings: Settings) -> Namespace:
 
 def _run_plain(args: Namespace) -> int:
     gc.enable()
-    desk = find_desk(args.data_dir)
-    for notice in desk.notices:
+    user_data = find_user_data(args.data_dir)
+    for notice in user_data.notices:
         say(notice)
-    chosen = filled_in(args, desk.settings)
+    chosen = filled_in(args, user_data.settings)
     params = generation_params(chosen)
     backend.check()
     from mlxspec_cli.plain_chat import run_plain

@@ -21,9 +21,9 @@ def run(args: Namespace) -> int:
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
     if not args.plain and can_draw():
-        from mlxspec_app.run import open_desk, run_race
+        from mlxspec_app.run import open_user_data, run_race
 
-        return run_race(race, desk=open_desk())
+        return run_race(race, user_data=open_user_data())
     verdict = compare(*(track.events for track in race.tracks))
     for line in outcome_lines(race, verdict):
         print(line)

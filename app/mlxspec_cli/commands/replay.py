@@ -13,6 +13,6 @@ def run(args: Namespace) -> int:
     """
     for _ in read_trace(args.file):  # a broken file is an error before the screen opens
         pass
-    from mlxspec_app.run import open_desk, run_replay
+    from mlxspec_app.run import open_user_data, run_replay
 
-    return run_replay(args.file, speed=args.speed, desk=open_desk())
+    return run_replay(args.file, speed=args.speed, user_data=open_user_data())

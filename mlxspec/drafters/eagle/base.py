@@ -14,11 +14,11 @@ from mlx import nn
 
 from mlxspec.drafters.eagle.history import Head, PairHistory
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
-from mlxspec.drafters.search.draft_distribution import DraftLaw
+from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
@@ -85,7 +85,7 @@ class EagleBase:
         self._head = head
         self._width = target.vocab_size
         self._shared: Noise | None = None
-        self._law: DraftLaw | None = None  # of a reply whose drafts are drawn
+        self._distribution: DraftDistribution | None = None  # of a reply whose drafts are drawn
 
     # ---- the target's states ---------------------------------------------------------------
 
@@ -105,11 +105,11 @@ class EagleBase:
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
-        is_drawn = self.samples and not law.is_greedy
-        self._law = None
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
+        is_drawn = self.samples and not sampling.is_greedy
+        self._distribution = None
         if is_drawn:
-            self._law = DraftLaw(law, key, prompt, self._width, self._shared)
+            self._distribution = DraftDistribution(sampling, key, prompt, self._width, self._shared)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return the most probable tree, or a sampled one; lazy, without a host synchronisation."""
@@ -119,10 +119,10 @@ class EagleBase:
         if begun is None:
             return Draft.empty(root)
         try:
-            if self._law is None:
+            if self._distribution is None:
                 draft = self._tree(root, budget, *begun)
             else:
-                draft = self._drawn(self._law, root, budget, *begun)
+                draft = self._drawn(self._distribution, root, budget, *begun)
         except BaseException:  # an interrupt, too, must not leave staged rows
             self.history.drop()
             raise
@@ -131,8 +131,8 @@ class EagleBase:
 
     def update(self, round: Round) -> None:
         """Count the emitted tokens for the penalties; hidden states come through `read`."""
-        if self._law:
-            self._law.count([*round.accepted, round.bonus_token])
+        if self._distribution:
+            self._distribution.count([*round.accepted, round.bonus_token])
 
     # ---- inside ----------------------------------------------------------------------------
 
@@ -151,23 +151,28 @@ class EagleBase:
         return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
 
     def _drawn(
-        self, law: DraftLaw, root: int, budget: int, states: mx.array, features: mx.array
+        self,
+        q: DraftDistribution,
+        root: int,
+        budget: int,
+        states: mx.array,
+        features: mx.array,
     ) -> Draft:
         limits = self.limits
         depth = limits.depth or self.lookahead
-        shape = Branching.for_budget(budget, depth, limits.branching)
-        tokens, laws = [mx.array([root], mx.int32)], []
+        shape = TreeShape.for_budget(budget, depth, limits.branching)
+        tokens, distributions = [mx.array([root], mx.int32)], []
         on_path = mx.zeros((1, 0), mx.bool_)
         for depth, width in enumerate(shape.widths, 1):
             so_far = shape.tree(mx.concatenate(tokens))
-            laws.append(law.after(self._head.logits(states), so_far, self._head.target_ids))
-            tokens.append(law.draw(laws[-1], depth, width))
+            distributions.append(q.after(self._head.logits(states), so_far, self._head.target_ids))
+            tokens.append(q.draw(distributions[-1], depth, width))
             if depth < len(shape.widths):
                 above = mx.repeat(mx.arange(on_path.shape[0]), width)
                 itself = mx.eye(above.shape[0], dtype=mx.bool_)
                 on_path = mx.concatenate([on_path[above], itself], axis=1)
                 states, features = self.history.extend(tokens[-1], features[above], on_path)
-        return law.draft(self.name, tokens, laws, shape)
+        return q.draft(self.name, tokens, distributions, shape)
 
 
 class JoinedHead:

@@ -16,14 +16,14 @@ import mlx.core as mx
 from mlxspec.device.backend import sync, values
 from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import ExitHead
-from mlxspec.drafters.search.draft_distribution import DraftLaw
+from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FREE, SamplingParams, check_threshold
 from mlxspec.target.decoder import Decoder
-from mlxspec.verify.distribution import NodeLaws
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
 
 __all__ = ["DEFAULT_LOOKAHEAD", "EarlyExitDrafter", "ExitHead"]
@@ -36,13 +36,13 @@ class _Step:
     """The exit's prediction after one token; lazy.
 
     Attributes:
-        laws: The distribution q, one row.
+        distributions: The distribution q, one row.
         token: (1,) int32 draw from q.
         prob: (1,) its probability; at temperature 0 the probability at temperature 1.
         confidence: (1,) largest probability of the exit at temperature 1, before any filter.
     """
 
-    laws: NodeLaws
+    distributions: NodeDistributions
     token: mx.array
     prob: mx.array
     confidence: mx.array
@@ -105,9 +105,11 @@ class EarlyExitDrafter:
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
-        law = law if self.samples else replace(law, temperature=0.0)
-        self._law = DraftLaw(law, key, prompt, self.decoder.vocab_size, self._shared)
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
+        sampling = sampling if self.samples else replace(sampling, temperature=0.0)
+        self._distribution = DraftDistribution(
+            sampling, key, prompt, self.decoder.vocab_size, self._shared
+        )
 
     def propose(self, root: int, budget: int) -> Draft:
         """Draft a chain; wait for the device once per token, to decide whether to continue."""
@@ -124,7 +126,7 @@ class EarlyExitDrafter:
 
     def update(self, round: Round) -> None:
         """Count the emitted tokens for the penalties."""
-        self._law.count([*round.accepted, round.bonus_token])
+        self._distribution.count([*round.accepted, round.bonus_token])
 
     def _step(self, tokens: Sequence[int]) -> _Step:
         """Run the last token through the lower layers, as the others were, and draw the next."""
@@ -133,13 +135,13 @@ class EarlyExitDrafter:
         best = logits.max(axis=-1)
         mass = exp(logits - best).sum(axis=-1)  # 1 / the largest probability
         chain = DraftTree.chain(mx.array(list(tokens), mx.int32))
-        laws = self._law.after(logits, chain, self.head.target_ids)
-        token = self._law.draw(laws, depth=len(tokens))
-        if self._law.law.is_greedy:
-            prob = exp(laws.logits[:, token][0] - best) / mass
+        distributions = self._distribution.after(logits, chain, self.head.target_ids)
+        token = self._distribution.draw(distributions, depth=len(tokens))
+        if self._distribution.sampling.is_greedy:
+            prob = exp(distributions.logits[:, token][0] - best) / mass
         else:
-            prob = laws.probs[:, token][0]
-        return _Step(laws, token, prob, 1 / mass)
+            prob = distributions.probs[:, token][0]
+        return _Step(distributions, token, prob, 1 / mass)
 
     def _draft(self, tokens: Sequence[int], steps: Sequence[_Step]) -> Draft:
         if not steps:
@@ -152,7 +154,11 @@ class EarlyExitDrafter:
         )
 
     def _sampled_from(self, steps: Sequence[_Step]) -> mx.array | None:
-        return mx.concatenate([s.laws.probs for s in steps]) if self._law.is_random else None
+        return (
+            mx.concatenate([s.distributions.probs for s in steps])
+            if self._distribution.is_random
+            else None
+        )
 
 
 def _check_fits(decoder: Decoder, head: ExitHead) -> None:

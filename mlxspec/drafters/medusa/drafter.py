@@ -97,7 +97,7 @@ class MedusaDrafter:
 
     # ---- rounds ----------------------------------------------------------------------------
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Do nothing: the only input of the heads is the last state."""
 
     def update(self, round: Round) -> None:

@@ -11,24 +11,24 @@ import mlx.core as mx
 
 from mlxspec.drafters.search.reduced_head import spread
 from mlxspec.drafts.draft import Draft
-from mlxspec.drafts.shape import Branching
+from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeLaws, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 from mlxspec.verify.gumbel import gumbel
 from mlxspec.verify.noise import Noise
 
 
-class DraftLaw:
+class DraftDistribution:
     """The target's sampling params for one reply, applied to a drafter's logits.
 
     Attributes:
-        law: The sampling params; at temperature 0 a draw is the most probable token.
+        sampling: The sampling params; at temperature 0 a draw is the most probable token.
     """
 
     def __init__(
         self,
-        law: SamplingParams,
+        sampling: SamplingParams,
         key: mx.array,
         prompt: Sequence[int],
         width: int,
@@ -37,25 +37,25 @@ class DraftLaw:
         """Begin a reply.
 
         Args:
-            law: The sampling params.
+            sampling: The sampling params.
             key: The drafter's own random key.
             prompt: All tokens of the conversation so far.
             width: Size of the target's vocabulary.
             shared: The noise of the target's tokens, which replaces the key.
         """
-        self.law = law
+        self.sampling = sampling
         self._key, self._width = key, width
         self._shared, self._position = shared, len(prompt)
-        self._counts = TokenCounts.of(list(prompt), width) if law.has_penalties else None
+        self._counts = TokenCounts.of(list(prompt), width) if sampling.has_penalties else None
 
     @property
     def is_random(self) -> bool:
         """Whether tokens are drawn with the drafter's own noise, so the draft must state q."""
-        return not self.law.is_greedy and self._shared is None
+        return not self.sampling.is_greedy and self._shared is None
 
     def after(
         self, logits: mx.array, tree: DraftTree, target_ids: mx.array | None = None
-    ) -> NodeLaws:
+    ) -> NodeDistributions:
         """Return q of the token after each of the last k nodes of a tree.
 
         Args:
@@ -65,14 +65,16 @@ class DraftLaw:
         """
         logits = spread(logits, target_ids, self._width)
         if self._counts is None:
-            return NodeLaws(self.law, logits)
-        return NodeLaws(self.law, logits, self._counts.along(tree).last(logits.shape[0]))
+            return NodeDistributions(self.sampling, logits)
+        return NodeDistributions(
+            self.sampling, logits, self._counts.along(tree).last(logits.shape[0])
+        )
 
-    def draw(self, laws: NodeLaws, depth: int, count: int = 1) -> mx.array:
+    def draw(self, distributions: NodeDistributions, depth: int, count: int = 1) -> mx.array:
         """Draw children without replacement after each of n nodes.
 
         Args:
-            laws: The n distributions.
+            distributions: The n distributions.
             depth: Depth of the children, from 1.
             count: Number of children per node.
 
@@ -85,8 +87,14 @@ class DraftLaw:
             noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
         else:
             self._key, key = mx.random.split(self._key)
-            noises = list(mx.split(gumbel(count * laws.logits.shape[0], self._width, key), count))
-        return laws.draw(noises[0]) if count == 1 else laws.draw_several(noises).reshape(-1)
+            noises = list(
+                mx.split(gumbel(count * distributions.logits.shape[0], self._width, key), count)
+            )
+        return (
+            distributions.draw(noises[0])
+            if count == 1
+            else distributions.draw_several(noises).reshape(-1)
+        )
 
     def count(self, emitted: Sequence[int]) -> None:
         """Count emitted tokens of the reply."""
@@ -98,26 +106,28 @@ class DraftLaw:
         self,
         name: str,
         tokens: Sequence[mx.array],
-        laws: Sequence[NodeLaws],
-        branching: Branching | None = None,
+        distributions: Sequence[NodeDistributions],
+        branching: TreeShape | None = None,
     ) -> Draft:
         """Return the draft of a tree; it states q where tokens were drawn at random.
 
         Args:
             name: Name of the drafter.
             tokens: int32 tokens of each depth, the root first; they may be lazy.
-            laws: Distributions after the nodes of each depth but the last.
+            distributions: Distributions after the nodes of each depth but the last.
             branching: The shape of the tree; None for a chain.
         """
-        branching = branching or Branching((1,) * len(laws))
+        branching = branching or TreeShape((1,) * len(distributions))
         probs = [
-            law.prob_of(mx.repeat(mx.arange(law.logits.shape[0]), width), drawn)
-            for law, drawn, width in zip(laws, tokens[1:], branching.widths, strict=True)
+            q.prob_of(mx.repeat(mx.arange(q.logits.shape[0]), width), drawn)
+            for q, drawn, width in zip(distributions, tokens[1:], branching.widths, strict=True)
         ]
         return Draft(
             tree=branching.tree(mx.concatenate(list(tokens))),
             sources=(name,) * (len(branching.parents) - 1),
             node_probs=mx.concatenate(probs),
-            sampled_from=mx.concatenate([law.probs for law in laws]) if self.is_random else None,
+            sampled_from=mx.concatenate([q.probs for q in distributions])
+            if self.is_random
+            else None,
             branching=branching if self.is_random and not branching.is_chain else None,
         )

@@ -68,9 +68,9 @@ class SuffixDrafter:
     def fresh(self) -> "SuffixDrafter":
         return SuffixDrafter(self._max_tokens)
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Append the part of the prompt that is new since the last reply."""
-        self._rates = self._rates_of[law.is_greedy]
+        self._rates = self._rates_of[sampling.is_greedy]
         if self._is_torn or self._num_read > self._max_tokens + len(prompt):
             self._forget()
         shared = common_length(prompt, self._tokens)

@@ -52,7 +52,7 @@ class CountedRows:
 
     def keep(self, kept: StoredRows) -> None:
         """Continue from stored rows that include the new rows."""
-        self.kept, self.new = kept, LearnedRows(_MAX_NEW, kept=1.0)
+        self.kept, self.new = kept, LearnedRows(_MAX_NEW, decay=1.0)
 
 
 def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:

@@ -27,7 +27,7 @@ from mlxspec.params import FREE, SamplingParams
 from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
-_KEPT = 0.7
+_DECAY = 0.7
 STORED_PRIOR = 3.0
 """A stored row with c occurrences gets c / (c + 3) of the probability left by longer contexts."""
 
@@ -48,7 +48,7 @@ class TableDrafter:
         *,
         memory: TableMemory | None = None,
         max_rows: int = _MAX_ROWS,
-        kept: float = _KEPT,
+        decay: float = _DECAY,
     ) -> None:
         """Make a drafter with the rows of a file, or with none.
 
@@ -56,19 +56,19 @@ class TableDrafter:
             stored: Rows for contexts of one, two and three tokens; see `load`.
             memory: The rows learned in earlier conversations; None for none.
             max_rows: Largest number of learned rows per length of context.
-            kept: Decay of the weight of an occurrence at the next one of its context: below 1
+            decay: Decay of the weight of an occurrence at the next one of its context: below 1
                 follows a conversation, 1 gives the plain mean.
 
         Raises:
-            ValueError: `max_rows` is less than 1, or `kept` is not in [0, 1].
+            ValueError: `max_rows` is less than 1, or `decay` is not in [0, 1].
         """
         if max_rows < 1:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
-        if not 0 <= kept <= 1:
-            raise ValueError(f"kept is a decay from 0 to 1, not {kept}")
+        if not 0 <= decay <= 1:
+            raise ValueError(f"kept is a decay from 0 to 1, not {decay}")
         self._memory = memory
         self._stored = tuple(stored)
-        self._max_rows, self._kept = max_rows, kept
+        self._max_rows, self._decay = max_rows, decay
         self._prompt: Sequence[int] = ()
         self._context = 0
         self._forget()
@@ -93,10 +93,10 @@ class TableDrafter:
     def fresh(self) -> "TableDrafter":
         """Return a new drafter that shares the memory."""
         return TableDrafter(
-            self._stored, memory=self._memory, max_rows=self._max_rows, kept=self._kept
+            self._stored, memory=self._memory, max_rows=self._max_rows, decay=self._decay
         )
 
-    def start(self, prompt: Sequence[int], law: SamplingParams, key: mx.array) -> None:
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Set the context to the end of the prompt.
 
         With stored rows or a memory, a new conversation drops the rows of the last one.
@@ -147,7 +147,7 @@ class TableDrafter:
 
     def _forget(self) -> None:
         """Drop the rows of this conversation; stored rows and memory stay."""
-        self._learned = [LearnedRows(self._max_rows, self._kept) for _ in range(MAX_ORDER)]
+        self._learned = [LearnedRows(self._max_rows, self._decay) for _ in range(MAX_ORDER)]
         self._rows = self._sources()
 
     def _sources(self) -> list[list[tuple[tuple[Rows, ...], float]]]:

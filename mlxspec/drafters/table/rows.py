@@ -91,15 +91,15 @@ class Rows(Protocol):
 class LearnedRows:
     """The rows of one order, learned from verified nodes."""
 
-    def __init__(self, max_rows: int, kept: float) -> None:
+    def __init__(self, max_rows: int, decay: float) -> None:
         """Begin without rows.
 
         Args:
             max_rows: Largest number of rows; above it, half of them are dropped.
-            kept: Decay of earlier occurrences at the next one; 1 for the plain mean.
+            decay: Decay of earlier occurrences at the next one; 1 for the plain mean.
         """
         self._max_rows = max_rows
-        self._kept = kept
+        self._decay = decay
         self._rows: dict[int, Row] = {}
 
     def __len__(self) -> int:
@@ -121,12 +121,12 @@ class LearnedRows:
             if len(self._rows) > self._max_rows:
                 self._halve()
             return
-        masses = {token: mass * self._kept for token, mass in row.masses.items()}
+        masses = {token: mass * self._decay for token, mass in row.masses.items()}
         for token, prob in zip(tokens, probs, strict=True):
             masses[token] = masses.get(token, 0.0) + prob
         if len(masses) > _MAX_WIDTH:
             masses = dict(nlargest(_MAX_WIDTH // 2, masses.items(), key=itemgetter(1)))
-        self._rows[context] = Row(row.occurrences * self._kept + 1.0, masses)
+        self._rows[context] = Row(row.occurrences * self._decay + 1.0, masses)
 
     def _halve(self) -> None:
         """Drop half of the rows: first those with one occurrence; the older ones first."""

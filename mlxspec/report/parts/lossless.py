@@ -7,15 +7,15 @@ figures include the numbers that were done.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import PLAIN
 from mlxspec.bench.machine import setup_of
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.checking.greedy import Agreement
 from mlxspec.checking.run import CacheCheck, Checker, Outcome, Plan
-from mlxspec.checking.sampled import LawCheck
+from mlxspec.checking.sampled import DistributionCheck
 from mlxspec.checking.verdict import verdict
-from mlxspec.drafting.registry import Site, candidates
+from mlxspec.drafting.registry import DrafterContext, candidates
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.params import Options
 from mlxspec.report.allowance import Allowance, Finding
@@ -50,18 +50,18 @@ def measure(time: Allowance) -> Iterator[Finding]:
 
 def check_within(time: Allowance, loaded: LoadedModel) -> Iterator[Finding]:
     """Yield the same as `measure`, for any model."""
-    site = make_site(loaded, Options(), lambda line: None)
-    drafters = drafters_of(site)
+    context = make_drafter_context(loaded, Options(), lambda line: None)
+    drafters = drafters_of(context)
     plan, time = _plan(drafters), time.first(_WORK)
     notes: list[str] = []
     shares = Shares(time.first(_GREEDY), len(drafters) + 2)
-    checker = Checker(site, plan, shares, notes)
+    checker = Checker(context, plan, shares, notes)
     cache = checker.check_replies()
     yield "greedy", _greedy_dict(cache)
     shares.give(time, 1 + (len(drafters) + 1) * len(_NUM_NODES))
     laws = checker.check_laws(checker.cases())
-    yield "sampled", [_law_dict(law, len(laws)) for law in laws]
-    setup = setup_of(site, plan.task(max(_NUM_NODES)), PLAIN)
+    yield "sampled", [_check_dict(law, len(laws)) for law in laws]
+    setup = setup_of(context, plan.task(max(_NUM_NODES)), PLAIN)
     outcome = Outcome(setup, _NUM_NODES, (cache,), laws, tuple(notes))
     found = verdict(outcome)
     yield "verdict", found.kind
@@ -69,9 +69,9 @@ def check_within(time: Allowance, loaded: LoadedModel) -> Iterator[Finding]:
     yield "notes", notes
 
 
-def drafters_of(site: Site) -> list[str]:
+def drafters_of(context: DrafterContext) -> list[str]:
     """Return the drafters that need no download for a target, as words of `--arms`."""
-    return [word.replace(",", "+") for word in candidates(site.files) if word != "none"]
+    return [word.replace(",", "+") for word in candidates(context.files) if word != "none"]
 
 
 def _plan(drafters: Sequence[str]) -> Plan:
@@ -104,7 +104,7 @@ def agreement_dict(found: Agreement) -> dict[str, Any]:
     }
 
 
-def _law_dict(law: LawCheck, num_checks: int) -> dict[str, Any]:
+def _check_dict(law: DistributionCheck, num_checks: int) -> dict[str, Any]:
     return {
         "drafter": law.drafter,
         "draws": law.fit.num_draws,

@@ -9,13 +9,13 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from mlxspec.api import make_site
+from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import PLAIN, own_arms
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.checking.greedy import Asked, check_replies
-from mlxspec.drafting.registry import Site
+from mlxspec.drafting.registry import DrafterContext
 from mlxspec.loading import load_model
 from mlxspec.params import Options
 from mlxspec.report.allowance import Allowance, Finding
@@ -55,15 +55,15 @@ class Noting:
 
 def measure(time: Allowance) -> Iterator[Finding]:
     """Yield the figures of plain decoding, then of each drafter."""
-    site = make_site(load_model(), Options(), lambda line: None)
-    site.engine.measure_costs()
-    yield from replies_within(time, site)
+    context = make_drafter_context(load_model(), Options(), lambda line: None)
+    context.engine.measure_costs()
+    yield from replies_within(time, context)
 
 
-def replies_within(time: Allowance, site: Site) -> Iterator[Finding]:
+def replies_within(time: Allowance, context: DrafterContext) -> Iterator[Finding]:
     """Yield the same as `measure`, for any target."""
-    plain, *arms = [Noting(arm) for arm in own_arms([PLAIN, *drafters_of(site)], site)]
-    prompts = _prompts(site)
+    plain, *arms = [Noting(arm) for arm in own_arms([PLAIN, *drafters_of(context)], context)]
+    prompts = _prompts(context)
     plain.warm_up(prompts[0][1])
     share = time.share(len(arms) + 1)
     asked = [
@@ -76,13 +76,13 @@ def replies_within(time: Allowance, site: Site) -> Iterator[Finding]:
             return
         arm.warm_up(prompts[0][1])
         share = time.share(len(arms) - number)
-        agreement = check_replies(site.engine, arm, share.within(asked), 0.0)
+        agreement = check_replies(context.engine, arm, share.within(asked), 0.0)
         yield arm.name, {**agreement_dict(agreement), **_figures(arm.replies)}
 
 
-def _prompts(site: Site) -> list[tuple[str, tuple[int, ...]]]:
+def _prompts(context: DrafterContext) -> list[tuple[str, tuple[int, ...]]]:
     """Return the names and tokens of some questions; the reply to the last one copies its text."""
-    runner = Runner(site.engine, [], PLAIN)
+    runner = Runner(context.engine, [], PLAIN)
     questions = choose_questions(read_questions(), limit=1)
     chosen = [*questions[: _NUM_QUESTIONS - 1], questions[-1]]
     return [

@@ -71,5 +71,5 @@ async def test_messages_that_wait_and_turns_that_are_edited_can_be_given_up(talk
 
 async def test_without_a_store_there_is_nothing_to_fork(talk, abilities):
     await talk.begin(exchange("One", "1"))
-    talk.desk.store = None
+    talk.user_data.store = None
     assert not abilities.allows("fork")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mlxspec_app.controllers.feed import Feed
-from mlxspec_app.controllers.sampling import SamplingDesk
+from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.settings.file import Settings
 from tests.support.fake_page import FakePage
 from tests.support.scripted_session import ScriptedSession
@@ -23,7 +23,7 @@ def session():
 
 @pytest.fixture
 def sampling(session, page):
-    return SamplingDesk(Feed(session), page)
+    return SamplingSwitch(Feed(session), page)
 
 
 def refuse(name, value):

@@ -16,7 +16,7 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_driver import running
 from tests.support.fake_catalogue import FakeCatalogue
@@ -64,9 +64,9 @@ async def test_models_are_loaded_by_name(line, choice):
 
 @pytest.mark.parametrize(("line", "focus"), [("/model", "models"), ("/draft", "drafters")])
 async def test_without_a_name_the_picker_opens(tmp_path, line, focus):
-    desk = find_desk(tmp_path)
-    desk.catalogue = FakeCatalogue()
-    async with chatting(desk=desk) as driver:
+    user_data = find_user_data(tmp_path)
+    user_data.catalogue = FakeCatalogue()
+    async with chatting(user_data=user_data) as driver:
         await driver.say(line)
         assert isinstance(driver.app.screen, ModelsScreen)
         assert driver.app.focused.id == focus

@@ -12,7 +12,7 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.screens.models import ModelsScreen
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.lists.choice_list import ChoiceList
 from tests.support.app_driver import running
@@ -27,9 +27,9 @@ OPENING = SessionOpening("SmolLM2-135M-Instruct", "pool", NOW)
 async def picker(tmp_path, catalogue=None, *, size=(100, 30), key="ctrl+o", news=()):
     """A chat with the picker open."""
     session = ScriptedSession(OPENING, SessionReady())
-    desk = find_desk(tmp_path)
-    desk.catalogue = catalogue or FakeCatalogue()
-    async with running(session, size=size, desk=desk) as driver:
+    user_data = find_user_data(tmp_path)
+    user_data.catalogue = catalogue or FakeCatalogue()
+    async with running(session, size=size, user_data=user_data) as driver:
         session.news += news
         await driver.settle()
         await driver.press(key)
@@ -151,7 +151,7 @@ async def test_the_pair_can_be_made_the_default(tmp_path):
         kept = (tmp_path / "settings.toml").read_text()
         assert f'model = "{MIDDLE.source}"' in kept
         assert 'drafter = "auto"' in kept
-        assert driver.app.screen_stack[0].desk.settings.model == MIDDLE.source
+        assert driver.app.screen_stack[0].user_data.settings.model == MIDDLE.source
 
 
 async def test_settings_that_cannot_be_written_are_told(tmp_path):

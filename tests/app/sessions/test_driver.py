@@ -9,7 +9,7 @@ from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStart
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
-from mlxspec_app.sessions.driver import Interpreter
+from mlxspec_app.sessions.driver import ConversationDriver
 from tests.support.app_live import FakeConversation
 
 
@@ -40,7 +40,7 @@ class Told:
     def __init__(self):
         self.news = []
         self.listener = Listener()
-        self.interpreter = Interpreter(self.news.append, "be kind")
+        self.interpreter = ConversationDriver(self.news.append, "be kind")
         self.interpreter.take(self.listener)
 
     def say(self, text):
@@ -135,7 +135,7 @@ def test_another_system_prompt_is_told_and_heard(told):
 
 def test_without_a_model_a_turn_is_refused_and_kept_for_the_model_to_come():
     news = []
-    interpreter = Interpreter(news.append)
+    interpreter = ConversationDriver(news.append)
     interpreter.reply("hello", None, never)
     assert "no model is loaded" in fold(news).reply.error
     listener = Listener()

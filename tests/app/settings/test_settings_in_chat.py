@@ -8,8 +8,8 @@ from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk, find_desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData, find_user_data
 from tests.support.app_driver import chat, running
 from tests.support.scripted_session import ScriptedSession
 
@@ -20,33 +20,33 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def desk_with(folder, **settings):
-    return Desk(find_places(folder), Settings(**settings))
+def user_data_with(folder, **settings):
+    return UserData(find_paths(folder), Settings(**settings))
 
 
 async def test_the_chat_begins_as_the_settings_say(folder):
-    desk = desk_with(folder, theme="day", ink="off", reduced_motion=True)
-    async with chat(desk=desk) as driver:
+    user_data = user_data_with(folder, theme="day", ink="off", reduced_motion=True)
+    async with chat(user_data=user_data) as driver:
         assert driver.app.theme == "day"
         assert driver.screen.inks.ink.name == "off"
         assert driver.app.animation_level == "none"
 
 
 async def test_a_theme_that_is_asked_for_comes_before_the_settings(folder, monkeypatch):
-    desk = desk_with(folder, theme="day")
-    async with chat(desk=desk, theme="mint") as driver:
+    user_data = user_data_with(folder, theme="day")
+    async with chat(user_data=user_data, theme="mint") as driver:
         assert driver.app.theme == "mint"
         driver.app.change("theme", "day")
         assert driver.app.theme == "day"
     monkeypatch.setenv("TEXTUAL_THEME", "nord")
-    async with chat(desk=desk) as driver:
+    async with chat(user_data=user_data) as driver:
         assert driver.app.theme == "nord"
 
 
 async def test_a_theme_of_ours_named_by_the_environment_has_its_colours(folder, monkeypatch):
     monkeypatch.setenv("TEXTUAL_THEME", "day")
     monkeypatch.setattr(App.__dict__["theme"], "_default", "day")  # Textual reads it when imported
-    async with chat(desk=desk_with(folder)) as driver:
+    async with chat(user_data=user_data_with(folder)) as driver:
         assert driver.app.theme == "day"
         assert driver.screen.styles.background == Color.parse(DAY.background)
         assert driver.app.theme_variables["footer-background"] == DAY.surface
@@ -59,13 +59,13 @@ async def test_the_frame_rate_suits_the_connection_or_is_as_chosen(
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     if ssh:
         monkeypatch.setenv("SSH_CONNECTION", ssh)
-    async with chat(desk=desk_with(folder, frame_rate=chosen)) as driver:
+    async with chat(user_data=user_data_with(folder, frame_rate=chosen)) as driver:
         assert driver.screen.pacer._frames._interval == pytest.approx(1 / rate)
 
 
 async def test_a_chosen_key_does_what_the_usual_one_did(folder):
-    desk = desk_with(folder, keys={"app.help": "f9"})
-    async with chat(desk=desk) as driver:
+    user_data = user_data_with(folder, keys={"app.help": "f9"})
+    async with chat(user_data=user_data) as driver:
         await driver.press("f1")
         assert not isinstance(driver.app.screen, HelpScreen)
         await driver.press("f9")
@@ -78,16 +78,16 @@ async def test_a_chosen_key_does_what_the_usual_one_did(folder):
 
 
 async def test_what_is_wrong_with_the_settings_is_told(folder):
-    path = find_places(folder).settings
+    path = find_paths(folder).settings
     path.write_text('ink = "red"\n[keys]\n"chat.stop" = "f2"\n', encoding="utf-8")
-    async with running(ScriptedSession(SessionReady()), desk=find_desk(folder)) as driver:
+    async with running(ScriptedSession(SessionReady()), user_data=find_user_data(folder)) as driver:
         assert "settings.toml: ink is 'red'" in driver.shown
         assert "f2 is view.ink in the chat already" in driver.shown
 
 
 async def test_a_change_shows_at_once_and_is_kept(folder):
-    desk = desk_with(folder)
-    async with chat(desk=desk) as driver:
+    user_data = user_data_with(folder)
+    async with chat(user_data=user_data) as driver:
         for name, value in (("theme", "day"), ("ink", "drafter"), ("frame_rate", 10)):
             driver.app.change(name, value)
         driver.app.change("keys.app.help", "f9")
@@ -97,22 +97,22 @@ async def test_a_change_shows_at_once_and_is_kept(folder):
         await driver.press("f9")
         assert isinstance(driver.app.screen, HelpScreen)
         await driver.app.workers.wait_for_complete()
-    kept = read_settings(desk.places.settings).settings
+    kept = read_settings(user_data.places.settings).settings
     assert kept == Settings("day", "drafter", 10, keys={"app.help": "f9"})
 
 
 def test_a_change_that_was_not_written_yet_is_written_at_the_end(folder):
-    desk = desk_with(folder)
-    desk.change("ink", "off")
-    desk.change("ink", "drafter")
-    desk.close()
-    assert read_settings(desk.places.settings).settings.ink == "drafter"
+    user_data = user_data_with(folder)
+    user_data.change("ink", "off")
+    user_data.change("ink", "drafter")
+    user_data.close()
+    assert read_settings(user_data.places.settings).settings.ink == "drafter"
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(folder):
-    desk = desk_with(folder)
-    desk.places.settings.write_text("ink = ", encoding="utf-8")
-    async with chat(desk=desk) as driver:
+    user_data = user_data_with(folder)
+    user_data.places.settings.write_text("ink = ", encoding="utf-8")
+    async with chat(user_data=user_data) as driver:
         driver.app.change("ink", "off")
         await driver.app.workers.wait_for_complete()
         await driver.settle()

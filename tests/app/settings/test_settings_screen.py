@@ -8,20 +8,20 @@ from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
-from mlxspec_app.user.paths import find_places
-from mlxspec_app.user_data import Desk
+from mlxspec_app.user.paths import find_paths
+from mlxspec_app.user_data import UserData
 from tests.support.app_driver import running
 from tests.support.scripted_session import ScriptedSession
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
+def user_data(tmp_path, monkeypatch):
     monkeypatch.delenv("TEXTUAL_THEME", raising=False)
-    return Desk(find_places(tmp_path))
+    return UserData(find_paths(tmp_path))
 
 
-def opened(desk, **options):
-    return running(ScriptedSession(SessionReady()), desk=desk, **options)
+def opened(user_data, **options):
+    return running(ScriptedSession(SessionReady()), user_data=user_data, **options)
 
 
 async def go_to(driver, name):
@@ -30,9 +30,9 @@ async def go_to(driver, name):
     await driver.settle()
 
 
-async def kept(driver, desk):
+async def kept(driver, user_data):
     await driver.app.workers.wait_for_complete()
-    return read_settings(desk.places.settings).settings
+    return read_settings(user_data.places.settings).settings
 
 
 def test_every_setting_has_its_words():
@@ -40,8 +40,8 @@ def test_every_setting_has_its_words():
 
 
 @pytest.mark.parametrize("size", [(60, 20), (140, 45)])
-async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(desk, size):
-    async with opened(desk, size=size) as driver:
+async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(user_data, size):
+    async with opened(user_data, size=size) as driver:
         await driver.press("f5")
         await go_to(driver, "sampling.top_p")
         assert "settings.toml" in driver.shown or size[0] == 60
@@ -52,8 +52,8 @@ async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(de
         assert isinstance(driver.app.screen, ChatScreen)
 
 
-async def test_left_and_right_go_through_what_a_setting_can_be(desk):
-    async with opened(desk) as driver:
+async def test_left_and_right_go_through_what_a_setting_can_be(user_data):
+    async with opened(user_data) as driver:
         await driver.say("/settings")
         await driver.press("right")
         assert driver.app.theme == "day"
@@ -62,13 +62,13 @@ async def test_left_and_right_go_through_what_a_setting_can_be(desk):
         await go_to(driver, "reduced_motion")
         await driver.press("enter")
         assert driver.app.animation_level == "none"
-        assert await kept(driver, desk) == Settings("mint", "confidence", reduced_motion=True)
+        assert await kept(driver, user_data) == Settings("mint", "confidence", reduced_motion=True)
         await driver.press("escape")
         assert driver.screen.inks.ink.name == "confidence"
 
 
-async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(desk):
-    async with opened(desk) as driver:
+async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(user_data):
+    async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "sampling.top_p")
         await driver.press("enter")
@@ -77,12 +77,12 @@ async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(desk):
         assert "sampling.top_p is '2'; allowed is more than 0" in driver.shown
         driver.app.screen.query_one(Input).value = "0.5"
         await driver.press("enter")
-        assert (await kept(driver, desk)).sampling == {"top_p": 0.5}
+        assert (await kept(driver, user_data)).sampling == {"top_p": 0.5}
         assert ("adjust", "top_p", "0.5") in driver.session.orders
 
 
-async def test_escape_leaves_the_field_first(desk):
-    async with opened(desk) as driver:
+async def test_escape_leaves_the_field_first(user_data):
+    async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "frame_rate")
         await driver.press("enter", "9", "escape")
@@ -90,28 +90,28 @@ async def test_escape_leaves_the_field_first(desk):
         assert driver.app.settings.frame_rate == 0
 
 
-async def test_delete_gives_the_default(desk):
-    desk.settings = Settings(frame_rate=20)
-    async with opened(desk) as driver:
+async def test_delete_gives_the_default(user_data):
+    user_data.settings = Settings(frame_rate=20)
+    async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "frame_rate")
         await driver.press("delete")
-        assert await kept(driver, desk) == Settings()
+        assert await kept(driver, user_data) == Settings()
 
 
-async def test_a_key_is_chosen_by_pressing_it(desk):
-    async with opened(desk) as driver:
+async def test_a_key_is_chosen_by_pressing_it(user_data):
+    async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "keys.view.tree")
         await driver.press("enter")
         assert "Press the key for: the last draft as a tree" in driver.shown
         await driver.press("f9")
-        assert (await kept(driver, desk)).keys == {"view.tree": "f9"}
+        assert (await kept(driver, user_data)).keys == {"view.tree": "f9"}
         assert "F9" in driver.shown
 
 
-async def test_a_key_that_is_taken_is_refused(desk):
-    async with opened(desk) as driver:
+async def test_a_key_that_is_taken_is_refused(user_data):
+    async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "keys.view.tree")
         await driver.press("enter", "f2")
@@ -121,14 +121,14 @@ async def test_a_key_that_is_taken_is_refused(desk):
         assert driver.app.settings.keys == {}
 
 
-async def test_what_the_next_reply_will_have_is_shown(desk):
-    async with opened(desk) as driver:
+async def test_what_the_next_reply_will_have_is_shown(user_data):
+    async with opened(user_data) as driver:
         await driver.press("f5")
         assert "next reply: temp 0.0 · k 15 · seed 7" in driver.shown
 
 
-async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(desk):
-    async with opened(desk) as driver:
+async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(user_data):
+    async with opened(user_data) as driver:
         await driver.say("/theme day")
         await driver.say("/ink off")
-        assert await kept(driver, desk) == Settings("day")
+        assert await kept(driver, user_data) == Settings("day")

@@ -5,7 +5,8 @@ import pytest
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.widgets.lists.chat_list import ChatList
-from tests.support.app_desk import (
+from tests.support.app_driver import texts
+from tests.support.user_data_files import (
     appears,
     chat_list,
     enter,
@@ -15,7 +16,6 @@ from tests.support.app_desk import (
     rest,
     type_in,
 )
-from tests.support.app_driver import texts
 
 
 def titles(driver):

@@ -11,7 +11,7 @@ from mlxspec_app.conversation.figures import reply_figures
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
-from mlxspec_app.store.restore import CUT_OFF, recollect
+from mlxspec_app.store.restore import CUT_OFF, restore
 from mlxspec_app.store.traces import TraceKeeper
 from tests.support.store_files import exchange, open_writer, path, record
 from tests.traces import make_fake
@@ -27,7 +27,7 @@ def recorder(tmp_path):
 
 
 def reply_of(recorder, folder):
-    return recollect(path(recorder), folder)[-1]
+    return restore(path(recorder), folder)[-1]
 
 
 def stored(state="finished", text=TEXT, **generation):
@@ -35,13 +35,13 @@ def stored(state="finished", text=TEXT, **generation):
 
 
 def recalled(*args, folder=Path("nowhere"), **options):
-    return recollect([stored(*args, **options)], folder)[0]
+    return restore([stored(*args, **options)], folder)[0]
 
 
 def test_a_recorded_reply_comes_back_as_it_was(recorder, tmp_path):
     events = list(make_fake.chat())
     record(recorder, events)
-    shown, recollected = fold(events).messages, recollect(path(recorder), tmp_path)
+    shown, recollected = fold(events).messages, restore(path(recorder), tmp_path)
     assert [(m.role, m.text) for m in recollected] == [(m.role, m.text) for m in shown]
     for before, after in zip(shown[1::2], recollected[1::2], strict=True):
         assert (after.spans, after.rounds) == (before.spans, before.rounds)
@@ -71,7 +71,7 @@ def test_a_trace_that_tells_another_text_is_not_believed(recorder, tmp_path):
     record(recorder, exchange("Bye", "See you"))
     other = path(recorder)[-1].generation.trace
     (tmp_path / message.generation.trace).write_bytes((tmp_path / other).read_bytes())
-    first = recollect(path(recorder), tmp_path)[1]
+    first = restore(path(recorder), tmp_path)[1]
     assert (first.text, first.rounds) == ("Hi there", [])
 
 

@@ -4,7 +4,12 @@ import pytest
 
 from mlxspec.trace.events import DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.rounds import Round, node_marks
-from mlxspec_app.widgets.draft.cache_rows import Tape, pending_tape, tape_of, tape_rows
+from mlxspec_app.widgets.draft.cache_rows import (
+    CacheRows,
+    cache_rows_of,
+    pending_cache_rows,
+    row_lines,
+)
 from mlxspec_app.widgets.draft.indented_rows import indented_rows
 from mlxspec_app.widgets.draft.mask_rows import ancestor_mask, half_blocks, mask_rows
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
@@ -73,20 +78,20 @@ def test_the_columns_of_kept_nodes_are_coloured():
 
 def test_a_tape_keeps_the_root_and_the_path():
     round_ = Round(TREE.draft, DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit, 20.0, 4, 40))
-    assert tape_of(round_) == Tape(committed=37, staged=7, kept=(0, 1, 3))
+    assert cache_rows_of(round_) == CacheRows(committed=37, staged=7, kept=(0, 1, 3))
 
 
 def test_a_reply_that_ends_inside_the_path_keeps_less_of_it():
     ended = DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit[:1], 20.0, 6, 38)
-    assert tape_of(Round(TREE.draft, ended)) == Tape(committed=37, staged=7, kept=(0,))
+    assert cache_rows_of(Round(TREE.draft, ended)) == CacheRows(committed=37, staged=7, kept=(0,))
 
 
 def test_a_plain_forward_stages_and_keeps_one_row():
-    assert tape_of(PLAIN) == Tape(committed=9, staged=1, kept=(0,))
+    assert cache_rows_of(PLAIN) == CacheRows(committed=9, staged=1, kept=(0,))
 
 
 def test_each_step_of_a_round_is_a_row():
-    assert drawn(tape_rows(Tape(5, 4, (0, 2)), 60)) == [
+    assert drawn(row_lines(CacheRows(5, 4, (0, 2)), 60)) == [
         "staged   ▓▓▓▓▓░░░░",
         "verdict  ▓▓▓▓▓▓\u2573▓\u2573",
         "commit   ▓▓▓▓▓▓▓",
@@ -94,24 +99,24 @@ def test_each_step_of_a_round_is_a_row():
 
 
 def test_only_the_last_rows_of_a_long_cache_are_drawn_and_the_others_counted():
-    rows = drawn(tape_rows(Tape(1931, 4, (0,)), 30))
+    rows = drawn(row_lines(CacheRows(1931, 4, (0,)), 30))
     assert rows[0] == "staged   1,920 ▓▓▓▓▓▓▓▓▓▓▓░░░░"
     assert rows[2] == "commit         ▓▓▓▓▓▓▓▓▓▓▓▓"
 
 
 def test_a_wide_tape_has_its_numbers_beside_it():
-    rows = drawn(tape_rows(Tape(1931, 4, (0,)), 100))
+    rows = drawn(row_lines(CacheRows(1931, 4, (0,)), 100))
     notes = [row.rsplit("  ", 1)[1] for row in rows]
     assert notes == ["4 staged", "1 kept, 3 rolled back", "1,932 committed"]
 
 
 def test_a_draft_without_a_verdict_has_only_staged_rows():
-    assert drawn(tape_rows(pending_tape(CHAIN, 3), 60)) == ["staged   ▓▓▓░░░░░░"]
+    assert drawn(row_lines(pending_cache_rows(CHAIN, 3), 60)) == ["staged   ▓▓▓░░░░░░"]
 
 
 @pytest.mark.parametrize("width", [0, 1, 10, 24])
 def test_a_tape_longer_than_the_screen_is_cut(width):
-    cells = [row.cell_length for row in tape_rows(Tape(9, 64, ()), width)]
+    cells = [row.cell_length for row in row_lines(CacheRows(9, 64, ()), width)]
     assert max(cells) <= max(10, width)
 
 

@@ -30,7 +30,7 @@ LEGEND = f"▓ committed  ░ staged, speculative  {_CROSS} rolled back"
 
 
 @dataclass(frozen=True)
-class Tape:
+class CacheRows:
     """The cache rows of a round.
 
     Attributes:
@@ -48,7 +48,7 @@ class Tape:
         return self.staged - len(self.kept or ())
 
 
-def tape_of(round_: Round) -> Tape:
+def cache_rows_of(round_: Round) -> CacheRows:
     """Return the cache rows of a finished round."""
     verdict = round_.verdict
     rows = {node.index: row for row, node in enumerate(round_.nodes, 1)}
@@ -57,32 +57,34 @@ def tape_of(round_: Round) -> Tape:
     if isinstance(verdict, DraftVerified):
         kept += [rows[index] for index in verdict.path if index in rows]
         kept = kept[: max(0, staged - verdict.rollback)]  # a reply may end inside the path
-    return Tape(max(0, verdict.context - len(kept)), staged, tuple(kept))
+    return CacheRows(max(0, verdict.context - len(kept)), staged, tuple(kept))
 
 
-def pending_tape(round_: Round, committed: int) -> Tape:
+def pending_cache_rows(round_: Round, committed: int) -> CacheRows:
     """Return the cache rows of a draft without its verdict, after `committed` tokens."""
-    return Tape(committed, len(round_.nodes) + 1, None)
+    return CacheRows(committed, len(round_.nodes) + 1, None)
 
 
-def tape_rows(tape: Tape, width: int) -> list[Content]:
+def row_lines(cache_rows: CacheRows, width: int) -> list[Content]:
     """Return a row of the screen for each step of the round."""
     has_notes = width >= _NOTES_FROM_WIDTH
     cells_left = max(1, width - _LABEL_CELLS - (_NOTE_CELLS if has_notes else 0))
-    num_cells = max(1, cells_left - len(f"{tape.committed:,} ") - tape.staged)
-    hidden = max(0, tape.committed - num_cells)
+    num_cells = max(1, cells_left - len(f"{cache_rows.committed:,} ") - cache_rows.staged)
+    hidden = max(0, cache_rows.committed - num_cells)
     before = f"{hidden:,} " if hidden else ""
-    cells_left = min(cells_left, len(before) + tape.committed - hidden + tape.staged)
-    past = [_COMMITTED] * (tape.committed - hidden)
-    staged = [_STAGED] * tape.staged
-    steps = [("staged", before, [*past, *staged], f"{tape.staged} staged")]
+    cells_left = min(cells_left, len(before) + cache_rows.committed - hidden + cache_rows.staged)
+    past = [_COMMITTED] * (cache_rows.committed - hidden)
+    staged = [_STAGED] * cache_rows.staged
+    steps = [("staged", before, [*past, *staged], f"{cache_rows.staged} staged")]
     blank = " " * len(before)
-    if tape.kept is not None:
-        kept = [_KEPT if row in tape.kept else _GONE for row in range(tape.staged)]
-        note = f"{len(tape.kept)} kept, {tape.rolled_back} rolled back"
+    if cache_rows.kept is not None:
+        kept = [_KEPT if row in cache_rows.kept else _GONE for row in range(cache_rows.staged)]
+        note = f"{len(cache_rows.kept)} kept, {cache_rows.rolled_back} rolled back"
         steps.append(("verdict", blank, [*past, *kept], note))
-        total = tape.committed + len(tape.kept)
-        steps.append(("commit", blank, [*past, *[_KEPT] * len(tape.kept)], f"{total:,} committed"))
+        total = cache_rows.committed + len(cache_rows.kept)
+        steps.append(
+            ("commit", blank, [*past, *[_KEPT] * len(cache_rows.kept)], f"{total:,} committed")
+        )
     return [
         _row(label, start, cells, note if has_notes else "", cells_left)
         for label, start, cells, note in steps
@@ -92,8 +94,8 @@ def tape_rows(tape: Tape, width: int) -> list[Content]:
 def _row(label: str, start: str, cells: Sequence[tuple[str, str]], note: str, room: int) -> Content:
     runs = groupby(cells[: room + 1])  # one more, so that `truncate` shows an ellipsis
     parts = [(sign * len(list(run)), style) for (sign, style), run in runs]
-    tape = Content.assemble((start, MUTED), *parts).truncate(room, ellipsis=True)
-    padded = tape.pad_right(max(0, room - tape.cell_length)) if note else tape
+    cache_rows = Content.assemble((start, MUTED), *parts).truncate(room, ellipsis=True)
+    padded = cache_rows.pad_right(max(0, room - cache_rows.cell_length)) if note else cache_rows
     return Content.assemble(
         (label.ljust(_LABEL_CELLS), MUTED), padded, (f"  {note}" if note else "", "$foreground")
     )

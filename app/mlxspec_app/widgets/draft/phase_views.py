@@ -8,7 +8,7 @@ from textual.content import Content
 
 from mlxspec.trace.events import DraftProposed, DraftVerified
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft.cache_rows import pending_tape
+from mlxspec_app.widgets.draft.cache_rows import pending_cache_rows
 from mlxspec_app.widgets.draft.draft_lane import PROBS_FROM_WIDTH, DraftLane
 from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, token_row
 from mlxspec_app.widgets.draft.round_view import PhaseView
@@ -53,7 +53,7 @@ class PhaseTree(TreePanel, PhaseView):
             return self.fitted(self.mask_of(pending))
         if self.view == "tape":
             committed = self._round.verdict.context if self._round is not None else 0
-            return self.fitted(self.tape_rows_of(pending, pending_tape(pending, committed)))
+            return self.fitted(self.row_lines_of(pending, pending_cache_rows(pending, committed)))
         rows, hidden = self.tree_of(pending)
         title = Content.styled(f"draft tree, round {self._draft.r}  ", MUTED) + size_of(self._draft)
         if hidden:

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.geometry import Size
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft.cache_rows import LEGEND, Tape, tape_of, tape_rows
+from mlxspec_app.widgets.draft.cache_rows import LEGEND, CacheRows, cache_rows_of, row_lines
 from mlxspec_app.widgets.draft.indented_rows import indented_rows
 from mlxspec_app.widgets.draft.lane_rows import MUTED, outcome
 from mlxspec_app.widgets.draft.mask_rows import mask_rows
@@ -80,7 +80,7 @@ class TreePanel(RoundView):
         if self.view == "mask":
             return self.mask_of(round_)
         if self.view == "tape":
-            return self.tape_rows_of(round_, tape_of(round_))
+            return self.row_lines_of(round_, cache_rows_of(round_))
         rows, hidden = self.tree_of(round_)
         title = Content.styled(f"draft tree, round {round_.verdict.r}  ", MUTED) + outcome(round_)
         return [title + _not_shown(hidden), *rows]
@@ -103,14 +103,14 @@ class TreePanel(RoundView):
         )
         return [title + _not_shown(hidden), *rows]
 
-    def tape_rows_of(self, round_: Round, tape: Tape) -> list[Content]:
+    def row_lines_of(self, round_: Round, cache_rows: CacheRows) -> list[Content]:
         """Return the title and the rows of the cache view."""
         title = Content.assemble(
             (f"KV tape, round {round_.verdict.r}  ", MUTED),
-            (f"{tape.committed:,} rows + {tape.staged}  ", "$foreground"),
+            (f"{cache_rows.committed:,} rows + {cache_rows.staged}  ", "$foreground"),
             (LEGEND, MUTED),
         )
-        return [title, *tape_rows(tape, self.size.width)]
+        return [title, *row_lines(cache_rows, self.size.width)]
 
     def fitted(self, rows: list[Content]) -> Content:
         """Return rows cut to the width of the panel."""

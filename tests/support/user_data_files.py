@@ -10,7 +10,7 @@ from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.thread import StoreThread
-from mlxspec_app.user_data import find_desk
+from mlxspec_app.user_data import find_user_data
 from tests.support.app_driver import START_S, Clock, Driver, noting_start
 from tests.support.store_files import open_writer, say
 from tests.traces import make_fake
@@ -22,10 +22,10 @@ PATIENCE_S = 10
 async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, size=(100, 30)):
     """Run the chat over recorded replies, or a session, with its store in a folder."""
     clock = Clock()
-    desk = find_desk(folder)
+    user_data = find_user_data(folder)
     session = session or ReplaySession(make_fake.chat(), speed=speed, clock=clock)
-    desk.keep_chats_of(session)
-    app = MlxspecApp(lambda: ChatScreen(session, desk, continues=continues))
+    user_data.keep_chats_of(session)
+    app = MlxspecApp(lambda: ChatScreen(session, user_data, continues=continues))
     begun = noting_start(session)
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
@@ -34,7 +34,7 @@ async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, si
             await rest(driver)
             yield driver
     finally:
-        desk.close()
+        user_data.close()
 
 
 @asynccontextmanager
