@@ -1,7 +1,7 @@
 """`batch_generate` with mlx-lm's signature, on the engine's own batch."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -129,18 +129,12 @@ def batch_generate(
     if return_logprobs:
         params = [replace(one, on_logits=s.add) for one, s in zip(params, scores, strict=True)]
     start, log = time.perf_counter(), print if verbose else _say_nothing
-    replies = []
-    drafter = _drafter_for_many(engine)
-    for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=size):
-        replies.append(reply)
-        done = f"{len(replies)}/{len(prompts)}"
-        log(f"[batch_generate] Finished processing {done} ...", end="\r")
+    replies = _replies(engine, texts, params, size, log)
     stats = _stats(own, replies, time.perf_counter() - start)
     log(_figures(stats))
     emitted = [work.without_end(reply.tokens) for reply in replies]
-    after = [
-        texts[i] + list(reply.tokens[: len(emitted[i]) + 1]) for i, reply in enumerate(replies)
-    ]
+    rows = zip(texts, replies, emitted, strict=True)
+    after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
     return BatchResponse(
         texts=[wrapper.decode(tokens) for tokens in emitted],
         stats=stats,
@@ -150,6 +144,23 @@ def batch_generate(
         if return_logprobs
         else None,
     )
+
+
+def _replies(
+    engine: Engine,
+    texts: Sequence[list[int]],
+    params: Sequence[GenerationParams],
+    batch_size: int,
+    log: Callable[..., None],
+) -> list[BatchReply]:
+    """Return the replies in the order of the texts; each finished one is logged."""
+    replies: list[BatchReply] = []
+    drafter = _drafter_for_many(engine)
+    for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=batch_size):
+        replies.append(reply)
+        done = f"{len(replies)}/{len(texts)}"
+        log(f"[batch_generate] Finished processing {done} ...", end="\r")
+    return replies
 
 
 @dataclass(frozen=True)
