@@ -21,33 +21,33 @@ class BatchDecoder:
         num_forwards: Forwards of the model so far.
     """
 
-    def __init__(self, model: Model, like: Cache, num_places: int) -> None:
-        """Begin with `num_places` empty sequences and a cache of the same kind as `like`.
+    def __init__(self, model: Model, like: Cache, num_slots: int) -> None:
+        """Begin with `num_slots` empty sequences and a cache of the same kind as `like`.
 
         Raises:
             UnsupportedOperationError: `like` rotates.
         """
         self.model = model
-        self.cache = BatchCache.like(like, model.config.num_hidden_layers, num_places)
+        self.cache = BatchCache.like(like, model.config.num_hidden_layers, num_slots)
         self.num_forwards = 0
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._staged: list[list[int]] = []  # parents of the nodes of each tree
 
     @property
-    def num_places(self) -> int:
+    def num_slots(self) -> int:
         """Number of slots, one sequence each."""
-        return self.cache.num_places
+        return self.cache.num_sequences
 
-    def join(self, place: int, cache: Cache) -> None:
+    def join(self, slot: int, cache: Cache) -> None:
         """Put a prefilled sequence into a slot; its rows are copied from a full cache."""
         self._staged = []
-        self.cache.fill(place, cache)
+        self.cache.fill(slot, cache)
         mx.eval(self.cache.arrays)
 
-    def keep(self, places: Sequence[int]) -> None:
+    def keep(self, slots: Sequence[int]) -> None:
         """Keep only the sequences in these slots, in the order given."""
         self._staged = []
-        self.cache.keep(places)
+        self.cache.keep(slots)
         mx.eval(self.cache.arrays)
 
     def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
@@ -62,8 +62,8 @@ class BatchDecoder:
         Raises:
             ValueError: The number of trees is not the number of slots.
         """
-        if len(trees) != self.num_places:
-            raise ValueError(f"got {len(trees)} trees for {self.num_places} sequences")
+        if len(trees) != self.num_slots:
+            raise ValueError(f"got {len(trees)} trees for {self.num_slots} sequences")
         self.cache.rollback()
         rows = max(tree.n_nodes for tree in trees)
         tokens, parents = [], []
@@ -82,7 +82,7 @@ class BatchDecoder:
             raise
         self.num_forwards += 1
         self._staged = [own[: t.n_nodes] for own, t in zip(parents, trees, strict=True)]
-        return mx.concatenate([hidden[place, : t.n_nodes] for place, t in enumerate(trees)])
+        return mx.concatenate([hidden[slot, : t.n_nodes] for slot, t in enumerate(trees)])
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         """Append the staged nodes on one path per tree to the sequences; roll back the others.

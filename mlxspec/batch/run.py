@@ -115,7 +115,7 @@ class BatchRun:
                     if not self._running:
                         return
                     self._shrink()
-                    self._round([self._running[place] for place in sorted(self._running)])
+                    self._round([self._running[slot] for slot in sorted(self._running)])
             yield from over  # outside the turn: the caller may use the device meanwhile
 
     # ---- slots -----------------------------------------------------------------------------
@@ -123,48 +123,48 @@ class BatchRun:
     def _let_go(self, should_stop: Callable[[int], bool]) -> list[BatchReply]:
         """Remove the sequences that are over from their slots; return their replies."""
         over = [
-            place
-            for place, sequence in self._running.items()
-            if self._is_over(place, sequence, should_stop)
+            slot
+            for slot, sequence in self._running.items()
+            if self._is_over(slot, sequence, should_stop)
         ]
-        return [self._running.pop(place).finished() for place in over]
+        return [self._running.pop(slot).finished() for slot in over]
 
     def _fill(self, next_job: Callable[[], Job | None], should_stop: Callable[[int], bool]) -> bool:
         """Give free slots to the jobs that wait; return whether there was one."""
         has_begun = False
-        for place in range(self._decoder.num_places):
-            if place not in self._running and (job := next_job()):
-                self._running[place] = self._begin(place, job, should_stop)
+        for slot in range(self._decoder.num_slots):
+            if slot not in self._running and (job := next_job()):
+                self._running[slot] = self._begin(slot, job, should_stop)
                 has_begun = True
         return has_begun
 
     def _shrink(self) -> None:
         """Remove the slots for which no job waits."""
         kept = sorted(self._running)
-        if len(kept) < self._decoder.num_places:
+        if len(kept) < self._decoder.num_slots:
             self._decoder.keep(kept)
-            self._drafters = [self._drafters[place] for place in kept]
+            self._drafters = [self._drafters[slot] for slot in kept]
             self._running = {new: self._running[old] for new, old in enumerate(kept)}
 
     def _is_over(
-        self, place: int, sequence: BatchSequence, should_stop: Callable[[int], bool]
+        self, slot: int, sequence: BatchSequence, should_stop: Callable[[int], bool]
     ) -> bool:
-        said = sequence.said
-        if not said.finish_reason:
+        continuation = sequence.continuation
+        if not continuation.finish_reason:
             if should_stop(sequence.job.index):
-                said.finish_reason = "cancelled"
-            elif self._room(place) < 0:
-                said.finish_reason = "context"
-        return said.finish_reason is not None
+                continuation.finish_reason = "cancelled"
+            elif self._room(slot) < 0:
+                continuation.finish_reason = "context"
+        return continuation.finish_reason is not None
 
-    def _begin(self, place: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
+    def _begin(self, slot: int, job: Job, should_stop: Callable[[int], bool]) -> BatchSequence:
         """Prefill all of a prompt but the last token, which is the first root."""
         tokenizer, target = self._tokenizer, self._target
         stop_when = partial(self._stop_when, job.index)
-        said = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
-        guard = Guard(self._drafters[place], target.vocab_size)
-        sequence = BatchSequence(job, said, guard, tokenizer.token_bytes)
-        if said.finish_reason:
+        continuation = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
+        guard = Guard(self._drafters[slot], target.vocab_size)
+        sequence = BatchSequence(job, continuation, guard, tokenizer.token_bytes)
+        if continuation.finish_reason:
             return sequence
         read = job.prompt[:-1]
         reused = common_length(self._reader.history, read)
@@ -172,18 +172,18 @@ class BatchRun:
         step = min(PREFILL_CHUNK, job.params.prefill_step_size or PREFILL_CHUNK)
         for start in range(reused, len(read), step):
             if should_stop(job.index):
-                said.finish_reason = "cancelled"
+                continuation.finish_reason = "cancelled"
                 return sequence
             self._reader.observe(read[start : start + step])
-        self._decoder.join(place, self._reader.cache)
+        self._decoder.join(slot, self._reader.cache)
         sequence.start(reused)
         return sequence
 
-    def _room(self, place: int) -> int:
+    def _room(self, slot: int) -> int:
         """Tokens that still fit into the context after the root; negative when it is full."""
         most = self._target.context_length
         assert most is not None, "a batch takes no rotating cache"
-        return most - self._decoder.cache.offsets[place] - 1
+        return most - self._decoder.cache.offsets[slot] - 1
 
     # ---- the round -------------------------------------------------------------------------
 
@@ -192,8 +192,8 @@ class BatchRun:
         start = time.perf_counter()
         most = self._settings.nodes_each(len(sequences))
         asked = [
-            min(most, sequence.said.draft_budget(self._room(place)))
-            for place, sequence in enumerate(sequences)
+            min(most, sequence.continuation.draft_budget(self._room(slot)))
+            for slot, sequence in enumerate(sequences)
         ]
         drafts = self._width.cut(
             [sequence.propose(count) for sequence, count in zip(sequences, asked, strict=True)]
@@ -213,13 +213,13 @@ class BatchRun:
         # Trees are padded to the widest one, so every sequence computes as many rows as that.
         num_rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
         self._width.learn(rounds, target_ms)
-        for place, sequence in enumerate(sequences):
+        for slot, sequence in enumerate(sequences):
             took = replace(
-                rounds[place],
+                rounds[slot],
                 asked=max(asked),
                 num_rows=num_rows,
                 draft_ms=draft_ms,
                 target_ms=target_ms,
-                context=self._decoder.cache.offsets[place],
+                context=self._decoder.cache.offsets[slot],
             )
             sequence.learn(took)

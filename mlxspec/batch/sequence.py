@@ -23,14 +23,18 @@ class BatchSequence:
 
     Attributes:
         job: The prompt and its settings.
-        said: The prompt and the emitted text.
+        continuation: The prompt and the emitted text.
     """
 
     def __init__(
-        self, job: Job, said: Continuation, guard: Guard, token_bytes: Callable[[int], bytes]
+        self,
+        job: Job,
+        continuation: Continuation,
+        guard: Guard,
+        token_bytes: Callable[[int], bytes],
     ) -> None:
         self.job = job
-        self.said = said
+        self.continuation = continuation
         self._guard = guard
         self._token_bytes = token_bytes
         self._stats = GenerationStats()
@@ -40,8 +44,8 @@ class BatchSequence:
     def start(self, num_reused: int) -> None:
         """Start the drafter after the prefill; `num_reused` prompt tokens needed none."""
         length = len(self.job.prompt)
-        self._stats.add(PrefillProgress(self.said.seconds(), length, length, num_reused))
-        self._guard.start(self.job.prompt, self.job.params, self.said.noise)
+        self._stats.add(PrefillProgress(self.continuation.seconds(), length, length, num_reused))
+        self._guard.start(self.job.prompt, self.job.params, self.continuation.noise)
 
     def propose(self, most: int) -> Draft:
         """Return a draft of at most `most` nodes, the root not counted.
@@ -49,7 +53,7 @@ class BatchSequence:
         Raises:
             ValueError: It is no valid tree; a batch checks its trees before the forward.
         """
-        root = self.said.root
+        root = self.continuation.root
         draft = self._guard.propose(root, 0 if self._guard.is_plain else most)
         tree = draft.tree
         self._guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
@@ -57,11 +61,11 @@ class BatchSequence:
 
     def verify(self, draft: Draft, logits: mx.array) -> PendingRound:
         """Verify its draft, given (n_nodes, V) logits; everything is lazy."""
-        return self.said.verify(draft, logits, self._guard.active.num_top_tokens)
+        return self.continuation.verify(draft, logits, self._guard.active.num_top_tokens)
 
     def emit(self, read: Round, pending: PendingRound) -> Round:
         """Emit the tokens of a round; the path of the result is the one to commit."""
-        round = self.said.emit(read, pending.distributions)
+        round = self.continuation.emit(read, pending.distributions)
         self._tokens += [token.token for token in round.emitted]
         self._texts += [token.text for token in round.emitted]
         return round
@@ -69,14 +73,16 @@ class BatchSequence:
     def learn(self, round: Round) -> None:
         """Update drafter and figures with a committed round."""
         self._guard.update(round)
-        for event in round_events(replace(round, ended_s=self.said.seconds()), self._token_bytes):
+        for event in round_events(
+            replace(round, ended_s=self.continuation.seconds()), self._token_bytes
+        ):
             self._stats.add(event)
 
     def finished(self) -> BatchReply:
         """Return the reply; call it when the sequence is over."""
-        reason, text = self.said.finish_reason, self.said.text.finish()
+        reason, text = self.continuation.finish_reason, self.continuation.text.finish()
         assert reason
-        self._stats.add(GenerationFinished(self.said.seconds(), reason, text))
+        self._stats.add(GenerationFinished(self.continuation.seconds(), reason, text))
         return BatchReply(
             index=self.job.index,
             tokens=tuple(self._tokens),

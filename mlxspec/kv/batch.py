@@ -1,12 +1,12 @@
 """The key-value cache of a batch: every sequence grows, and is rolled back, on its own.
 
-    place 0    [ committed ..... | staged ]
-    place 1    [ committed ............... | staged ]
-    place 2    [ committed .. | staged ]
+    sequence 0 [ committed ..... | staged ]
+    sequence 1 [ committed ............... | staged ]
+    sequence 2 [ committed .. | staged ]
 
-A forward stages equally many rows in every place, behind what is committed there; of a tree
+A forward stages equally many rows in every sequence, behind what is committed there; of a tree
 narrower than the widest the last ones are padding, which no other row sees and no commit keeps.
-A commit moves what does not lie in its place already: it costs the accepted rows.
+A commit moves what does not lie in its slot already: it costs the accepted rows.
 """
 
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ class BatchCache:
 
     Attributes:
         offsets: Committed tokens of each sequence: the position of its next token.
-        num_staged: Rows that the last forward staged in every place.
+        num_staged: Rows that the last forward staged in every sequence.
     """
 
     def __init__(
-        self, n_layers: int, num_places: int, quantization: Quantization | None = None
+        self, n_layers: int, num_sequences: int, quantization: Quantization | None = None
     ) -> None:
-        """Make an empty cache for `num_places` sequences."""
-        self.offsets = [0] * num_places
+        """Make an empty cache for `num_sequences` sequences."""
+        self.offsets = [0] * num_sequences
         self.num_staged = 0
         self._slots: mx.array | None = None  # (B, L) where the rows of this forward go
-        self._keys = [BatchRows(num_places, quantization) for _ in range(n_layers)]
-        self._values = [BatchRows(num_places, quantization) for _ in range(n_layers)]
+        self._keys = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
+        self._values = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
 
     @staticmethod
-    def like(cache: Cache, n_layers: int, num_places: int) -> "BatchCache":
+    def like(cache: Cache, n_layers: int, num_sequences: int) -> "BatchCache":
         """Return an empty cache that keeps rows as `cache` does.
 
         Raises:
@@ -49,10 +49,10 @@ class BatchCache:
                 f"a batch needs a cache that grows; this one is {cache.describe()}: load the model "
                 "without max_kv_size"
             )
-        return BatchCache(n_layers, num_places, cache.quantization)
+        return BatchCache(n_layers, num_sequences, cache.quantization)
 
     @property
-    def num_places(self) -> int:
+    def num_sequences(self) -> int:
         """Sequences that it holds."""
         return len(self.offsets)
 
@@ -67,20 +67,20 @@ class BatchCache:
 
     # ---- sequences -------------------------------------------------------------------------
 
-    def fill(self, place: int, cache: Cache) -> None:
-        """Begin a place anew with the committed rows of a full cache, as a copy."""
+    def fill(self, sequence: int, cache: Cache) -> None:
+        """Begin a sequence anew with the committed rows of a full cache, as a copy."""
         self.rollback()
         planes = iter(cache.arrays)
         for store in self._stores if cache.offset else ():
-            store.fill(place, [next(planes) for _ in range(store.num_planes)], cache.offset)
-        self.offsets[place] = cache.offset
+            store.fill(sequence, [next(planes) for _ in range(store.num_planes)], cache.offset)
+        self.offsets[sequence] = cache.offset
 
-    def keep(self, places: Sequence[int]) -> None:
-        """Keep the sequences in these places, in the order given, and forget the others."""
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Keep the sequences of these indices, in the order given, and forget the others."""
         self.rollback()
         for store in self._stores:
-            store.keep(places)
-        self.offsets = [self.offsets[place] for place in places]
+            store.keep(sequences)
+        self.offsets = [self.offsets[sequence] for sequence in sequences]
 
     # ---- staging ---------------------------------------------------------------------------
 
@@ -97,11 +97,11 @@ class BatchCache:
             in a quantised cache.
 
         Raises:
-            CacheError: There are not as many sequences as places.
+            CacheError: The rows are of another number of sequences.
         """
         B, _, L, _ = keys.shape
-        if self.num_places != B:
-            raise CacheError(f"rows of {B} sequences do not fit a cache of {self.num_places}")
+        if self.num_sequences != B:
+            raise CacheError(f"rows of {B} sequences do not fit a cache of {self.num_sequences}")
         if self._slots is None:
             self.num_staged = L
             self._slots = mx.array(self.offsets)[:, None] + mx.arange(L)
@@ -111,30 +111,30 @@ class BatchCache:
         return self._keys[layer].read(end), self._values[layer].read(end)
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
-        """Keep the staged rows of a path in every place, and forget the others.
+        """Keep the staged rows of a path in every sequence, and forget the others.
 
         Args:
-            paths: Per place, indices of staged rows in ascending order, none to keep nothing;
+            paths: Per sequence, indices of staged rows in ascending order, none to keep nothing;
                 each row is a token whose position is one more than that of the row before, the
-                first one's being the place's offset.
+                first one's being the sequence's offset.
 
         Raises:
-            CacheError: There are not as many paths as places, or a row was not staged.
+            CacheError: There are not as many paths as sequences, or a row was not staged.
         """
-        if len(paths) != self.num_places:
-            raise CacheError(f"got {len(paths)} paths for {self.num_places} sequences")
+        if len(paths) != self.num_sequences:
+            raise CacheError(f"got {len(paths)} paths for {self.num_sequences} sequences")
         if any(not 0 <= row < self.num_staged for path in paths for row in path):
             raise CacheError(f"cannot commit rows {list(paths)} of {self.num_staged} staged ones")
         moves = [
-            (place, row, self.offsets[place] + index)
-            for place, path in enumerate(paths)
+            (sequence, row, self.offsets[sequence] + index)
+            for sequence, path in enumerate(paths)
             for index, row in enumerate(path)
             if row != index
         ]
         if moves:
-            places, rows, slots = mx.array(moves, mx.int32).T
+            sequences, rows, slots = mx.array(moves, mx.int32).T
             for store in self._stores:
-                store.move(places, rows, slots)
+                store.move(sequences, rows, slots)
         pairs = zip(self.offsets, paths, strict=True)
         self.offsets = [offset + len(path) for offset, path in pairs]
         self.rollback()

@@ -117,10 +117,10 @@ def batch_layout(
     positions = np.array(offsets)[:, None] + depths
     key_positions = np.tile(np.arange(n_keys), (B, 1))
     allowed = np.zeros((B, L, n_keys), bool)
-    for place, offset in enumerate(offsets):
-        allowed[place, :, :offset] = True
-        allowed[place, :, offset : offset + L] = on_path[place]
-        key_positions[place, offset : offset + L] = positions[place]
+    for sequence, offset in enumerate(offsets):
+        allowed[sequence, :, :offset] = True
+        allowed[sequence, :, offset : offset + L] = on_path[sequence]
+        key_positions[sequence, offset : offset + L] = positions[sequence]
     age = positions[:, :, None] - key_positions[:, None]
     masks = {
         window: mx.array((allowed if window is None else allowed & (age < window))[:, None])
@@ -132,10 +132,10 @@ def batch_layout(
 def _paths(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (B, L) depths and (B, L, L) bool: True at [b, i, j] where j is i or lies above i."""
     B, L = parents.shape
-    places = np.arange(B)
+    sequences = np.arange(B)
     on_path = np.zeros((B, L, L), bool)
     on_path[:, 0, 0] = True
     for node in range(1, L):
-        on_path[:, node] = on_path[places, parents[:, node]]
+        on_path[:, node] = on_path[sequences, parents[:, node]]
         on_path[:, node, node] = True
     return on_path.sum(axis=2) - 1, on_path

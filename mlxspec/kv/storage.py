@@ -114,12 +114,12 @@ class RowStore(_Planes):
 class BatchRows(_Planes):
     """Slots for the keys or the values of one layer and several sequences.
 
-    Every sequence has a place of its own along the batch axis and is written at its own end.
+    Every sequence has an index along the batch axis and is written at its own end.
     """
 
-    def __init__(self, num_places: int, quantization: Quantization | None) -> None:
+    def __init__(self, num_sequences: int, quantization: Quantization | None) -> None:
         super().__init__(quantization)
-        self._num_places = num_places
+        self._num_sequences = num_sequences
         self._recent: list[mx.array] = []
 
     @property
@@ -128,7 +128,7 @@ class BatchRows(_Planes):
         return 1 if self._quantization is None else 3
 
     def write(self, slots: mx.array, rows: mx.array, needed: int) -> None:
-        """Put rows into slots of their own in every place.
+        """Put rows into slots of their own in every sequence.
 
         Args:
             slots: (B, L) int32.
@@ -136,39 +136,39 @@ class BatchRows(_Planes):
             needed: Slots that there have to be.
         """
         planes = self._encode(rows)
-        self._reserve(needed, planes, self._num_places)
+        self._reserve(needed, planes, self._num_sequences)
         heads = mx.arange(rows.shape[1])[None, :, None]
-        places = mx.arange(rows.shape[0])[:, None, None]
+        sequences = mx.arange(rows.shape[0])[:, None, None]
         for plane, new in zip(self._planes, planes, strict=True):
-            plane[places, heads, slots[:, None]] = new
+            plane[sequences, heads, slots[:, None]] = new
         self._recent = planes
 
-    def move(self, places: mx.array, rows: mx.array, slots: mx.array) -> None:
-        """Copy some of the rows written last into other slots of their places.
+    def move(self, sequences: mx.array, rows: mx.array, slots: mx.array) -> None:
+        """Copy some of the rows written last into other slots of their sequences.
 
         They are taken from what was written, not out of the slots: where one evaluation reads a
         buffer and writes it, MLX copies all of it.
 
         Args:
-            places: (n,) int32.
-            rows: (n,) int32 index among those written last in the place.
+            sequences: (n,) int32.
+            rows: (n,) int32 index among those written last in the sequence.
             slots: (n,) int32.
         """
         heads = mx.arange(self._planes[0].shape[1])[None]
-        to = places[:, None], heads, slots[:, None]
+        to = sequences[:, None], heads, slots[:, None]
         for plane, recent in zip(self._planes, self._recent, strict=True):
-            plane[to] = recent[places[:, None], heads, rows[:, None]]
+            plane[to] = recent[sequences[:, None], heads, rows[:, None]]
 
-    def fill(self, place: int, planes: Sequence[mx.array], length: int) -> None:
-        """Put the first `length` rows of (1, H, n, D) planes into the first slots of a place."""
-        self._reserve(length, planes, self._num_places)
+    def fill(self, sequence: int, planes: Sequence[mx.array], length: int) -> None:
+        """Put the first `length` rows of (1, H, n, D) planes into the first slots of a sequence."""
+        self._reserve(length, planes, self._num_sequences)
         for plane, new in zip(self._planes, planes, strict=True):
-            plane[place : place + 1, :, :length] = new[:, :, :length]
+            plane[sequence : sequence + 1, :, :length] = new[:, :, :length]
 
-    def keep(self, places: Sequence[int]) -> None:
-        """Keep some places, in the order given, and release the others."""
-        self._num_places = len(places)
-        index = mx.array(list(places), mx.int32)
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Keep some sequences, in the order given, and release the others."""
+        self._num_sequences = len(sequences)
+        index = mx.array(list(sequences), mx.int32)
         self._planes = [mx.take(plane, index, axis=0) for plane in self._planes]
 
     def forget(self) -> None:

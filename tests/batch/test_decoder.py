@@ -29,29 +29,29 @@ def read(texts, family="llama", kind="full"):
     """A batch that has read some texts."""
     model = TRUTHS[family, kind].decoder().model
     decoder = BatchDecoder(model, make_cache(model, kind), len(texts))
-    for place, text in enumerate(texts):
+    for slot, text in enumerate(texts):
         reader = Decoder(model, make_cache(model, kind))
         reader.observe(text)
-        decoder.join(place, reader.cache)
+        decoder.join(slot, reader.cache)
     return decoder
 
 
-def rows_of(decoder, place):
+def rows_of(decoder, slot):
     """(length, n_layers, 2, heads, D) of the committed rows of a sequence."""
     cache, config = decoder.cache, decoder.model.config
-    probe = mx.zeros((cache.num_places, config.num_key_value_heads, 1, config.head_dim))
+    probe = mx.zeros((cache.num_sequences, config.num_key_value_heads, 1, config.head_dim))
     layers = [seen(cache, layer, probe, probe) for layer in range(2)]
     cache.rollback()
-    rows = np.array(mx.stack(layers))[:, :, place, :, : cache.offsets[place]]
+    rows = np.array(mx.stack(layers))[:, :, slot, :, : cache.offsets[slot]]
     return rows.transpose(3, 0, 1, 2, 4)
 
 
 def assert_holds(decoder, texts, truth):
     """The rows of every sequence are those of its text read token by token."""
     assert decoder.cache.offsets == [len(text) for text in texts]
-    for place, text in enumerate(texts):
+    for slot, text in enumerate(texts):
         expected = truth.rows(text)
-        rows = rows_of(decoder, place)
+        rows = rows_of(decoder, slot)
         assert len(rows) == len(expected)
         for position, row in enumerate(rows):
             np.testing.assert_allclose(row, expected[position], atol=1e-4)
@@ -65,12 +65,12 @@ def test_every_node_says_what_the_target_says_after_its_path(family, kind):
     decoder, truth = read(TEXTS, family, kind), TRUTHS[family, kind]
     hidden = decoder.forward_trees(TREES)
     logits = mx.split(decoder.model.logits(hidden), [6, 7])
-    for text, tree, said in zip(TEXTS, TREES, logits, strict=True):
+    for text, tree, got in zip(TEXTS, TREES, logits, strict=True):
         tokens, ancestors = tree.tokens.tolist(), tree.ancestors.tolist()
-        assert said.shape[0] == tree.n_nodes
+        assert got.shape[0] == tree.n_nodes
         for node, on_path in enumerate(ancestors):
             path = [token for token, is_on in zip(tokens, on_path, strict=True) if is_on]
-            assert_close(said[node], truth([*text, *path]))
+            assert_close(got[node], truth([*text, *path]))
 
 
 @pytest.mark.parametrize(("family", "kind"), FULL)
@@ -91,7 +91,7 @@ def test_rows_are_those_of_each_text_alone_round_after_round(family, kind):
     assert decoder.num_forwards == 3
 
 
-def test_a_place_is_taken_over_and_others_are_given_up():
+def test_a_slot_is_taken_over_and_others_are_given_up():
     decoder, truth = read(TEXTS), TRUTHS["llama", "full"]
     decoder.forward_trees(TREES)
     reader = Decoder(MODEL)
@@ -105,7 +105,7 @@ def test_a_place_is_taken_over_and_others_are_given_up():
     assert_holds(decoder, [[7, 7, 1, 4], [*TEXTS[0], 11, 3]], truth)
 
 
-def test_a_cache_that_was_read_into_a_place_goes_its_own_way():
+def test_a_cache_that_was_read_into_a_slot_goes_its_own_way():
     reader = Decoder(MODEL)
     reader.observe(TEXTS[0])
     decoder = BatchDecoder(MODEL, Cache(2), 1)
@@ -150,8 +150,8 @@ def test_rounds_do_not_copy_the_context(packing):
     one.stage(0, prompt, prompt)
     one.commit(range(n_tokens))
     cache = BatchCache.like(one, 1, 2)
-    for place in range(2):
-        cache.fill(place, one)
+    for sequence in range(2):
+        cache.fill(sequence, one)
     rows = mx.ones((2, 2, 8, 32))
     cache.stage(0, rows, rows)
     cache.commit([[0, 2, 5]] * 2)
