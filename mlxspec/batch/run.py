@@ -191,12 +191,15 @@ class BatchRun:
         """Draft, forward, verify, commit, update: one target forward, and one wait, for all."""
         start = time.perf_counter()
         most = self._settings.nodes_each(len(sequences))
-        asked = [
+        num_allowed = [
             min(most, sequence.continuation.draft_budget(self._room(slot)))
             for slot, sequence in enumerate(sequences)
         ]
         drafts = self._width.cut(
-            [sequence.propose(count) for sequence, count in zip(sequences, asked, strict=True)]
+            [
+                sequence.propose(count)
+                for sequence, count in zip(sequences, num_allowed, strict=True)
+            ]
         )
         drafted = time.perf_counter()
         hidden = self._decoder.forward_trees([draft.tree for draft in drafts])
@@ -216,7 +219,7 @@ class BatchRun:
         for slot, sequence in enumerate(sequences):
             took = replace(
                 rounds[slot],
-                asked=max(asked),
+                num_allowed=max(num_allowed),
                 num_rows=num_rows,
                 draft_ms=draft_ms,
                 target_ms=target_ms,

@@ -82,15 +82,15 @@ class PlaceRates:
             rates.append(before)
         return [0.0, *accumulate(rates)]
 
-    def learn(self, asked: int, path: Sequence[int]) -> None:
+    def learn(self, num_allowed: int, path: Sequence[int]) -> None:
         """Learn which requested nodes were accepted; a missing node counts as rejected.
 
         Args:
-            asked: Number of requested nodes.
+            num_allowed: Number of requested nodes.
             path: Indices of the accepted nodes, with or without the root's 0.
         """
-        self._counts += [(0.0, 0.0)] * (asked - len(self._counts))
-        for index in range(asked):
+        self._counts += [(0.0, 0.0)] * (num_allowed - len(self._counts))
+        for index in range(num_allowed):
             hits, tries = self._counts[index]
             is_hit = index + 1 in path
             self._counts[index] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1

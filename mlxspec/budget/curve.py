@@ -132,25 +132,25 @@ class DraftCost:
         """Whether any round was observed."""
         return self._num_rounds > 1
 
-    def observe(self, asked: int, ms: float) -> None:
+    def observe(self, num_allowed: int, ms: float) -> None:
         """Learn from a round; the first is ignored: it compiles kernels and loads weights."""
         self._num_rounds += 1
         if not self.is_known:
             return
         ms = max(ms, 0.0)
-        news = (1.0, asked, ms, asked * asked, asked * ms)
+        news = (1.0, num_allowed, ms, num_allowed * num_allowed, num_allowed * ms)
         weight, *sums = (old * _DECAY + new for old, new in zip(self._sums, news, strict=True))
         self._sums = (weight, sums[0], sums[1], sums[2], sums[3])
 
-    def at(self, asked: int) -> float:
-        """Return the milliseconds of drafting `asked` nodes; 0 for none."""
-        if not asked:
+    def at(self, num_allowed: int) -> float:
+        """Return the milliseconds of drafting `num_allowed` nodes; 0 for none."""
+        if not num_allowed:
             return 0.0
         weight, x, y, xx, xy = self._sums
         spread = weight * xx - x * x
         slope = max((weight * xy - x * y) / spread, 0.0) if spread > 0 else 0.0
         start = max((y - slope * x) / weight, 0.0)
-        return start + slope * asked
+        return start + slope * num_allowed
 
 
 class CostBook:

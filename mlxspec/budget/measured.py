@@ -157,7 +157,7 @@ class MeasuredBudget:
         return was_stopped or not self._was_stopped
 
     def _take_in(self, grown: Draft | None, round: Round, curve: CostCurve) -> None:
-        if not round.asked:
+        if not round.num_allowed:
             curve.observe(round.num_rows, round.target_ms)
         elif grown is not None and grown.path_probs is not None:
             self._learn_grown(grown, round, curve)
@@ -177,8 +177,8 @@ class MeasuredBudget:
         ms, forward_ms = round.draft_ms + round.target_ms, curve.raw(round.num_rows)
         if ms < forward_ms:  # draft and forward together took less than the forward's recorded cost
             curve.observe(round.num_rows, ms)
-        now.draft_cost.observe(round.asked, ms - forward_ms)
-        now.places.learn(round.asked, round.path)
+        now.draft_cost.observe(round.num_allowed, ms - forward_ms)
+        now.places.learn(round.num_allowed, round.path)
 
 
 def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:

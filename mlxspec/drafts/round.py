@@ -14,7 +14,7 @@ from mlxspec.trace.events import EmittedToken
 class Round:
     """What one target forward decided.
 
-    Of `asked` and what follows it a drafter is told nothing: that is known once it was told.
+    A reply sets `num_allowed` and the fields after it last, so a drafter must not read these.
 
     Attributes:
         tokens: Token of each node of the tree, root first.
@@ -32,7 +32,7 @@ class Round:
         number: Of the target forward in its reply, from 1.
         emitted: Tokens that the reply was given. Path and bonus token end with the last of them.
         emitted_nodes: The nodes that these are of, the root left out.
-        asked: Nodes asked of the drafter; 0 where it was left alone.
+        num_allowed: Nodes that the drafter was allowed to propose; 0 where it was not called.
         num_rows: Rows of the forward, the root and any padding included.
         draft_ms: Milliseconds until the draft was handed over; a lazy one is not computed then.
         target_ms: Milliseconds from there to the end of the round.
@@ -53,7 +53,7 @@ class Round:
     number: int = 0
     emitted: tuple[EmittedToken, ...] = ()
     emitted_nodes: tuple[int, ...] = ()
-    asked: int = 0
+    num_allowed: int = 0
     num_rows: int = 0
     draft_ms: float = 0.0
     target_ms: float = 0.0

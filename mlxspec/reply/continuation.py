@@ -143,9 +143,14 @@ class Continuation:
             verdict = verify(read, distributions, noise, self.params.rule)
         else:
             verdict = match_rule(read.tree, choose(sampler, distributions.logprobs))
-        keeps_laws = self.params.on_logits is not None
+        keeps_distributions = self.params.on_logits is not None
         return PendingRound.of(
-            draft, read.tree, verdict, distributions, num_top_tokens, keeps_laws=keeps_laws
+            draft,
+            read.tree,
+            verdict,
+            distributions,
+            num_top_tokens,
+            keeps_distributions=keeps_distributions,
         )
 
     def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
@@ -169,7 +174,7 @@ class Continuation:
         self.num_rounds += 1
         emitted: list[EmittedToken] = []
         for node in (*read.path[1:], None):
-            emitted.append(self._emit(*_told(read, node)))
+            emitted.append(self._emit(*_token_fields(read, node)))
             if self.finish_reason:
                 break
         self.root = emitted[-1].token
@@ -206,7 +211,7 @@ class Continuation:
         return emitted
 
 
-def _told(read: Round, node: int | None) -> tuple[int, TokenKind, float, float | None]:
+def _token_fields(read: Round, node: int | None) -> tuple[int, TokenKind, float, float | None]:
     """Return token, kind, p and q of an accepted node, or of the bonus token for None."""
     target_probs, draft_probs = read.target_probs, read.draft_probs
     if node is None:

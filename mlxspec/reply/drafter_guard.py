@@ -59,17 +59,17 @@ class Guard:
 
         self._attempt(begin)
 
-    def propose(self, root: int, asked: int) -> Draft:
-        """Return a draft of at most `asked` nodes, the root not counted; 0 calls no drafter.
+    def propose(self, root: int, num_allowed: int) -> Draft:
+        """Return a draft of at most `num_allowed` nodes, the root not counted; 0 calls no drafter.
 
         Raises:
             ValueError: The drafter proposed more, or no valid draft; see `Draft.check`.
         """
         empty = Draft.empty(root)
-        if not asked:
+        if not num_allowed:
             return empty
-        draft = self._attempt(lambda: self.active.propose(root, asked)) or empty
-        draft.check(self.name, asked, self._vocab_size)
+        draft = self._attempt(lambda: self.active.propose(root, num_allowed)) or empty
+        draft.check(self.name, num_allowed, self._vocab_size)
         return draft if draft.tree.n_nodes > 1 else empty
 
     def check_nodes(

@@ -81,7 +81,7 @@ def _sampling(params: GenerationParams) -> dict[str, Any]:
         "logits_processors": [name_of(function) for function in params.logits_processors],
         "sampler": params.sampler and name_of(params.sampler),
     }
-    return params.sampling.describe() | {name: told for name, told in functions.items() if told}
+    return params.sampling.describe() | {name: names for name, names in functions.items() if names}
 
 
 def _guarantee(params: GenerationParams) -> str:

@@ -51,7 +51,7 @@ class PendingRound:
         distributions: NodeDistributions,
         num_top_tokens: int,
         *,
-        keeps_laws: bool = False,
+        keeps_distributions: bool = False,
     ) -> "PendingRound":
         """Gather what the host needs of a round.
 
@@ -62,7 +62,7 @@ class PendingRound:
             distributions: The target's distributions after each node.
             num_top_tokens: How many of the most probable tokens after each node the host gets;
                 0 for none.
-            keeps_laws: Whether the distributions are needed after the round.
+            keeps_distributions: Whether the distributions are needed after the round.
         """
         proposed = draft.tree
         # The deepest accepted node ends the path; the bonus token stands after it.
@@ -79,7 +79,7 @@ class PendingRound:
             parents=mx.concatenate([proposed.parents, last]),
             target_probs=target_probs,
             top=distributions.top_tokens(num_top_tokens) if num_top_tokens else (),
-            distributions=distributions if keeps_laws else None,
+            distributions=distributions if keeps_distributions else None,
         )
 
     def launch(self) -> None:

@@ -44,7 +44,7 @@ class Reply:
 
     def __init__(
         self,
-        said: Continuation,
+        continuation: Continuation,
         drafter: Drafter,
         budget: Budget,
         token_bytes: Callable[[int], bytes],
@@ -53,7 +53,7 @@ class Reply:
         """Prepare a reply; nothing is computed yet.
 
         Args:
-            said: The prompt and the emitted text.
+            continuation: The prompt and the emitted text.
             drafter: Proposes drafts.
             budget: Decides how many draft nodes are verified.
             token_bytes: Returns the UTF-8 bytes of a token.
@@ -63,7 +63,7 @@ class Reply:
         self.budget = budget
         self.ahead: PendingRound | None = None
         self.is_over = False
-        self._said = said
+        self._continuation = continuation
         self._token_bytes = token_bytes
         self._context_length = context_length
         self._target: Decoder | None = None  # the one of the last seat
@@ -72,14 +72,14 @@ class Reply:
         self._has_read_prompt = False
         self._was_moved = False  # to another target, or back to one that other replies had used
         self._is_drafting = False  # whether the drafter was started since the last seat
-        self._asked = 0  # draft nodes that the budget allows in this round
-        self._asks_next: int | None = None  # the same for the next round, where decided already
+        self._num_allowed = 0  # draft nodes that the budget allows in this round
+        self._next_allowed: int | None = None  # the same for the next round, where decided already
         self._begun_at = self._drafted_at = 0.0  # perf_counter seconds in this round
 
     @property
     def params(self) -> GenerationParams:
         """Settings of the reply."""
-        return self._said.params
+        return self._continuation.params
 
     # ---- its target ------------------------------------------------------------------------
 
@@ -105,10 +105,10 @@ class Reply:
         self._target, self._budget = target, budget
         # Hidden-state readers of a drafter that failed would fail too, so they are detached.
         self._guard = Guard(drafter, target.vocab_size, partial(target.attach, ()))
-        self._is_drafting, self._asks_next = False, None
+        self._is_drafting, self._next_allowed = False, None
         self.leave()  # or the rows that another reply left staged would be committed
         target.attach(readers_of(drafter))
-        reused = common_length(target.history, self._said.tokens[:-1])
+        reused = common_length(target.history, self._continuation.tokens[:-1])
         target.rollback_to(reused)
         if not self._has_read_prompt:  # later, the rows of this reply itself would count
             self._num_reused = reused
@@ -144,26 +144,30 @@ class Reply:
 
     def end(self) -> list[Event]:
         """Return the event of its end, or nothing; a reply of no tokens ends before any step."""
-        said = self._said
-        if not said.finish_reason:
+        continuation = self._continuation
+        if not continuation.finish_reason:
             return []
         self.is_over = True
-        return [GenerationFinished(said.seconds(), said.finish_reason, said.text.finish())]
+        return [
+            GenerationFinished(
+                continuation.seconds(), continuation.finish_reason, continuation.text.finish()
+            )
+        ]
 
     def _step(self, write_round: Callable[["Reply"], Round], is_cancelled: bool) -> list[Event]:
-        said, target = self._said, self.target
-        unread = said.tokens[len(target) : -1]
-        if unread and not (is_cancelled or said.finish_reason):
+        continuation, target = self._continuation, self.target
+        unread = continuation.tokens[len(target) : -1]
+        if unread and not (is_cancelled or continuation.finish_reason):
             if not self._was_moved:
-                step = min(PREFILL_CHUNK, said.params.prefill_step_size or PREFILL_CHUNK)
+                step = min(PREFILL_CHUNK, continuation.params.prefill_step_size or PREFILL_CHUNK)
                 target.observe(unread[:step])
                 return self._progress()
             target.observe(unread)  # in one step: another reply could undo it after every chunk
             unread = []
         events: list[Event] = [] if unread else self._progress()
-        if not said.finish_reason:
+        if not continuation.finish_reason:
             if is_cancelled:
-                said.finish_reason = "cancelled"
+                continuation.finish_reason = "cancelled"
             else:
                 events += self._write(write_round)
         return events + self.end()
@@ -172,21 +176,24 @@ class Reply:
         """Return the progress of the prefill; a prefill after a move is not reported."""
         if self._has_read_prompt:
             return []
-        done, total = len(self.target) + 1, len(self._said.tokens)  # the last is the first root
+        done, total = (
+            len(self.target) + 1,
+            len(self._continuation.tokens),
+        )  # the last is the first root
         self._has_read_prompt = done == total
-        return [PrefillProgress(self._said.seconds(), done, total, self._num_reused)]
+        return [PrefillProgress(self._continuation.seconds(), done, total, self._num_reused)]
 
     def _write(self, write_round: Callable[["Reply"], Round]) -> list[Event]:
-        said, guard, events = self._said, self._guard, list[Event]()
+        continuation, guard, events = self._continuation, self._guard, list[Event]()
         if not self._is_drafting:
             self._begin_drafting()
         if self._room < 0:
-            said.finish_reason = "context"
+            continuation.finish_reason = "context"
         else:
             events += round_events(write_round(self), self._token_bytes)
         while guard.faults:
-            events.append(DrafterFailed(said.seconds(), guard.name, guard.faults.pop()))
-        if said.finish_reason:
+            events.append(DrafterFailed(continuation.seconds(), guard.name, guard.faults.pop()))
+        if continuation.finish_reason:
             self._budget.end()
         return events
 
@@ -195,10 +202,10 @@ class Reply:
     def propose(self) -> Draft:
         """Return the draft of this round, cut to the nodes that are worth verifying."""
         self._begun_at = time.perf_counter()
-        self._asked = self._ask() if self._asks_next is None else self._asks_next
-        self._asks_next = None
-        draft = self._guard.propose(self._said.root, self._asked)
-        draft = self._budget.cut(draft) if self._asked else draft
+        self._num_allowed = self._ask() if self._next_allowed is None else self._next_allowed
+        self._next_allowed = None
+        draft = self._guard.propose(self._continuation.root, self._num_allowed)
+        draft = self._budget.cut(draft) if self._num_allowed else draft
         self._drafted_at = time.perf_counter()
         return draft
 
@@ -214,7 +221,7 @@ class Reply:
         tree = safe.tree.padded(self._budget.rows(n_nodes))
         logits = target.logits(target.forward_tree(tree))[:n_nodes]
         num_top_tokens = self._guard.active.num_top_tokens
-        return self._said.verify(draft, logits, num_top_tokens, safe, num_pending)
+        return self._continuation.verify(draft, logits, num_top_tokens, safe, num_pending)
 
     def look_ahead(self, pending: PendingRound) -> None:
         """Launch the next round if it is sure to follow and to be plain.
@@ -222,12 +229,12 @@ class Reply:
         A plain round commits its root alone, so the next position is certain before the host has
         the token. Penalties and functions of the text need that token first, so they exclude this.
         """
-        said, target, self.ahead = self._said, self.target, None
-        is_plain = pending.draft.tree.n_nodes == 1 and said.may_look_ahead
-        if not (self._budget.looks_ahead and is_plain and said.goes_on(self._room)):
+        continuation, target, self.ahead = self._continuation, self.target, None
+        is_plain = pending.draft.tree.n_nodes == 1 and continuation.may_look_ahead
+        if not (self._budget.looks_ahead and is_plain and continuation.goes_on(self._room)):
             return
-        self._asks_next = self._ask(num_pending=1)
-        if self._asks_next:
+        self._next_allowed = self._ask(num_pending=1)
+        if self._next_allowed:
             return
         pending.launch()
         target.commit([0])
@@ -243,8 +250,8 @@ class Reply:
             ValueError: The draft was no tree below the root; nothing is emitted.
         """
         read = pending.wait()  # a lazy draft can be checked only now
-        self._guard.check_nodes(pending.draft, read.tokens, read.parents, self._said.root)
-        return self._said.emit(read, pending.distributions)
+        self._guard.check_nodes(pending.draft, read.tokens, read.parents, self._continuation.root)
+        return self._continuation.emit(read, pending.distributions)
 
     def commit(self, round: Round) -> None:
         """Commit the rows of the accepted path, unless `look_ahead` has done so."""
@@ -257,11 +264,11 @@ class Reply:
         ended_at = time.perf_counter()
         took = replace(
             round,
-            asked=self._asked,
+            num_allowed=self._num_allowed,
             num_rows=self._budget.rows(len(round.tokens)),
             draft_ms=(self._drafted_at - self._begun_at) * 1e3,
             target_ms=(ended_at - self._drafted_at) * 1e3,
-            ended_s=self._said.seconds(),
+            ended_s=self._continuation.seconds(),
             context=len(self.target),
         )
         self._budget.learn(took)
@@ -270,8 +277,8 @@ class Reply:
     # ---- the drafter and the budget --------------------------------------------------------
 
     def _begin_drafting(self) -> None:
-        said, params, target = self._said, self._said.params, self.target
-        self._guard.start(said.tokens, params, said.noise)
+        continuation, params, target = self._continuation, self._continuation.params, self.target
+        self._guard.start(continuation.tokens, params, continuation.noise)
         measure = partial(quick_costs, target, params.num_draft_tokens + 1)
         is_worth_it = not self._guard.is_plain and params.max_tokens >= _SHORT_REPLY
         self._budget.begin(
@@ -283,7 +290,7 @@ class Reply:
         self._is_drafting = True
 
     def _ask(self, num_pending: int = 0) -> int:
-        limit = self._said.draft_budget(self._room, num_pending)
+        limit = self._continuation.draft_budget(self._room, num_pending)
         return 0 if self._guard.is_plain else self._budget.ask(limit)
 
     @property

@@ -75,7 +75,7 @@ def test_a_step_that_one_node_does_not_pay_is_taken_for_many():
 def test_nothing_is_drafted_where_every_row_costs_a_forward():
     budget = begun(LINEAR)
     assert budget.cut(chain(0.97, 31)).tree.n_nodes == 1
-    budget.learn(round_of(0, 1, asked=31, num_rows=1, target_ms=50.0))
+    budget.learn(round_of(0, 1, num_allowed=31, num_rows=1, target_ms=50.0))
 
 
 @given(times, st.floats(0.01, 0.999), st.integers(0, 20), st.integers(0, 40))
@@ -240,8 +240,8 @@ def test_the_cost_of_drafting_is_a_line_of_the_nodes():
     assert cost.at(5) == 0
     cost.observe(4, 1e6)  # the first compiles
     for _ in range(60):
-        for asked in (2, 4, 8):
-            cost.observe(asked, 3.0 + 2.0 * asked)
+        for num_allowed in (2, 4, 8):
+            cost.observe(num_allowed, 3.0 + 2.0 * num_allowed)
     assert cost.at(6) == pytest.approx(15.0, rel=0.05)
     assert cost.at(0) == 0
 
@@ -275,18 +275,18 @@ def play(budget, cost, hit, *, claimed=None, step=0.0, host=0.0, rounds=1200, li
     curve, ms, tokens = CostCurve(cost), 0.0, 0
     budget.begin("d", 0.0, 0, None)
     for _ in range(rounds):
-        asked = budget.ask(limit)
+        num_allowed = budget.ask(limit)
         draft = Draft.empty(0)
-        if asked:
-            full = chain(claimed or 0.5, asked)
+        if num_allowed:
+            full = chain(claimed or 0.5, num_allowed)
             draft = budget.cut(full if claimed else Draft(full.tree, full.sources))
         n = draft.tree.n_nodes - 1
         right = num_right(rng, hit)
         rows = budget.rows(n + 1)
-        draft_ms = host if asked else 0.0
+        draft_ms = host if num_allowed else 0.0
         target_ms = curve.raw(rows) + step * n
         took = {"draft_ms": draft_ms, "target_ms": target_ms}
-        budget.learn(round_of(right, n, asked=asked, num_rows=rows, **took))
+        budget.learn(round_of(right, n, num_allowed=num_allowed, num_rows=rows, **took))
         ms += draft_ms + target_ms
         tokens += min(right, n) + 1
     return ms, tokens
@@ -333,11 +333,11 @@ def test_a_program_that_was_stopped_in_a_round_drafts_as_before(world):
     before, budget = (budget_of(EDGE) for _ in range(2))
     play(before, EDGE, 0.7, **WORLDS[world])
     play(budget, EDGE, 0.7, **WORLDS[world])
-    asked = budget.ask(15)
+    num_allowed = budget.ask(15)
     if "claimed" in WORLDS[world]:
-        budget.cut(chain(WORLDS[world]["claimed"], asked))
+        budget.cut(chain(WORLDS[world]["claimed"], num_allowed))
     stopped = {"draft_ms": 3_600_000.0, "target_ms": 3_600_000.0}
-    budget.learn(round_of(0, 1, asked=asked, num_rows=2, **stopped))
+    budget.learn(round_of(0, 1, num_allowed=num_allowed, num_rows=2, **stopped))
     worlds = {"rounds": 100, **WORLDS[world]}
     assert speed_up(budget, EDGE, 0.7, **worlds) > 0.95 * speed_up(before, EDGE, 0.7, **worlds)
 
@@ -354,7 +354,7 @@ def test_a_cost_that_was_measured_too_high_is_found_out():
         n = draft.tree.n_nodes - 1
         rows = budget.rows(n + 1)
         took = {"num_rows": rows, "target_ms": true.raw(rows)}
-        budget.learn(round_of(num_right(rng, 0.95), n, asked=15, **took))
+        budget.learn(round_of(num_right(rng, 0.95), n, num_allowed=15, **took))
         widths.append(rows)
     assert widths[0] == 1
     assert sum(width == 16 for width in widths[-100:]) > 60
