@@ -2,7 +2,7 @@
 
 A drafter that has its probabilities on the host gives a path probability for each node;
 `PathRates` learns by how much these are too high or too low. Of a drafter on the device only the
-order of its nodes is certain before it drafts: `PlaceRates` learns how often the first, second,
+order of its nodes is certain before it drafts: `IndexRates` learns how often the first, second,
 third node is accepted. Both decay slowly, because texts change. (The labels are those of the
 verified tree, as in DSpark and CaDDTree, https://arxiv.org/abs/2606.01813.)
 """
@@ -18,17 +18,17 @@ from mlxspec.drafts.round import Round
 _PATH_BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95)
 _PATH_DECAY = 0.99
 _PATH_PRIOR = 3.0  # imagined nodes, accepted as often as expected: no correction at first
-_PLACE_DECAY = 0.985
-_PLACE_PRIOR = 2.0  # imagined tries
-_FIRST_PLACE = 0.6  # prior acceptance rate of the first node
-_NEXT_PLACE = 0.8  # prior of each next node, relative to the rate of the node before
+_INDEX_DECAY = 0.985
+_INDEX_PRIOR = 2.0  # imagined tries
+_FIRST_RATE = 0.6  # prior acceptance rate of the first node
+_NEXT_RATE = 0.8  # prior of each next node, relative to the rate of the node before
 
 
 class PathRates:
     """Corrects path probabilities, each interval between `_PATH_BOUNDS` by its own factor."""
 
     def __init__(self) -> None:
-        self._came_true = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
+        self._accepted = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
         self._expected = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
 
     def gains(self, path_probs: Sequence[float]) -> list[float]:
@@ -56,17 +56,17 @@ class PathRates:
             if not is_open:
                 self._record(prob, is_on)
 
-    def _record(self, prob: float, came_true: bool) -> None:
+    def _record(self, prob: float, is_accepted: bool) -> None:
         size = bisect_right(_PATH_BOUNDS, prob)
-        self._came_true[size] = self._came_true[size] * _PATH_DECAY + came_true
+        self._accepted[size] = self._accepted[size] * _PATH_DECAY + is_accepted
         self._expected[size] = self._expected[size] * _PATH_DECAY + prob
 
     def _corrected(self, prob: float) -> float:
         size = bisect_right(_PATH_BOUNDS, prob)
-        return min(1.0, prob * self._came_true[size] / self._expected[size])
+        return min(1.0, prob * self._accepted[size] / self._expected[size])
 
 
-class PlaceRates:
+class IndexRates:
     """Acceptance rate of a draft's nodes by their index."""
 
     def __init__(self) -> None:
@@ -74,11 +74,11 @@ class PlaceRates:
 
     def gains(self, most: int) -> list[float]:
         """Return the expected number of accepted tokens for 0, 1, ..., `most` requested nodes."""
-        rates, before = [], _FIRST_PLACE / _NEXT_PLACE
+        rates, before = [], _FIRST_RATE / _NEXT_RATE
         for index in range(most):
             hits, tries = self._counts[index] if index < len(self._counts) else (0.0, 0.0)
-            prior = before * _NEXT_PLACE
-            before = (hits + _PLACE_PRIOR * prior) / (tries + _PLACE_PRIOR)
+            prior = before * _NEXT_RATE
+            before = (hits + _INDEX_PRIOR * prior) / (tries + _INDEX_PRIOR)
             rates.append(before)
         return [0.0, *accumulate(rates)]
 
@@ -93,4 +93,4 @@ class PlaceRates:
         for index in range(num_allowed):
             hits, tries = self._counts[index]
             is_hit = index + 1 in path
-            self._counts[index] = hits * _PLACE_DECAY + is_hit, tries * _PLACE_DECAY + 1
+            self._counts[index] = hits * _INDEX_DECAY + is_hit, tries * _INDEX_DECAY + 1

@@ -37,7 +37,7 @@ class Budget(Protocol):
     def record(self, context: int, curve: CostCurve) -> None:
         """Record the costs of forwards after `context` tokens, measured outside a reply."""
 
-    def known(self, context: int) -> CostCurve | None:
+    def recorded(self, context: int) -> CostCurve | None:
         """Return the costs of forwards after `context` tokens; None if none were measured."""
 
     def ask(self, limit: int) -> int:
@@ -76,7 +76,7 @@ class FixedBudget:
     def record(self, context: int, curve: CostCurve) -> None:
         """Ignore the costs."""
 
-    def known(self, context: int) -> None:
+    def recorded(self, context: int) -> None:
         """Return None: no costs are recorded."""
 
     def ask(self, limit: int) -> int:

@@ -106,10 +106,10 @@ class CostCurve:
         recent.append(ms)  # outliers too: if the cost really changed, they become usual
         if not is_usual:
             return
-        known = self.raw(width)
-        change = 1.0 + _RATE * (min(ms / known, _MOST_OFF) - 1.0)
+        expected = self.raw(width)
+        change = 1.0 + _RATE * (min(ms / expected, _MOST_OFF) - 1.0)
         if width not in self.ms:
-            self.ms = dict(sorted({**self.ms, width: known}.items()))
+            self.ms = dict(sorted({**self.ms, width: expected}.items()))
         for other in self.ms:
             self.ms[other] *= change if other == width else change**_SHARED
 
@@ -128,14 +128,14 @@ class DraftCost:
         self._num_rounds = 0
 
     @property
-    def is_known(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether any round was observed."""
         return self._num_rounds > 1
 
     def observe(self, num_allowed: int, ms: float) -> None:
         """Learn from a round; the first is ignored: it compiles kernels and loads weights."""
         self._num_rounds += 1
-        if not self.is_known:
+        if not self.is_measured:
             return
         ms = max(ms, 0.0)
         news = (1.0, num_allowed, ms, num_allowed * num_allowed, num_allowed * ms)
@@ -168,7 +168,7 @@ class CostBook:
         """Return the index of the bucket of a number of tokens."""
         return (context // _SMALLEST_CONTEXT).bit_length()
 
-    def knows(self, context: int) -> bool:
+    def has_recorded(self, context: int) -> bool:
         """Return whether a cost curve for contexts of similar length is recorded."""
         return self.bucket(context) in self.curves
 
@@ -191,9 +191,9 @@ class CostBook:
             for bucket, curve in self.curves.items()
         }
 
-    def read(self, kept: Mapping[str, Any]) -> None:
+    def read(self, stored: Mapping[str, Any]) -> None:
         """Restore what `as_dict` returned; ignore anything else."""
-        for bucket, times in kept.items():
+        for bucket, times in stored.items():
             try:
                 ms = {int(width): float(time) for width, time in times.items()}
                 curve = CostCurve(ms)

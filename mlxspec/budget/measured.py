@@ -10,7 +10,7 @@ of the time.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mlxspec.budget.acceptance import PathRates, PlaceRates
+from mlxspec.budget.acceptance import IndexRates, PathRates
 from mlxspec.budget.base import Measure
 from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
 from mlxspec.drafts.draft import Draft
@@ -24,21 +24,21 @@ _FIRST_ASKED = 4  # nodes of a draft until its cost is recorded
 
 
 @dataclass
-class _Experience:
+class _Estimates:
     """What was learned about one drafter at one temperature.
 
     Attributes:
         is_grown: Whether its drafts have path probabilities; None before the first draft.
-        paths: Corrects the path probabilities.
-        places: Acceptance rate by index in the draft, for drafts without path probabilities.
+        path_rates: Corrects the path probabilities.
+        index_rates: Acceptance rate by index in the draft, for drafts without path probabilities.
         draft_cost: Cost of a draft on the device.
         draft_ms: Mean milliseconds of a draft on the host.
         saved_ms: Mean milliseconds that a draft saved per round.
     """
 
     is_grown: bool | None = None
-    paths: PathRates = field(default_factory=PathRates)
-    places: PlaceRates = field(default_factory=PlaceRates)
+    path_rates: PathRates = field(default_factory=PathRates)
+    index_rates: IndexRates = field(default_factory=IndexRates)
     draft_cost: DraftCost = field(default_factory=DraftCost)
     draft_ms: float = 0.0
     saved_ms: float = 0.0
@@ -64,8 +64,8 @@ class MeasuredBudget:
         """
         self.costs = CostBook() if costs is None else costs
         self._keep = keep
-        self._learned: dict[tuple[str, float], _Experience] = {}
-        self._now = _Experience()
+        self._learned: dict[tuple[str, float], _Estimates] = {}
+        self._now = _Estimates()
         self._curve: CostCurve | None = None
         self._context = 0
         self._allowance_ms = 0.0
@@ -76,17 +76,17 @@ class MeasuredBudget:
         self, drafter: str, temperature: float, context: int, measure: Measure | None
     ) -> None:
         key = drafter, round(temperature, 1)
-        self._now = self._learned.setdefault(key, _Experience())
-        if measure is not None and not self.costs.knows(context):
+        self._now = self._learned.setdefault(key, _Estimates())
+        if measure is not None and not self.costs.has_recorded(context):
             self.costs.add(context, measure())
         self._curve, self._context = self.costs.at(context), context
         self._grown = None
 
     def record(self, context: int, curve: CostCurve) -> None:
-        known = self.costs.at(context)
-        self.costs.add(context, CostCurve({**(known.ms if known else {}), **curve.ms}))
+        recorded = self.costs.at(context)
+        self.costs.add(context, CostCurve({**(recorded.ms if recorded else {}), **curve.ms}))
 
-    def known(self, context: int) -> CostCurve | None:
+    def recorded(self, context: int) -> CostCurve | None:
         return self.costs.at(context)
 
     def ask(self, limit: int) -> int:
@@ -95,10 +95,10 @@ class MeasuredBudget:
             return limit
         if now.is_grown:
             return limit if self._affords(-now.saved_ms) else 0
-        gains = now.places.gains(limit)
+        gains = now.index_rates.gains(limit)
         ms = [now.draft_cost.at(n) + curve.cost(1 + n) for n in range(limit + 1)]
         count = best_count(gains, ms)
-        if not now.draft_cost.is_known:
+        if not now.draft_cost.is_measured:
             return min(count, _FIRST_ASKED)
         wider = min(2 * count + 1, limit) if count else 1 + best_count(gains[1:], ms[1:])
         return wider if self._affords(loss_of(wider, gains, ms, count)) else count
@@ -109,7 +109,7 @@ class MeasuredBudget:
         self._grown = draft
         if self._curve is None or not probs:
             return draft
-        gains = now.paths.gains(probs)
+        gains = now.path_rates.gains(probs)
         ms = [now.draft_ms + self._curve.cost(1 + n) for n in range(len(gains))]
         count = best_count(gains, ms)
         losses = {
@@ -129,8 +129,8 @@ class MeasuredBudget:
         self._grown = None
         if curve is None:
             return
-        if self._is_believed(round, curve):
-            self._take_in(grown, round, curve)
+        if self._is_usable(round, curve):
+            self._learn_round(grown, round, curve)
         earned = _EXPLORED * (round.draft_ms + round.target_ms)
         self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * curve.cost(1))
         self._context += len(round.path)
@@ -149,14 +149,14 @@ class MeasuredBudget:
         self._allowance_ms -= max(loss_ms, 0.0)
         return True
 
-    def _is_believed(self, round: Round, curve: CostCurve) -> bool:
+    def _is_usable(self, round: Round, curve: CostCurve) -> bool:
         """Return False for a round in which the program stood still; the second in a row counts."""
         was_stopped = self._was_stopped
         ms = round.draft_ms + round.target_ms
         self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
         return was_stopped or not self._was_stopped
 
-    def _take_in(self, grown: Draft | None, round: Round, curve: CostCurve) -> None:
+    def _learn_round(self, grown: Draft | None, round: Round, curve: CostCurve) -> None:
         if not round.num_allowed:
             curve.observe(round.num_rows, round.target_ms)
         elif grown is not None and grown.path_probs is not None:
@@ -168,7 +168,7 @@ class MeasuredBudget:
         now = self._now
         curve.observe(round.num_rows, round.target_ms)
         now.draft_ms += _RATE * (round.draft_ms - now.draft_ms)
-        now.paths.learn(grown, round)
+        now.path_rates.learn(grown, round)
         ms = now.draft_ms + curve.cost(round.num_rows)
         now.saved_ms += _RATE * (len(round.path) * curve.cost(1) - ms - now.saved_ms)
 
@@ -178,7 +178,7 @@ class MeasuredBudget:
         if ms < forward_ms:  # draft and forward together took less than the forward's recorded cost
             curve.observe(round.num_rows, ms)
         now.draft_cost.observe(round.num_allowed, ms - forward_ms)
-        now.places.learn(round.num_allowed, round.path)
+        now.index_rates.learn(round.num_allowed, round.path)
 
 
 def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:

@@ -173,7 +173,7 @@ class Engine:
         jobs = jobs_of(prompts, params, self.target, self.tokenizer, self.chain_rule)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
-        costs = self.budget.known(max((len(job.prompt) for job in jobs), default=0))
+        costs = self.budget.recorded(max((len(job.prompt) for job in jobs), default=0))
         settings = settings.for_prompts(len(jobs))
         drafter = drafter or self.drafter
         run = BatchRun(self.target, drafter, self.tokenizer, settings, costs)

@@ -14,7 +14,7 @@ from mlxspec.budget import (
     MeasuredBudget,
     best_count,
 )
-from mlxspec.budget.acceptance import PathRates, PlaceRates
+from mlxspec.budget.acceptance import IndexRates, PathRates
 from mlxspec.budget.curve import DraftCost
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -183,7 +183,7 @@ def test_what_was_measured_is_kept_by_context():
     again.read(costs.as_dict())
     assert again.at(1000).ms == {1: 10.0, 2: 15.0}
     assert again.at(4096).ms == {1: 20.0}
-    assert not again.knows(2000)
+    assert not again.has_recorded(2000)
     assert again.at(1 << 20).ms == {1: 20.0}  # the nearest
 
 
@@ -206,11 +206,11 @@ def test_what_cannot_be_read_is_measured_again(junk):
 def test_of_nodes_that_were_not_verified_the_children_of_those_that_were_tell_something():
     r"""0 - 1 - 3 - 5 with 2 below 0 and 4 below 1; node 1 was verified alone, and accepted.
 
-    The text goes on with 7, 8: nodes 1 and 3. Of node 5 nothing is known then.
+    The text goes on with 7, 8: nodes 1 and 3. Nothing is observed of node 5.
     """
     rates = PathRates()
     seen = []
-    rates._record = lambda prob, came_true: seen.append((prob, came_true))
+    rates._record = lambda prob, is_accepted: seen.append((prob, is_accepted))
     probs = [0.9, 0.8, 0.7, 0.6, 0.5]
     grown = Draft.from_lists([5, 7, 6, 8, 9, 7], [-1, 0, 0, 1, 1, 3], ["table"] * 5, None, probs)
     rates.learn(grown, Round([5, 7], [-1, 0], [0, 1], bonus_token=8))
@@ -226,8 +226,8 @@ def test_path_probabilities_that_promise_too_much_are_corrected():
     assert rates.gains([0.97])[1] == pytest.approx(0.97)
 
 
-def test_places_are_counted_as_rounds_accept_them():
-    rates = PlaceRates()
+def test_indices_are_counted_as_rounds_accept_them():
+    rates = IndexRates()
     for number in range(400):
         rates.learn(3, [0, 1, 2] if number % 2 else [0])
     first, second, third = (b - a for a, b in zip(rates.gains(3), rates.gains(3)[1:], strict=False))
