@@ -170,7 +170,7 @@ def prepare(
     """Do what `load` does; return how the drafter was chosen, too."""
     options = checks.instance("options", Options() if options is None else options, Options)
     if source is not None:
-        checks.place("source", source)
+        checks.name_or_path("source", source)
     for name, told in (("on_progress", on_progress), ("say", say)):
         if told is not None:
             checks.function(name, told)

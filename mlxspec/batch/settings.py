@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from mlxspec.params.checks import settle, whole
+from mlxspec.params.checks import set_fields, whole
 
 DEFAULT_BATCH_SIZE = 8
 DEFAULT_ROWS_PER_ROUND = 64
@@ -27,7 +27,7 @@ class BatchSettings:
     rows_per_round: int = DEFAULT_ROWS_PER_ROUND
 
     def __post_init__(self) -> None:
-        settle(
+        set_fields(
             self,
             batch_size=whole("batch_size", self.batch_size, "1 or more", least=1),
             rows_per_round=whole(

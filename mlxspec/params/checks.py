@@ -26,7 +26,7 @@ def wrong_type(name: str, allowed: str, value: object) -> ValueError:
     return ValueError(f"{name} must be {allowed}; got {_shown(value)} of type {_type(value)}")
 
 
-def settle(settings: object, **values: object) -> None:
+def set_fields(settings: object, **values: object) -> None:
     """Set fields of a frozen dataclass to their checked values; call it in `__post_init__`."""
     for name, value in values.items():
         object.__setattr__(settings, name, value)  # the usual assignment raises: it is frozen
@@ -99,7 +99,7 @@ def choice(name: str, value: T, choices: Collection[object]) -> T:
     return value
 
 
-def place(name: str, value: object) -> str | PathLike[str]:
+def name_or_path(name: str, value: object) -> str | PathLike[str]:
     """Return the name or path of a model or drafter; raise ValueError for any other value."""
     if not isinstance(value, str | PathLike):
         raise wrong_type(name, "a name or a path", value)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from os import PathLike
 
-from mlxspec.params.checks import place, real, refusal, text, whole
+from mlxspec.params.checks import name_or_path, real, refusal, text, whole
 from mlxspec.params.generation import CHAIN_RULES, ChainRule
 from mlxspec.params.setting import (
     Door,
@@ -60,7 +60,7 @@ def _check_kv_bits(name: str, value: object) -> int:
     return bits
 
 
-_PLACE = Range(str, "a name or a path", place)
+_NAME_OR_PATH = Range(str, "a name or a path", name_or_path)
 _ONE_OR_MORE = whole_number("1 or more", least=1)
 _OF_ONE_MODEL: dict[Door, str] = {
     "word": "it takes effect when a model is loaded",
@@ -70,7 +70,7 @@ _OF_ONE_MODEL: dict[Door, str] = {
 MODEL = Setting(
     "model",
     None,
-    _PLACE,
+    _NAME_OR_PATH,
     "folder, GGUF file or hub id",
     flag="--model",
     word="model",
@@ -117,7 +117,7 @@ class Options:
 
     drafter: str | PathLike[str] = setting(
         "auto",
-        _PLACE,
+        _NAME_OR_PATH,
         "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; "
         "or several with commas between, as one pool",
         flag="--drafter",
@@ -128,7 +128,7 @@ class Options:
     )
     draft_model: str | PathLike[str] | None = setting(
         None,
-        _PLACE,
+        _NAME_OR_PATH,
         "checkpoint that drafts (drafter 'model')",
         flag="--draft-model",
         absent=_OF_ONE_MODEL,
@@ -168,7 +168,8 @@ class Options:
     )
     learn: str | PathLike[str] | None = setting(
         None,
-        replace(_PLACE, kind=bool),  # outside Python the folder is fixed: users say yes or no
+        # Outside Python the folder is fixed: users say yes or no.
+        replace(_NAME_OR_PATH, kind=bool),
         "keep what the table learns from run to run, on this disk and for you alone; parts of your "
         "chats can be reconstructed from it (chat keeps it, generate does not)",
         flag="--learn",

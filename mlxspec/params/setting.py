@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import Any, Literal
 
-from mlxspec.params.checks import choice, flag, real, settle, whole
+from mlxspec.params.checks import choice, flag, real, set_fields, whole
 
 Door = Literal["flag", "word", "file"]
 """A way to a setting from outside Python: a flag of the command line, a slash word of a chat, the
@@ -123,4 +123,4 @@ def check_fields(settings: object) -> None:
         value = getattr(settings, row.name)
         if value is None and row.default is None:
             continue  # None means "not given" where it is the default, so no range applies
-        settle(settings, **{row.name: row.range.check(row.name, value)})
+        set_fields(settings, **{row.name: row.range.check(row.name, value)})

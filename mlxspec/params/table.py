@@ -19,7 +19,7 @@ LOAD = (MODEL, *rows_of(Options))
 ADJUSTABLE = {row.word: row for row in (*SAMPLING, *GENERATION) if row.word}
 """The settings of a reply that can be changed while a chat runs, by slash word."""
 
-KEPT = {row.file: row for row in (*SAMPLING, *GENERATION, *LOAD) if row.file}
+STORED = {row.file: row for row in (*SAMPLING, *GENERATION, *LOAD) if row.file}
 """The settings that the settings file can hold, by dotted name."""
 
 _SWITCH = {"on": True, "off": False}

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.params.setting import Door
-from mlxspec.params.table import ADJUSTABLE, GENERATION, KEPT, LOAD, SAMPLING
+from mlxspec.params.table import ADJUSTABLE, GENERATION, LOAD, SAMPLING, STORED
 from mlxspec_app.commands import COMMANDS
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.chat import CHAT
@@ -99,7 +99,7 @@ def test_the_manual_names_a_setting_and_its_doors(row):
 def test_every_slash_word_and_every_line_of_the_file_is_of_one_row():
     assert [command.name for command in COMMANDS if command.action == "adjust"] == list(ADJUSTABLE)
     assert [name for name in rules() if name.startswith("sampling.")] == [
-        name for name in KEPT if name.startswith("sampling.")
+        name for name in STORED if name.startswith("sampling.")
     ]
     for door in Door.__args__:
         ways = [getattr(row, door) for row in SETTINGS if getattr(row, door)]

@@ -43,7 +43,7 @@ def or_none(fits):
     return lambda value: value is None or fits(value)
 
 
-def place(value):
+def name_or_path(value):
     return isinstance(value, str | PathLike)
 
 
@@ -109,13 +109,13 @@ FIELDS = {
         "on_logits": or_none(callable),
     },
     Options: {
-        "drafter": place,
-        "draft_model": or_none(place),
+        "drafter": name_or_path,
+        "draft_model": or_none(name_or_path),
         "lookahead": whole(1),
         "max_kv_size": or_none(whole(1)),
         "keep": whole(),
         "kv_bits": or_none(lambda value: is_whole(value) and value in (4, 8)),
-        "learn": or_none(place),
+        "learn": or_none(name_or_path),
         "exit_threshold": or_none(number(lambda value: 0 < value <= 1)),
         "dtype": lambda value: (
             isinstance(value, str) and value in ("auto", "float16", "bfloat16", "float32")

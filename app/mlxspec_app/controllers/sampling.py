@@ -3,7 +3,7 @@
 import random
 from contextlib import suppress
 
-from mlxspec.params.table import KEPT
+from mlxspec.params.table import STORED
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.settings.file import Settings
@@ -42,7 +42,7 @@ class SamplingSwitch:
             value = value_of(settings, name)
             if value != value_of(before, name):
                 with suppress(ValueError):  # a recording has no sampling params to change
-                    self._feed.session.adjust(KEPT[name].word, str(value))
+                    self._feed.session.adjust(STORED[name].word, str(value))
 
     def _adjust(self, name: str, value: str) -> bool:
         try:

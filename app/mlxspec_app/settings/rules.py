@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from mlxspec.params.setting import Setting
-from mlxspec.params.table import KEPT
+from mlxspec.params.table import STORED
 from mlxspec_app.conversation.inks import INKS
 
 Value = bool | int | float | str
@@ -76,7 +76,7 @@ KEY_LIST = Rule(
 )
 SAMPLING = "sampling"
 DEFAULTS: dict[str, Value] = {
-    name: row.default for name, row in KEPT.items() if name.startswith(f"{SAMPLING}.")
+    name: row.default for name, row in STORED.items() if name.startswith(f"{SAMPLING}.")
 }
 """Defaults of the sampling params in the file, by dotted name."""
 
@@ -117,13 +117,13 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
             "start on"
         ),
     },
-    "Sampling": {name: _of_table(KEPT[name]) for name in DEFAULTS}
+    "Sampling": {name: _of_table(STORED[name]) for name in DEFAULTS}
     | {
         # the library allows 0, but a chat of empty replies would look broken
         "sampling.max_tokens": Rule(
             int,
             "a whole number above 0",
-            KEPT["sampling.max_tokens"].help,
+            STORED["sampling.max_tokens"].help,
             lambda value: value > 0,
         )
     },
