@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafting.measured import keep, machine_key, recall
+from mlxspec.drafting.measured import load, machine_key, store
 from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
@@ -56,18 +56,18 @@ def choose_drafter(context: DrafterContext) -> Choice:
     names = candidates(context.files)
     kind = ", ".join(filter(None, (context.target.cache.describe(), context.limits.describe())))
     key = _key(context.fingerprint, context.loaded.weights, kind, context.files)
-    known = _speeds_of(recall(key) or {})
-    if known and fastest(known) in names:
-        return Choice(fastest(known), f"{_reason(known)}, measured before", known)
+    speeds = _speeds_of(load(key) or {})
+    if speeds and fastest(speeds) in names:
+        return Choice(fastest(speeds), f"{_reason(speeds)}, measured before", speeds)
     context.say(f"measuring once which drafter is fastest here: {', '.join(names)} ...")
     built = _build_all(names, context)
     speeds = measure(list(built), _trials(built, context))
     context.target.reset()
-    keep(key, {"speeds": speeds})
+    store(key, {"speeds": speeds})
     return Choice(fastest(speeds), _reason(speeds), speeds)
 
 
-def known_speeds(
+def stored_speeds(
     fingerprint: str, weights: str, files: Mapping[str, DrafterFile]
 ) -> dict[str, float]:
     """Return the stored tokens/s for a target with a full cache, by drafter.
@@ -77,7 +77,7 @@ def known_speeds(
         weights: Its weight type in words.
         files: The trained drafters for it on this disk.
     """
-    return _speeds_of(recall(_key(fingerprint, weights, _FULL_CACHE, files)) or {})
+    return _speeds_of(load(_key(fingerprint, weights, _FULL_CACHE, files)) or {})
 
 
 def measure(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mlxspec.device import backend
-from mlxspec.drafting.auto import fastest, known_speeds
+from mlxspec.drafting.auto import fastest, stored_speeds
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
 from mlxspec.errors import UnsupportedModelError
@@ -107,7 +107,7 @@ class DrafterFinder:
         except UnsupportedModelError as error:
             return [DrafterEntry("auto", "auto", problem=str(error))]
         files = drafters_for(name := fingerprint(target.profile.config, tokenizer))
-        speeds = known_speeds(name, words_of_loaded(target.profile.weights), files)
+        speeds = stored_speeds(name, words_of_loaded(target.profile.weights), files)
         others = [model for model in list_local_models() if model.path != target.path]
         entries = [
             *_words(files, speeds),

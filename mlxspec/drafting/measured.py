@@ -29,13 +29,13 @@ def machine_key() -> str:
     return f"{facts.device}, {facts.cores} cores{shared}, {library}, mlx {facts.mlx}"
 
 
-def recall(key: str) -> dict[str, Any] | None:
+def load(key: str) -> dict[str, Any] | None:
     """Return the value stored under a key, or None."""
     value = _read().get(key)
     return value if isinstance(value, dict) else None
 
 
-def keep(key: str, value: dict[str, Any]) -> None:
+def store(key: str, value: dict[str, Any]) -> None:
     """Store a value under a key, in place of an earlier one."""
     path = _path()
     partial = path.with_name(f"{_FILE}.{os.getpid()}.part")
@@ -45,7 +45,7 @@ def keep(key: str, value: dict[str, Any]) -> None:
         partial.replace(path)  # in one step: no other process sees half a file
 
 
-def forget() -> None:
+def clear() -> None:
     """Delete all stored values."""
     with suppress(OSError):
         _path().unlink(missing_ok=True)
@@ -60,13 +60,13 @@ def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
     """
     key = _cost_key(loaded, cache)
     costs = CostBook()
-    costs.read(recall(key) or {})
+    costs.read(load(key) or {})
     return MeasuredBudget(costs, partial(_keep_costs, key))
 
 
 def _keep_costs(key: str, costs: CostBook) -> None:
     if any(curve.ms[1] >= _WORTH_KEEPING_MS for curve in costs.curves.values()):
-        keep(key, costs.as_dict())
+        store(key, costs.as_dict())
 
 
 def _cost_key(loaded: LoadedModel, cache: Cache) -> str:

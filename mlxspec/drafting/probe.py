@@ -14,7 +14,7 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 
-MIN_HIT_RATE = 0.05
+MIN_ACCEPTANCE_RATE = 0.05
 """Of first draft tokens; a head after minutes of training reaches 0.25, one loaded with the wrong
 layers 0.01."""
 
@@ -28,21 +28,21 @@ class Probe:
     """The result of the probe of a head.
 
     Attributes:
-        hit_rate: Share of first draft tokens that the target accepted.
+        acceptance_rate: Share of first draft tokens that the target accepted.
         rounds: Number of drafts in this share.
     """
 
-    hit_rate: float
+    acceptance_rate: float
     rounds: int
 
     @property
     def is_wired(self) -> bool:
         """Whether the head drafts better than at random, as far as so few drafts can show."""
-        return self.hit_rate >= MIN_HIT_RATE
+        return self.acceptance_rate >= MIN_ACCEPTANCE_RATE
 
     def describe(self) -> str:
         """Return the result in words."""
-        return f"{self.hit_rate:.0%} of {self.rounds} first draft tokens accepted"
+        return f"{self.acceptance_rate:.0%} of {self.rounds} first draft tokens accepted"
 
 
 Run = Callable[[Drafter, str, float], Trial]
@@ -60,7 +60,7 @@ def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> P
     trial = Trial()
     for prompt in PROMPTS[:_NUM_PROMPTS]:
         trial += run(drafter, prompt, max_seconds / _NUM_PROMPTS)
-    return Probe(trial.hit_rate, trial.rounds)
+    return Probe(trial.first_acceptance_rate, trial.rounds)
 
 
 def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
@@ -72,7 +72,7 @@ def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
     """
     seconds = _MAX_SECONDS / len(drafters)
     probes = [probe(drafter, run, max_seconds=seconds) for drafter in drafters]
-    best = max(range(len(drafters)), key=lambda number: probes[number].hit_rate)
+    best = max(range(len(drafters)), key=lambda number: probes[number].acceptance_rate)
     return best, probes[best]
 
 

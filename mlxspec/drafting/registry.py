@@ -24,7 +24,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
-from mlxspec.drafting.probe import MIN_HIT_RATE, best_wired, trials_of
+from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired, trials_of
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
@@ -249,8 +249,8 @@ def _try_out(
     if not probe.is_wired:
         context.say(
             f"warning: {source} fits {context.loaded.name} badly ({probe.describe()}; a working "
-            f"head reaches {MIN_HIT_RATE:.0%} or much more): replies stay correct, but are slow. "
-            "Check that the head was trained for exactly this model"
+            f"head reaches {MIN_ACCEPTANCE_RATE:.0%} or much more): replies stay correct, but are "
+            "slow. Check that the head was trained for exactly this model"
         )
     return best
 

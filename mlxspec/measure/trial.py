@@ -46,7 +46,7 @@ class Trial:
         return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
-    def hit_rate(self) -> float:
+    def first_acceptance_rate(self) -> float:
         """Share of the drafts with an accepted token at depth 1; 0 without a draft."""
         return self.hits / self.rounds if self.rounds else 0.0
 

@@ -51,7 +51,7 @@ def test_a_damaged_file_is_passed_over(folder):
     text = (folder / "measured.json").read_text().replace('"1": 50.0', '"1": "x"')
     (folder / "measured.json").write_text(text)
     assert budget().costs.at(0) is None
-    measured.forget()
+    measured.clear()
     assert budget().costs.at(0) is None
 
 

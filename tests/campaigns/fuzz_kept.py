@@ -17,7 +17,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import extend
-from mlxspec.drafting.measured import keep, recall
+from mlxspec.drafting.measured import load, store
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats
@@ -143,8 +143,8 @@ class CostsTarget:
 
     def __init__(self, folder: Path) -> None:
         os.environ["MLXSPEC_HOME"] = str(folder)
-        keep("one", {"0": {"1": 50.0, "4": 60.0, "16": 80.0}, "3": {"1": 70.0, "8": 90.5}})
-        keep("two", {"drafter": "pool", "tps": 12.5})
+        store("one", {"0": {"1": 50.0, "4": 60.0, "16": 80.0}, "3": {"1": 70.0, "8": 90.5}})
+        store("two", {"drafter": "pool", "tps": 12.5})
         self._sound = (folder / "measured.json").read_bytes()
 
     def make(self, draw: Random, folder: Path) -> str:
@@ -161,7 +161,7 @@ class CostsTarget:
 
     def read(self, folder: Path) -> None:
         os.environ["MLXSPEC_HOME"] = str(folder)
-        kept = [recall("one"), recall("two")]
+        kept = [load("one"), load("two")]
         costs = CostBook()
         costs.read(kept[0] or {})
         budget = MeasuredBudget(costs)
@@ -171,8 +171,8 @@ class CostsTarget:
             assert all(n <= budget.rows(n) <= 4096 for n in range(1, 33))
             curve = costs.at(context)
             assert curve is None or all(math.isfinite(curve.cost(n)) for n in range(1, 33))
-        keep("one", costs.as_dict())
-        assert recall("one") == costs.as_dict()
+        store("one", costs.as_dict())
+        assert load("one") == costs.as_dict()
         if None in kept:
             raise MlxspecError("measured again")
 

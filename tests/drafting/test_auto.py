@@ -98,12 +98,12 @@ def home(tmp_path, monkeypatch):
 
 
 def test_what_was_kept_is_recalled_by_its_key(home):
-    measured.keep("one", {"drafter": "pool"})
-    measured.keep("two", {"drafter": "none"})
-    measured.keep("one", {"drafter": "table"})
-    assert measured.recall("one") == {"drafter": "table"}
-    assert measured.recall("two") == {"drafter": "none"}
-    assert measured.recall("three") is None
+    measured.store("one", {"drafter": "pool"})
+    measured.store("two", {"drafter": "none"})
+    measured.store("one", {"drafter": "table"})
+    assert measured.load("one") == {"drafter": "table"}
+    assert measured.load("two") == {"drafter": "none"}
+    assert measured.load("three") is None
     assert [path.name for path in home.iterdir()] == ["measured.json"]
 
 
@@ -111,15 +111,15 @@ def test_what_was_kept_is_recalled_by_its_key(home):
 def test_a_damaged_file_is_as_good_as_none(home, content):
     home.mkdir()
     (home / "measured.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert measured.recall("one") is None
-    measured.keep("one", {"drafter": "pool"})
+    assert measured.load("one") is None
+    measured.store("one", {"drafter": "pool"})
     assert json.loads((home / "measured.json").read_text()) == {"one": {"drafter": "pool"}}
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(home):
     home.write_text("a file where the folder should be")
-    measured.keep("one", {"drafter": "pool"})
-    assert measured.recall("one") is None
+    measured.store("one", {"drafter": "pool"})
+    assert measured.load("one") is None
 
 
 # ---- trials and probe ------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def test_the_probe_of_a_sound_head_is_told_from_that_of_a_badly_wired_one():
     engine, text = engine_and_text()
     run = short_trials(engine)
     right, wrong = probe(AlwaysRight(text), run), probe(AlwaysWrong(text), run)
-    assert (right.hit_rate, right.is_wired) == (1.0, True)
-    assert (wrong.hit_rate, wrong.is_wired) == (0.0, False)
+    assert (right.acceptance_rate, right.is_wired) == (1.0, True)
+    assert (wrong.acceptance_rate, wrong.is_wired) == (0.0, False)
     assert (right.rounds, wrong.rounds) == (2 * 4, 2 * 7)  # two prompts, two or one token a round
 
 
@@ -196,7 +196,7 @@ def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept():
     for ways in ([wrong, right], [right, wrong]):
         best, result = best_wired(ways, short_trials(engine))
         assert ways[best] is right
-        assert result.hit_rate == 1.0
+        assert result.acceptance_rate == 1.0
 
 
 def test_the_probe_drafts_one_token_a_round_and_keeps_its_time():

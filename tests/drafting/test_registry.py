@@ -309,7 +309,7 @@ def test_a_damaged_table_stops_only_what_reads_it(folder, home, trials, target_n
 def test_auto_measures_anew_when_what_was_kept_makes_no_sense(
     folder, own_medusa, trials, speeds, monkeypatch
 ):
-    monkeypatch.setattr(auto, "recall", lambda key: {"speeds": speeds})
+    monkeypatch.setattr(auto, "load", lambda key: {"speeds": speeds})
     assert prepare(folder).choice.drafter == "medusa"
 
 

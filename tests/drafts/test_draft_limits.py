@@ -156,7 +156,7 @@ def test_limits_arrive_at_the_drafter_and_its_parts(folder, tmp_path, drafter):
 
 def test_the_measured_choice_is_one_for_these_limits(folder, monkeypatch):
     keys = []
-    monkeypatch.setattr("mlxspec.drafting.auto.recall", lambda key: keys.append(key))
+    monkeypatch.setattr("mlxspec.drafting.auto.load", lambda key: keys.append(key))
     monkeypatch.setattr("mlxspec.drafting.auto.measure", lambda names, run: {"none": 1.0})
     for given in ({}, {"depth": 3}, {"branching": 2}):
         prepare(folder, Options(**given), say=lambda line: None)

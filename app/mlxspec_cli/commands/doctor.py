@@ -130,7 +130,7 @@ def drafter() -> str:
     from mlxspec import api
     from mlxspec.drafting import measured
 
-    measured.forget()
+    measured.clear()
     choice = api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
     return f"drafter {choice.drafter}, {choice.reason}"
 
