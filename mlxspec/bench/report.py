@@ -15,7 +15,7 @@ _FIRST, _CELL = 18, 17
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BenchResult:
     """A run, finished or not.
 
     Attributes:
@@ -54,34 +54,34 @@ class Outcome:
         return list(dict.fromkeys(row.case.temp for row in self.rows))
 
 
-def text(outcome: Outcome) -> str:
+def text(result: BenchResult) -> str:
     """Return the report: the setup, a table for each temperature, the agreement of the arms."""
-    parts = ["\n".join(_heading(outcome))]
-    for temp in outcome.temps:
-        parts.append(_table(outcome, temp))
-        parts.append(_depths(outcome.figures(temp)))
-    parts.append(_agreement(outcome))
-    parts += [f"! {note}" for note in (*_faults(outcome.rows), *outcome.notes)]
-    if outcome.is_partial:
-        parts.append(f"! interrupted: these are the {len(outcome.rows)} conversations so far")
+    parts = ["\n".join(_heading(result))]
+    for temp in result.temps:
+        parts.append(_table(result, temp))
+        parts.append(_depths(result.figures(temp)))
+    parts.append(_agreement(result))
+    parts += [f"! {note}" for note in (*_faults(result.rows), *result.notes)]
+    if result.is_partial:
+        parts.append(f"! interrupted: these are the {len(result.rows)} conversations so far")
     return "\n\n".join(part for part in parts if part)
 
 
-def document(outcome: Outcome) -> dict[str, Any]:
+def document(result: BenchResult) -> dict[str, Any]:
     """Return all results, ready for JSON; token ids are replaced by their number."""
     results = {
-        str(temp): [_without_none(asdict(figures)) for figures in outcome.figures(temp)]
-        for temp in outcome.temps
+        str(temp): [_without_none(asdict(figures)) for figures in result.figures(temp)]
+        for temp in result.temps
     }
     return {
-        "setup": dict(outcome.setup),
-        "baseline": outcome.baseline,
-        "forward_cost": _curve_dict(outcome.cost) if outcome.cost else None,
-        "is_partial": outcome.is_partial,
-        "has_real_difference": outcome.has_real_difference,
-        "notes": list(outcome.notes),
+        "setup": dict(result.setup),
+        "baseline": result.baseline,
+        "forward_cost": _curve_dict(result.cost) if result.cost else None,
+        "is_partial": result.is_partial,
+        "has_real_difference": result.has_real_difference,
+        "notes": list(result.notes),
         "results": results,
-        "rows": [_row_dict(row) for row in outcome.rows],
+        "rows": [_row_dict(row) for row in result.rows],
     }
 
 
@@ -89,16 +89,16 @@ def _curve_dict(curve: CostCurve) -> dict[str, Any]:
     return {"widths": list(curve.ms), "ms": list(curve.ms.values())}
 
 
-def _heading(outcome: Outcome) -> list[str]:
-    lines = setup_lines(outcome.setup)
-    return [*lines, cost_line(outcome.cost)] if outcome.cost else lines
+def _heading(result: BenchResult) -> list[str]:
+    lines = setup_lines(result.setup)
+    return [*lines, cost_line(result.cost)] if result.cost else lines
 
 
-def _table(outcome: Outcome, temp: float) -> str:
-    columns = outcome.figures(temp)
+def _table(result: BenchResult, temp: float) -> str:
+    columns = result.figures(temp)
     kind = "greedy" if temp == 0 else f"temperature {temp:g}"
     lines = [
-        f"{kind}: tokens/s over those of {outcome.baseline}, prompt by prompt "
+        f"{kind}: tokens/s over those of {result.baseline}, prompt by prompt "
         "(median, and quartiles)",
         _line("", [figures.arm for figures in columns]),
     ]
@@ -148,14 +148,14 @@ def _shares(shares: Sequence[float]) -> str:
     return "".join(f"{share:>6.2f}" for share in shares)
 
 
-def _agreement(outcome: Outcome) -> str:
+def _agreement(result: BenchResult) -> str:
     lines = []
-    for arm in outcome.arms:
-        if arm == outcome.baseline:
+    for arm in result.arms:
+        if arm == result.baseline:
             continue
-        greedy = [row for row in outcome.rows if row.arm == arm and row.case.temp == 0]
+        greedy = [row for row in result.rows if row.arm == arm and row.case.temp == 0]
         if greedy:
-            lines += _agreement_of(arm, greedy, outcome.baseline)
+            lines += _agreement_of(arm, greedy, result.baseline)
     return "\n".join(lines)
 
 

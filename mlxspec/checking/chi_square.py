@@ -44,34 +44,34 @@ class Fit:
         )
 
 
-def fit(draws: Iterable[Cell], law: Mapping[Cell, float]) -> Fit:
+def fit(draws: Iterable[Cell], probs: Mapping[Cell, float]) -> Fit:
     """Return how well samples fit a distribution.
 
     Args:
         draws: The cells of the samples.
-        law: Probability of every cell.
+        probs: Probability of every cell.
     """
     counts = Counter(draws)
-    assert counts.keys() <= law.keys(), "a sample is in no cell of the distribution"
+    assert counts.keys() <= probs.keys(), "a sample is in no cell of the distribution"
     num_draws = counts.total()
-    pools = pooled(law, num_draws)
+    pools = pooled(probs, num_draws)
     chi_square = 0.0
     for pool in pools:
-        expected = num_draws * sum(law[cell] for cell in pool)
+        expected = num_draws * sum(probs[cell] for cell in pool)
         chi_square += (sum(counts[cell] for cell in pool) - expected) ** 2 / expected
     return Fit(num_draws, chi_square, len(pools) - 1)
 
 
-def pooled(law: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
+def pooled(probs: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
     """Return the cells of a distribution in pools; rare cells share a pool.
 
     Every pool expects 5 samples or more, unless all cells together expect fewer.
     """
     pools: list[list[Cell]] = []
     pool: list[Cell] = []
-    for cell in sorted(law, key=lambda cell: -law[cell]):
+    for cell in sorted(probs, key=lambda cell: -probs[cell]):
         pool.append(cell)
-        if num_draws * sum(law[cell] for cell in pool) >= _LEAST_EXPECTED:
+        if num_draws * sum(probs[cell] for cell in pool) >= _LEAST_EXPECTED:
             pools.append(pool)
             pool = []
     if not pools:

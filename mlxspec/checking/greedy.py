@@ -16,7 +16,7 @@ from mlxspec.trace.proof import Proof
 
 
 @dataclass(frozen=True)
-class Asked:
+class GreedyCase:
     """A prompt and its plain reply.
 
     Attributes:
@@ -80,29 +80,29 @@ class Agreement:
 
 
 def check_replies(
-    engine: Engine, arm: Arm, questions: Iterable[Asked], near_tie: float
+    engine: Engine, arm: Arm, cases: Iterable[GreedyCase], near_tie: float
 ) -> Agreement:
     """Compare the replies of a drafter with the plain ones.
 
     Args:
         engine: The arm's engine.
         arm: Writes the replies.
-        questions: The prompts with their plain replies.
+        cases: The prompts with their plain replies.
         near_tie: Largest gap between two logits that rounding explains.
     """
     partings, faults = [], []
     num_replies = num_tokens = drafted = accepted = 0
-    for asked in questions:
-        reply = arm.write(asked.prompt, asked.task)
+    for case in cases:
+        reply = arm.write(case.prompt, case.task)
         num_replies += 1
         num_tokens += len(reply.tokens)
         drafted += reply.stats["drafted"]
         accepted += reply.stats["accepted"]
         if reply.fault:
             faults.append(reply.fault)
-        found = first_difference(engine, asked.prompt, reply.tokens, asked.plain, near_tie=near_tie)
+        found = first_difference(engine, case.prompt, reply.tokens, case.plain, near_tie=near_tie)
         if found is not None:
-            partings.append(Parting(asked.name, proof_of(engine, len(reply.tokens), found)))
+            partings.append(Parting(case.name, proof_of(engine, len(reply.tokens), found)))
     return Agreement(
         arm.name, num_replies, num_tokens, drafted, accepted, tuple(partings), tuple(faults)
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 from mlxspec.bench.machine import setup_lines
 from mlxspec.checking.greedy import Agreement, Parting
-from mlxspec.checking.run import CacheCheck, Outcome
-from mlxspec.checking.sampled import LAW, LENGTH, DistributionCheck, error_rate
+from mlxspec.checking.run import CacheCheck, CheckResult
+from mlxspec.checking.sampled import LENGTH, SAMPLING, DistributionCheck, error_rate
 from mlxspec.checking.verdict import verdict
 from mlxspec.measure.drift import Drift
 from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS
@@ -15,30 +15,30 @@ from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS
 _FIRST, _CELL, _WIDE = 24, 13, 20
 
 
-def text(outcome: Outcome) -> str:
+def text(result: CheckResult) -> str:
     """Return the report: the setup, the results and the verdict."""
-    parts = ["\n".join(setup_lines(outcome.setup))]
-    for cache in outcome.caches:
-        parts += [_drift(cache), _replies(cache, outcome.num_nodes)]
-    parts.append(_laws(outcome))
-    parts += [f"! {note}" for note in (*_faults(outcome), *outcome.notes)]
-    parts.append(verdict(outcome).text)
+    parts = ["\n".join(setup_lines(result.setup))]
+    for cache in result.caches:
+        parts += [_drift(cache), _replies(cache, result.num_nodes)]
+    parts.append(_distributions(result))
+    parts += [f"! {note}" for note in (*_faults(result), *result.notes)]
+    parts.append(verdict(result).text)
     return "\n\n".join(parts)
 
 
-def document(outcome: Outcome) -> dict[str, Any]:
+def document(result: CheckResult) -> dict[str, Any]:
     """Return all results, ready for JSON."""
-    found = verdict(outcome)
+    found = verdict(result)
     return {
-        "setup": dict(outcome.setup),
-        "num_draft_tokens": list(outcome.num_nodes),
+        "setup": dict(result.setup),
+        "num_draft_tokens": list(result.num_nodes),
         "verdict": found.kind,
         "verdict_text": found.text,
         "is_lossless": found.is_lossless,
-        "caches": [_cache_dict(cache) for cache in outcome.caches],
-        "laws": [_check_dict(law, len(outcome.laws)) for law in outcome.laws],
-        "least_p_value": error_rate(len(outcome.laws)),
-        "notes": [*_faults(outcome), *outcome.notes],
+        "caches": [_cache_dict(cache) for cache in result.caches],
+        "laws": [_check_dict(check, len(result.distributions)) for check in result.distributions],
+        "least_p_value": error_rate(len(result.distributions)),
+        "notes": [*_faults(result), *result.notes],
     }
 
 
@@ -80,10 +80,10 @@ def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
-def _laws(outcome: Outcome) -> str:
-    checks = outcome.laws
+def _distributions(result: CheckResult) -> str:
+    checks = result.distributions
     lines = [
-        f"cache {outcome.caches[0].cache}: {LENGTH} tokens at temperature {LAW.temperature:g}, "
+        f"cache {result.caches[0].cache}: {LENGTH} tokens at temperature {SAMPLING.temperature:g}, "
         f"{checks[0].fit.num_draws} samples each against the exact distribution",
         _line("", ["chi-square", "freedom", "p", "drafted", "accepted"]),
     ]
@@ -96,20 +96,20 @@ def _laws(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _faults(outcome: Outcome) -> Iterator[str]:
+def _faults(result: CheckResult) -> Iterator[str]:
     """Yield notes on drafters that failed or drafted nothing: plain replies check nothing."""
-    for cache in outcome.caches:
+    for cache in result.caches:
         for found in cache.agreements:
             for fault in dict.fromkeys(found.faults):
                 times = found.faults.count(fault)
                 yield f"{found.drafter} failed in {times} replies, cache {cache.cache}: {fault}"
             if not found.drafted:
                 yield f"{found.drafter} drafted nothing in its replies, cache {cache.cache}"
-    for law in outcome.laws[1:]:
-        if law.num_faults:
-            yield f"{law.drafter} failed in {law.num_faults} samples"
-        if not law.drafted:
-            yield f"{law.drafter} drafted nothing in its samples: only plain decoding was checked"
+    for check in result.distributions[1:]:
+        if check.num_faults:
+            yield f"{check.drafter} failed in {check.num_faults} samples"
+        if not check.drafted:
+            yield f"{check.drafter} drafted nothing in its samples: only plain decoding was checked"
 
 
 def _cache_dict(cache: CacheCheck) -> dict[str, Any]:
@@ -153,10 +153,10 @@ def _parting_dict(parting: Parting) -> dict[str, Any]:
     }
 
 
-def _check_dict(law: DistributionCheck, num_checks: int) -> dict[str, Any]:
-    content = asdict(law)
+def _check_dict(check: DistributionCheck, num_checks: int) -> dict[str, Any]:
+    content = asdict(check)
     fit = content.pop("fit")
-    return {**content, **fit, "p_value": law.fit.p_value, "is_off": law.is_off(num_checks)}
+    return {**content, **fit, "p_value": check.fit.p_value, "is_off": check.is_off(num_checks)}
 
 
 def _line(name: str, cells: Sequence[str], width: int = _CELL) -> str:

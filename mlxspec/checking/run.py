@@ -12,8 +12,15 @@ from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Task
 from mlxspec.budget import FixedBudget
-from mlxspec.checking.greedy import Agreement, Asked, check_replies
-from mlxspec.checking.sampled import LENGTH, Case, DistributionCheck, Sampler, cases_of, check_law
+from mlxspec.checking.greedy import Agreement, GreedyCase, check_replies
+from mlxspec.checking.sampled import (
+    LENGTH,
+    Case,
+    DistributionCheck,
+    Sampler,
+    cases_of,
+    check_distribution,
+)
 from mlxspec.drafting.registry import DrafterContext, Say, candidates
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
@@ -24,7 +31,7 @@ from mlxspec.params import Options
 _NUM_TEXTS = 2
 """Number of replies whose rows are measured for drift."""
 
-_PLACES, _MOST_PLACES = (0, 8), 16
+_LENGTHS, _MAX_PREFIXES = (0, 8), 16
 """Samples begin after this many tokens of a plain reply; the most prefixes that are tried."""
 
 T = TypeVar("T")
@@ -78,25 +85,25 @@ class CacheCheck:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckResult:
     """The results of a check.
 
     Attributes:
         setup: Model, machine and settings.
         num_nodes: Numbers of draft nodes per round, used in turn.
         caches: The results with each kind of cache.
-        laws: Samples with the first cache, one entry per drafter, plain decoding first.
+        distributions: Samples with the first cache, one entry per drafter, plain decoding first.
         notes: What was left out, and why.
     """
 
     setup: Setup
     num_nodes: tuple[int, ...]
     caches: tuple[CacheCheck, ...]
-    laws: tuple[DistributionCheck, ...]
+    distributions: tuple[DistributionCheck, ...]
     notes: tuple[str, ...]
 
 
-def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Outcome:
+def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
     """Check a model with all caches and drafters of a plan.
 
     Args:
@@ -114,14 +121,14 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Outc
     first = Checker(contexts[0], plan, progress, notes)
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
     caches = [first.check_replies()]
-    laws = first.check_laws(cases)
+    distributions = first.check_distributions(cases)
     # One after the other, because each has its own drafters in memory.
     caches += [Checker(context, plan, progress, notes).check_replies() for context in contexts[1:]]
-    return Outcome(
+    return CheckResult(
         setup=setup_of(first.context, plan.task(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
         caches=tuple(caches),
-        laws=laws,
+        distributions=distributions,
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -166,7 +173,7 @@ class Checker:
         self._plain, *self._arms = own_arms([PLAIN, *self._drafters], context, self._budget)
 
     @cached_property
-    def asked(self) -> list[Asked]:
+    def greedy_cases(self) -> list[GreedyCase]:
         """The questions with their plain replies."""
         write = self._plain.write
         watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
@@ -176,7 +183,9 @@ class Checker:
     def drift(self) -> Drift:
         """The drift of rows, over the first replies."""
         room = self.context.engine.context_length
-        texts = [Text.of(found.prompt, found.plain, room) for found in self.asked[:_NUM_TEXTS]]
+        texts = [
+            Text.of(found.prompt, found.plain, room) for found in self.greedy_cases[:_NUM_TEXTS]
+        ]
         watched = self._progress(texts, f"{self._cache}: drift of rows")
         return measure_drift(self.context.target, watched)
 
@@ -185,7 +194,7 @@ class Checker:
         engine, near_tie = self.context.engine, self.drift.near_tie
         agreements = []
         for arm in self._arms:
-            watched = self._progress(self.asked, f"{self._cache}: {arm.name}")
+            watched = self._progress(self.greedy_cases, f"{self._cache}: {arm.name}")
             agreements.append(check_replies(engine, arm, watched, near_tie))
         return CacheCheck(self._cache, self.drift, tuple(agreements))
 
@@ -198,20 +207,20 @@ class Checker:
         num_nodes = self._plan.num_nodes
         prefixes = [
             (*found.prompt, *found.plain[:length])
-            for length in _PLACES
-            for found in self.asked
+            for length in _LENGTHS
+            for found in self.greedy_cases
             if length < len(found.plain)
         ]
-        watched = self._progress(prefixes[:_MOST_PLACES], f"{self._cache}: exact distributions")
+        watched = self._progress(prefixes[:_MAX_PREFIXES], f"{self._cache}: exact distributions")
         num_draws = -(-self._plan.num_draws // len(num_nodes))
         return cases_of(self.context.target, watched, num_nodes, num_draws)
 
-    def check_laws(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
+    def check_distributions(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""
         engine, checks = self.context.engine, []
         for word in (PLAIN, *self._drafters):
             sampler = Sampler(engine, make_drafter(word, self.context), self._budget)
-            checks.append(check_law(sampler, word, cases, partial(self._seeds, word)))
+            checks.append(check_distribution(sampler, word, cases, partial(self._seeds, word)))
         return tuple(checks)
 
     def _seeds(self, drafter: str, case: Case) -> Iterable[int]:
@@ -224,11 +233,11 @@ def _drafters_here(context: DrafterContext) -> list[str]:
     return [*words, "model"] if context.draft_model and "model" not in words else words
 
 
-def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[Asked]:
+def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[GreedyCase]:
     """Return every question that leaves room for a reply, without its plain reply."""
     needed = plan.max_tokens + LENGTH + max(plan.num_nodes)
     most = None if engine.context_length is None else engine.context_length - needed
-    fitting: list[Asked] = []
+    fitting: list[GreedyCase] = []
     for question in plan.questions:
         name = f"{question.category} {question.id}"
         messages = [{"role": "user", "content": question.turns[0]}]
@@ -237,7 +246,7 @@ def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[Asked]:
             notes.append(f"{name} is left out: it leaves no room for {needed} tokens")
             continue
         num_nodes = plan.num_nodes[len(fitting) % len(plan.num_nodes)]
-        fitting.append(Asked(name, prompt, plan.task(num_nodes)))
+        fitting.append(GreedyCase(name, prompt, plan.task(num_nodes)))
     if not fitting:
         raise ValueError(
             f"no question leaves room for {needed} tokens in the context of "

@@ -26,11 +26,11 @@ from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 LENGTH = 3
-LAW = SamplingParams(temperature=1.0)
+SAMPLING = SamplingParams(temperature=1.0)
 OTHER = -1
 """Marks the cell of all tokens without a cell of their own."""
 
-_NUM_TOLD_APART, _NUM_FOLLOWED = 16, 3
+_NUM_OWN_CELLS, _NUM_FOLLOWED = 16, 3
 
 _ERROR_RATE = 1e-4
 """Probability that a run fails although nothing is wrong; its tests share it (Bonferroni)."""
@@ -69,13 +69,13 @@ class Case:
 
     Attributes:
         prompt: Tokens of the prompt.
-        law: The exact distribution of the tokens after it.
+        distribution: The exact distribution of the tokens after it.
         num_nodes: Draft nodes per round.
         seeds: One seed per sample.
     """
 
     prompt: Tokens
-    law: JointDistribution
+    distribution: JointDistribution
     num_nodes: int
     seeds: range
 
@@ -122,7 +122,7 @@ def joint_distribution(target: Decoder, prompt: Sequence[int]) -> JointDistribut
     while waiting:
         begun, prob = waiting.pop()
         _read(target, [*prompt, *begun])
-        shares = _next_law(np.array(target.next_logits().astype(mx.float32)))
+        shares = _next_probs(np.array(target.next_logits().astype(mx.float32)))
         for rank, (token, share) in enumerate(shares.items()):
             reply = (*begun, token)
             if rank < _NUM_FOLLOWED and len(reply) < LENGTH:
@@ -159,12 +159,14 @@ def cases_of(
         ValueError: After every prompt, all samples would count in one cell.
     """
 
-    def num_pools(law: JointDistribution) -> int:
-        return len(pooled(law.probs, num_draws))
+    def num_pools(distribution: JointDistribution) -> int:
+        return len(pooled(distribution.probs, num_draws))
 
-    told = [(tuple(prompt), joint_distribution(target, prompt)) for prompt in prompts]
-    laws = sorted((case for case in told if num_pools(case[1]) > 1), key=lambda c: -num_pools(c[1]))
-    if not laws:
+    found = [(tuple(prompt), joint_distribution(target, prompt)) for prompt in prompts]
+    ranked = sorted(
+        (case for case in found if num_pools(case[1]) > 1), key=lambda c: -num_pools(c[1])
+    )
+    if not ranked:
         raise ValueError(
             f"{num_draws} samples per case are too few to test a distribution of these prompts: "
             "give more --draws, a larger --limit, or other --prompts"
@@ -172,7 +174,7 @@ def cases_of(
     cases = []
     for number, count in enumerate(num_nodes):
         seeds = range(number * num_draws, (number + 1) * num_draws)
-        cases.append(Case(*laws[number % len(laws)], count, seeds))
+        cases.append(Case(*ranked[number % len(ranked)], count, seeds))
     return cases
 
 
@@ -189,7 +191,7 @@ class Sampler:
         params = GenerationParams(
             # More than are counted: a draft is never deeper than the rest of the reply.
             max_tokens=LENGTH + case.num_nodes,
-            sampling=LAW,
+            sampling=SAMPLING,
             seed=seed,
             num_draft_tokens=case.num_nodes,
             ignore_eos=True,
@@ -214,7 +216,7 @@ class Sampler:
         return tuple(tokens[:LENGTH])
 
 
-def check_law(
+def check_distribution(
     sampler: Sampler,
     drafter: str,
     cases: Sequence[Case],
@@ -231,15 +233,15 @@ def check_law(
     total: Fit | None = None
     for case in cases:
         drawn = (sampler.draw(case, seed) for seed in watched(case))
-        found = fit(map(case.law.cell_of, drawn), case.law.probs)
+        found = fit(map(case.distribution.cell_of, drawn), case.distribution.probs)
         total = found if total is None else total + found
     assert total is not None
     return DistributionCheck(drafter, total, sampler.drafted, sampler.accepted, sampler.num_faults)
 
 
-def _next_law(logits: np.ndarray) -> dict[int, float]:
+def _next_probs(logits: np.ndarray) -> dict[int, float]:
     """Return the probabilities of the tokens with a cell of their own, the largest first."""
-    wide = logits.astype(np.float64) / LAW.temperature
+    wide = logits.astype(np.float64) / SAMPLING.temperature
     weights = np.exp(wide - wide.max())
-    best = np.argsort(-wide, kind="stable")[:_NUM_TOLD_APART]
+    best = np.argsort(-wide, kind="stable")[:_NUM_OWN_CELLS]
     return dict(zip(best.tolist(), (weights[best] / weights.sum()).tolist(), strict=True))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from mlxspec.checking.run import Outcome
+from mlxspec.checking.run import CheckResult
 from mlxspec.checking.sampled import error_rate
 
 Kind = Literal["bit-identical", "near-ties", "not lossless"]
@@ -33,38 +33,38 @@ class Verdict:
         return self.kind != "not lossless"
 
 
-def verdict(outcome: Outcome) -> Verdict:
+def verdict(result: CheckResult) -> Verdict:
     """Return the verdict on the results of a check."""
-    reasons = [*_greedy_reasons(outcome), *_law_reasons(outcome)]
+    reasons = [*_greedy_reasons(result), *_sampled_reasons(result)]
     if reasons:
         return Verdict("not lossless", f"not lossless: {'; '.join(reasons)}")
-    agreements = [found for cache in outcome.caches for found in cache.agreements]
+    agreements = [found for cache in result.caches for found in cache.agreements]
     num_replies = sum(found.num_replies for found in agreements)
     partings = [parting for found in agreements for parting in found.partings]
-    law = "sampled ones have the model's distribution"
+    sampled = "sampled ones have the model's distribution"
     if partings:
         most = max(parting.difference.gap or 0.0 for parting in partings)
         return Verdict(
             "near-ties",
             f"identical up to near-ties of at most {most:.2g} (logits): {len(partings)} of "
-            f"{num_replies} greedy replies differ at one; {law}",
+            f"{num_replies} greedy replies differ at one; {sampled}",
         )
-    if all(cache.drift.is_zero for cache in outcome.caches):
+    if all(cache.drift.is_zero for cache in result.caches):
         return Verdict(
             "bit-identical",
             f"bit-identical: all {num_replies} greedy replies are those of plain decoding, no "
-            f"logit depends on the other rows of its forward; {law}",
+            f"logit depends on the other rows of its forward; {sampled}",
         )
-    most = max(cache.drift.near_tie for cache in outcome.caches)
+    most = max(cache.drift.near_tie for cache in result.caches)
     return Verdict(
         "near-ties",
         f"identical up to near-ties of at most {most:.2g} (logits), where rounding could decide: "
-        f"none of {num_replies} greedy replies met one; {law}",
+        f"none of {num_replies} greedy replies met one; {sampled}",
     )
 
 
-def _greedy_reasons(outcome: Outcome) -> Iterator[str]:
-    for cache in outcome.caches:
+def _greedy_reasons(result: CheckResult) -> Iterator[str]:
+    for cache in result.caches:
         for found in cache.agreements:
             real = [parting for parting in found.partings if not parting.difference.is_near_tie]
             if real:
@@ -81,10 +81,11 @@ def _gap_words(gaps: list[float]) -> str:
     return f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
 
 
-def _law_reasons(outcome: Outcome) -> Iterator[str]:
-    for law in outcome.laws:
-        if law.is_off(len(outcome.laws)):
+def _sampled_reasons(result: CheckResult) -> Iterator[str]:
+    checks = result.distributions
+    for check in checks:
+        if check.is_off(len(checks)):
             yield (
-                f"{law.drafter} samples from another distribution than the model's (p = "
-                f"{law.fit.p_value:.1g}, at least {error_rate(len(outcome.laws)):.1g} is allowed)"
+                f"{check.drafter} samples from another distribution than the model's (p = "
+                f"{check.fit.p_value:.1g}, at least {error_rate(len(checks)):.1g} is allowed)"
             )

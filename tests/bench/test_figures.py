@@ -121,7 +121,7 @@ SETUP = {
 
 def round_of(rows, **more):
     settings = {"arms": ["plain", "fast"], "baseline": "plain", "cost": None, **more}
-    return report.Outcome(SETUP, rows, **settings)
+    return report.BenchResult(SETUP, rows, **settings)
 
 
 def greedy_rows(difference):

@@ -40,12 +40,12 @@ def test_the_statistic_is_that_of_a_coin_by_hand():
 
 
 def test_rare_cells_are_pooled_until_enough_is_expected():
-    law = {"a": 0.6, "b": 0.3, "c": 0.06, "d": 0.02, "e": 0.02}
-    assert pooled(law, 1000) == [["a"], ["b"], ["c"], ["d"], ["e"]]
-    assert pooled(law, 200) == [["a"], ["b"], ["c"], ["d", "e"]]
-    assert pooled(law, 100) == [["a"], ["b"], ["c", "d", "e"]]
-    assert pooled(law, 20) == [["a"], ["b", "c", "d", "e"]]
-    assert pooled(law, 6) == pooled(law, 1) == [["a", "b", "c", "d", "e"]]
+    probs = {"a": 0.6, "b": 0.3, "c": 0.06, "d": 0.02, "e": 0.02}
+    assert pooled(probs, 1000) == [["a"], ["b"], ["c"], ["d"], ["e"]]
+    assert pooled(probs, 200) == [["a"], ["b"], ["c"], ["d", "e"]]
+    assert pooled(probs, 100) == [["a"], ["b"], ["c", "d", "e"]]
+    assert pooled(probs, 20) == [["a"], ["b", "c", "d", "e"]]
+    assert pooled(probs, 6) == pooled(probs, 1) == [["a", "b", "c", "d", "e"]]
     assert pooled(dict.fromkeys("abcdefgh", 1 / 8), 20) == [
         ["a", "b"],
         ["c", "d"],
@@ -55,8 +55,8 @@ def test_rare_cells_are_pooled_until_enough_is_expected():
 
 
 def test_pooled_draws_are_counted_together():
-    law = {"a": 0.5, "b": 0.3, "c": 0.1, "d": 0.1}
-    found = fit("a" * 20 + "b" * 12 + "c" * 8, law)  # c and d together: 8 of 8 expected
+    probs = {"a": 0.5, "b": 0.3, "c": 0.1, "d": 0.1}
+    found = fit("a" * 20 + "b" * 12 + "c" * 8, probs)  # c and d together: 8 of 8 expected
     assert (found.chi_square, found.freedom) == (0.0, 2)
 
 
@@ -68,9 +68,9 @@ def test_p_values_of_true_draws_are_uniform_and_of_false_ones_small():
     chance = random.Random(3)
     true, false = {"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.4, "b": 0.4, "c": 0.2}
 
-    def p_value(law):
+    def p_value(probs):
         draws = chance.choices(list(true), true.values(), k=400)
-        return fit(draws, law).p_value
+        return fit(draws, probs).p_value
 
     honest = sorted(p_value(true) for _ in range(200))
     assert max(abs(p - (i + 0.5) / 200) for i, p in enumerate(honest)) < 0.14  # Kolmogorov, 0.001

@@ -8,16 +8,16 @@ import pytest
 import mlxspec.verify.rules as verify_module
 from mlxspec.bench.sample import Task
 from mlxspec.checking.chi_square import Fit
-from mlxspec.checking.greedy import Agreement, Asked, Parting, check_replies
-from mlxspec.checking.run import CacheCheck, Outcome
+from mlxspec.checking.greedy import Agreement, GreedyCase, Parting, check_replies
+from mlxspec.checking.run import CacheCheck, CheckResult
 from mlxspec.checking.sampled import (
-    LAW,
     OTHER,
+    SAMPLING,
     DistributionCheck,
     JointDistribution,
     Sampler,
     cases_of,
-    check_law,
+    check_distribution,
     joint_distribution,
 )
 from mlxspec.checking.verdict import verdict
@@ -52,8 +52,8 @@ def parting(question, plain_logit, near_tie):
 @pytest.mark.parametrize("num_plain", [3, 5], ids=["plain", "drafted"])
 def test_a_reply_that_just_ends_is_no_near_tie(num_plain):
     engine = make_engine(MODEL, NoDrafter())
-    asked = Asked("qa 1", tuple(PROMPT), Task(max_tokens=8), (1,) * num_plain)
-    (found,) = check_replies(engine, written([1] * 4), [asked], near_tie=9.0).partings
+    case = GreedyCase("qa 1", tuple(PROMPT), Task(max_tokens=8), (1,) * num_plain)
+    (found,) = check_replies(engine, written([1] * 4), [case], near_tie=9.0).partings
     assert not found.difference.is_near_tie
     assert found.difference.gap is None
     said = found.proof.describe()
@@ -74,11 +74,11 @@ def test_replies_are_compared_with_the_plain_ones():
     engine = make_engine(MODEL, NoDrafter())
     plain = Target(MODEL).greedy(PROMPT, 8)
     forged = [*plain[:5], (plain[5] + 1) % 24, *plain[6:]]
-    asked = [Asked("qa 1", tuple(PROMPT), Task(max_tokens=8), tuple(plain))]
-    same = check_replies(engine, written(plain), asked, near_tie=1e-3)
+    cases = [GreedyCase("qa 1", tuple(PROMPT), Task(max_tokens=8), tuple(plain))]
+    same = check_replies(engine, written(plain), cases, near_tie=1e-3)
     assert (same.num_same, same.num_tokens, same.drafted, same.accepted) == (1, 8, 3, 1)
     assert same.faults == ("broke",)
-    other = check_replies(engine, written(forged), asked, near_tie=1e-3)
+    other = check_replies(engine, written(forged), cases, near_tie=1e-3)
     assert other.num_same == 0
     found = other.partings[0]
     logits = Target(MODEL).logits((*PROMPT, *plain[:5]))
@@ -92,13 +92,13 @@ def test_replies_are_compared_with_the_plain_ones():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_joint_law_is_that_of_the_target(kind):
-    law = joint_distribution(decoder(kind), PROMPT)
+def test_the_joint_distribution_is_that_of_the_target(kind):
+    joint = joint_distribution(decoder(kind), PROMPT)
     target = Target(MODEL, kind)
     expected = {}
 
     def follow(begun, prob):
-        probs = target.law((*PROMPT, *begun), LAW, len(PROMPT))
+        probs = target.law((*PROMPT, *begun), SAMPLING, len(PROMPT))
         best = np.argsort(-probs)[:16].tolist()
         expected[(*begun, OTHER)] = prob * (1 - probs[best].sum())
         for rank, token in enumerate(best):
@@ -109,16 +109,16 @@ def test_the_joint_law_is_that_of_the_target(kind):
 
     follow((), 1.0)
     assert len(expected) == 14 + 3 * 14 + 9 * 17
-    assert law.probs.keys() == expected.keys()
+    assert joint.probs.keys() == expected.keys()
     for cell, prob in expected.items():
-        assert law.probs[cell] == pytest.approx(prob, abs=1e-4)
+        assert joint.probs[cell] == pytest.approx(prob, abs=1e-4)
 
 
 def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
     cells = [(1, 2, 3), (1, 2, OTHER), (1, 4), (1, OTHER), (5,), (OTHER,)]
-    law = JointDistribution(dict.fromkeys(cells, 1 / 6))
+    joint = JointDistribution(dict.fromkeys(cells, 1 / 6))
     draws = [(1, 2, 3), (1, 2, 9), (1, 4, 3), (1, 3, 3), (5, 2, 3), (2, 2, 3)]
-    assert [law.cell_of(draw) for draw in draws] == cells
+    assert [joint.cell_of(draw) for draw in draws] == cells
 
 
 def sampler_of(engine):
@@ -126,28 +126,28 @@ def sampler_of(engine):
 
 
 @pytest.mark.parametrize("is_honest", [True, False])
-def test_draws_from_another_law_are_seen(is_honest):
+def test_samples_of_another_distribution_are_seen(is_honest):
     engine = make_engine(MODEL, RandomTrees(24))
     case = cases_of(engine.target, [PROMPT], [3], 150)[0]
     if not is_honest:
-        bent = {cell: prob**0.5 for cell, prob in case.law.probs.items()}
+        bent = {cell: prob**0.5 for cell, prob in case.distribution.probs.items()}
         total = sum(bent.values())
-        law = JointDistribution({cell: prob / total for cell, prob in bent.items()})
-        case = replace(case, law=law)
-    found = check_law(sampler_of(engine), "random", [case], lambda case: case.seeds)
+        joint = JointDistribution({cell: prob / total for cell, prob in bent.items()})
+        case = replace(case, distribution=joint)
+    found = check_distribution(sampler_of(engine), "random", [case], lambda case: case.seeds)
     assert found.is_off(num_checks=1) != is_honest
     assert found.drafted > 100
     assert found.fit.num_draws == 150
 
 
 def test_a_residual_that_is_dropped_is_seen(monkeypatch):
-    """After a rejection the target's law again, where what the draft left of it is right."""
+    """After a rejection the whole p is sampled, where only the residual is right."""
     monkeypatch.setattr(verify_module, "_residual", lambda p, q, weights, row: p[row])
     small = Decoder(tiny_model(vocab_size=4, seed=3))
     drafter = DraftModelDrafter(small, target_vocab_size=4, lookahead=2)
     engine = make_engine(tiny_model(vocab_size=4, seed=2), drafter)
     cases = cases_of(engine.target, [[1, 2]], [2], 500)
-    found = check_law(sampler_of(engine), "model", cases, lambda case: case.seeds)
+    found = check_distribution(sampler_of(engine), "model", cases, lambda case: case.seeds)
     assert found.is_off(num_checks=2)
 
 
@@ -165,7 +165,7 @@ def test_each_number_of_nodes_has_its_own_seeds_and_the_prompt_that_says_most():
     assert [case.num_nodes for case in cases] == [2, 5]
     assert [case.seeds for case in cases] == [range(200), range(200, 400)]
     assert cases[0].prompt != cases[1].prompt
-    assert all(sum(case.law.probs.values()) == pytest.approx(1) for case in cases)
+    assert all(sum(case.distribution.probs.values()) == pytest.approx(1) for case in cases)
     with pytest.raises(ValueError, match="give more --draws"):
         cases_of(decoder(), prompts, [2], 6)
 
@@ -173,7 +173,7 @@ def test_each_number_of_nodes_has_its_own_seeds_and_the_prompt_that_says_most():
 # ---- the verdict ---------------------------------------------------------------------------
 
 
-def outcome(*partings, drift=0.0, p_values=(0.5, 0.5)):
+def result(*partings, drift=0.0, p_values=(0.5, 0.5)):
     widths = (WidthDrift(1, 64, 0.0, 0), WidthDrift(2, 64, drift, 0))
     agreement = Agreement("pool", 7, 300, 90, 40, tuple(partings))
     # Of one degree of freedom, whose tail these are.
@@ -181,7 +181,7 @@ def outcome(*partings, drift=0.0, p_values=(0.5, 0.5)):
     distributions = [DistributionCheck("plain", Fit(500, statistics[p_values[0]], 1), 0, 0)]
     distributions.append(DistributionCheck("pool", Fit(500, statistics[p_values[1]], 1), 90, 40))
     cache = CacheCheck("full", Drift(widths, 0.01, drift), (agreement,))
-    return Outcome({}, (4,), (cache,), tuple(distributions), ())
+    return CheckResult({}, (4,), (cache,), tuple(distributions), ())
 
 
 NEAR = parting("qa 1", 1.002, near_tie=0.004)
@@ -191,19 +191,19 @@ REAL = parting("qa 2", 1.5, near_tie=0.004)
 @pytest.mark.parametrize(
     ("found", "kind", "words"),
     [
-        (outcome(), "bit-identical", "bit-identical: all 7 greedy replies"),
-        (outcome(drift=1e-3), "near-ties", "near-ties of at most 0.004 (logits)"),
-        (outcome(NEAR, drift=1e-3), "near-ties", "near-ties of at most 0.002 (logits): 1 of 7"),
-        (outcome(NEAR, REAL, drift=1e-3), "not lossless", "in 1 of 7 greedy replies, cache full"),
-        (outcome(REAL, drift=1e-3), "not lossless", "gaps of up to 0.5 (logits)"),
+        (result(), "bit-identical", "bit-identical: all 7 greedy replies"),
+        (result(drift=1e-3), "near-ties", "near-ties of at most 0.004 (logits)"),
+        (result(NEAR, drift=1e-3), "near-ties", "near-ties of at most 0.002 (logits): 1 of 7"),
+        (result(NEAR, REAL, drift=1e-3), "not lossless", "in 1 of 7 greedy replies, cache full"),
+        (result(REAL, drift=1e-3), "not lossless", "gaps of up to 0.5 (logits)"),
         (
-            outcome(p_values=(0.5, 1e-4)),
+            result(p_values=(0.5, 1e-4)),
             "bit-identical",
             "have the model's distribution",
         ),  # two tests
-        (outcome(p_values=(0.5, 1e-6)), "not lossless", "pool samples from another distribution"),
-        (outcome(p_values=(1e-6, 0.5)), "not lossless", "plain samples from another distribution"),
-        (outcome(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, at least 5e-05 is allowed)"),
+        (result(p_values=(0.5, 1e-6)), "not lossless", "pool samples from another distribution"),
+        (result(p_values=(1e-6, 0.5)), "not lossless", "plain samples from another distribution"),
+        (result(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, at least 5e-05 is allowed)"),
     ],
 )
 def test_the_verdict_is_a_sentence(found, kind, words):

@@ -107,10 +107,10 @@ def _compare(
         is_partial = True
     finally:
         gc.unfreeze()
-    outcome = report.Outcome(setup, rows, names, baseline, cost, notes, is_partial)
-    print(report.text(outcome))
-    print(json.dumps(report.document(outcome)))
-    return 130 if is_partial else int(outcome.has_real_difference)
+    result = report.BenchResult(setup, rows, names, baseline, cost, notes, is_partial)
+    print(report.text(result))
+    print(json.dumps(report.document(result)))
+    return 130 if is_partial else int(result.has_real_difference)
 
 
 def _measure(runner: Runner, plan: Plan, rows: list[Row], notes: list[str], keep: Keep) -> None:

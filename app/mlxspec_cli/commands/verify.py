@@ -35,10 +35,10 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
-    outcome = check(load_model(args.model, dtype=args.dtype), plan, say, _progress)
-    print(report.text(outcome))
-    print(json.dumps(report.document(outcome)))
-    return int(not verdict(outcome).is_lossless)
+    result = check(load_model(args.model, dtype=args.dtype), plan, say, _progress)
+    print(report.text(result))
+    print(json.dumps(report.document(result)))
+    return int(not verdict(result).is_lossless)
 
 
 def _plan(args: Namespace) -> Plan:

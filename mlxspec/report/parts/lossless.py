@@ -12,7 +12,7 @@ from mlxspec.bench.arms import PLAIN
 from mlxspec.bench.machine import setup_of
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.checking.greedy import Agreement
-from mlxspec.checking.run import CacheCheck, Checker, Outcome, Plan
+from mlxspec.checking.run import CacheCheck, Checker, CheckResult, Plan
 from mlxspec.checking.sampled import DistributionCheck
 from mlxspec.checking.verdict import verdict
 from mlxspec.drafting.registry import DrafterContext, candidates
@@ -59,11 +59,11 @@ def check_within(time: Allowance, loaded: LoadedModel) -> Iterator[Finding]:
     cache = checker.check_replies()
     yield "greedy", _greedy_dict(cache)
     shares.give(time, 1 + (len(drafters) + 1) * len(_NUM_NODES))
-    laws = checker.check_laws(checker.cases())
-    yield "sampled", [_check_dict(law, len(laws)) for law in laws]
+    checks = checker.check_distributions(checker.cases())
+    yield "sampled", [_check_dict(check, len(checks)) for check in checks]
     setup = setup_of(context, plan.task(max(_NUM_NODES)), PLAIN)
-    outcome = Outcome(setup, _NUM_NODES, (cache,), laws, tuple(notes))
-    found = verdict(outcome)
+    result = CheckResult(setup, _NUM_NODES, (cache,), checks, tuple(notes))
+    found = verdict(result)
     yield "verdict", found.kind
     yield "verdict_text", found.text
     yield "notes", notes
@@ -104,14 +104,14 @@ def agreement_dict(found: Agreement) -> dict[str, Any]:
     }
 
 
-def _check_dict(law: DistributionCheck, num_checks: int) -> dict[str, Any]:
+def _check_dict(check: DistributionCheck, num_checks: int) -> dict[str, Any]:
     return {
-        "drafter": law.drafter,
-        "draws": law.fit.num_draws,
-        "chi_square": law.fit.chi_square,
-        "freedom": law.fit.freedom,
-        "p": law.fit.p_value,
-        "is_off": law.is_off(num_checks),
-        "drafted": law.drafted,
-        "accepted": law.accepted,
+        "drafter": check.drafter,
+        "draws": check.fit.num_draws,
+        "chi_square": check.fit.chi_square,
+        "freedom": check.fit.freedom,
+        "p": check.fit.p_value,
+        "is_off": check.is_off(num_checks),
+        "drafted": check.drafted,
+        "accepted": check.accepted,
     }

@@ -14,7 +14,7 @@ from mlxspec.bench.arms import PLAIN, own_arms
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Arm, Reply, Task
-from mlxspec.checking.greedy import Asked, check_replies
+from mlxspec.checking.greedy import GreedyCase, check_replies
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.loading import load_model
 from mlxspec.params import Options
@@ -66,8 +66,8 @@ def replies_within(time: Allowance, context: DrafterContext) -> Iterator[Finding
     prompts = _prompts(context)
     plain.warm_up(prompts[0][1])
     share = time.share(len(arms) + 1)
-    asked = [
-        Asked(name, prompt, _TASK, plain.write(prompt, _TASK).tokens)
+    cases = [
+        GreedyCase(name, prompt, _TASK, plain.write(prompt, _TASK).tokens)
         for name, prompt in share.within(prompts)
     ]
     yield PLAIN, _figures(plain.replies)
@@ -76,7 +76,7 @@ def replies_within(time: Allowance, context: DrafterContext) -> Iterator[Finding
             return
         arm.warm_up(prompts[0][1])
         share = time.share(len(arms) - number)
-        agreement = check_replies(context.engine, arm, share.within(asked), 0.0)
+        agreement = check_replies(context.engine, arm, share.within(cases), 0.0)
         yield arm.name, {**agreement_dict(agreement), **_figures(arm.replies)}
 
 
@@ -86,8 +86,8 @@ def _prompts(context: DrafterContext) -> list[tuple[str, tuple[int, ...]]]:
     questions = choose_questions(read_questions(), limit=1)
     chosen = [*questions[: _NUM_QUESTIONS - 1], questions[-1]]
     return [
-        (asked.category, tuple(runner.prompt([{"role": "user", "content": asked.turns[0]}])))
-        for asked in chosen
+        (question.category, tuple(runner.prompt([{"role": "user", "content": question.turns[0]}])))
+        for question in chosen
     ]
 
 
