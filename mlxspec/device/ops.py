@@ -133,12 +133,12 @@ def rotate(
         positions: Of the L rows.
         wavelengths: (D / 2,) float32 tokens per radian of each pair.
     """
-    turn: Callable[[mx.array], mx.array] = (
-        positions.turn
+    rotate: Callable[[mx.array], mx.array] = (
+        positions.rotate
         if isinstance(positions, Angles)
         else partial(fused.rotate, positions=positions, wavelengths=wavelengths)
     )
-    return core_split.together(lambda: turn(queries), lambda: turn(keys))
+    return core_split.together(lambda: rotate(queries), lambda: rotate(keys))
 
 
 def attend(queries: mx.array, keys: Rows, values: Rows, *, scale: float, mask: Mask) -> mx.array:

@@ -62,7 +62,7 @@ def difference_at(
     prompt: Sequence[int],
     same: Sequence[int],
     pair: tuple[int, int],
-    law: SamplingParams = _GREEDY,
+    sampling: SamplingParams = _GREEDY,
     *,
     near_tie: float | None = None,
     is_foreign: bool = False,
@@ -75,7 +75,7 @@ def difference_at(
         prompt: The tokens before both replies.
         same: The tokens that are the same in both replies.
         pair: The written token and the expected one, after `same`.
-        law: The sampling params; their bias and penalties are part of the logits.
+        sampling: The sampling params; their bias and penalties are part of the logits.
         near_tie: As in `first_difference`.
         is_foreign: As in `first_difference`.
     """
@@ -85,10 +85,10 @@ def difference_at(
         target.observe(before[len(target) :])
         own = target.next_logits()
         counts = TokenCounts.of(list(prompt), target.vocab_size).add(list(same))
-        logits = np.array(NodeDistributions(law, own[None], counts).adjusted[0])
+        logits = np.array(NodeDistributions(sampling, own[None], counts).adjusted[0])
         if near_tie is None:
             # A penalty multiplies the logits, and with them their drift.
-            scale = max(law.repetition_penalty, 1 / law.repetition_penalty)
+            scale = max(sampling.repetition_penalty, 1 / sampling.repetition_penalty)
             near_tie = scale * near_tie_after(target, before, engine.context_length)
         if is_foreign:
             near_tie = max(near_tie, near_tie_of(_step_of(own)))

@@ -50,12 +50,12 @@ def _scores(queries: mx.array, keys: mx.array, scale: float, mask: SharedMask) -
     """Return (B, Hkv, H / Hkv * L, S) scores: heads of one group share a product."""
     B, H, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    grouped, turned = (queries * scale).reshape(B, Hkv, -1, D), keys.swapaxes(-1, -2)
+    grouped, transposed = (queries * scale).reshape(B, Hkv, -1, D), keys.swapaxes(-1, -2)
     if mask.mask is None:
-        return grouped @ turned
+        return grouped @ transposed
     if L <= FEW_ROWS:
-        return mx.addmm(mask.added(H // Hkv, L, S), grouped, turned)
-    return mask.hide(grouped @ turned, L, S)
+        return mx.addmm(mask.added(H // Hkv, L, S), grouped, transposed)
+    return mask.hide(grouped @ transposed, L, S)
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ class Angles:
             frequencies: (n,) float32 angle per token of each pair, filled up at the end.
             num_pairs: Pairs of a head.
         """
-        turns = positions.astype(mx.float32)[..., None] * frequencies
+        angles = positions.astype(mx.float32)[..., None] * frequencies
         if positions.ndim == 2:
-            turns = turns[:, None]
-        cosines, sines = mx.cos(turns)[..., :num_pairs], mx.sin(turns)[..., :num_pairs]
+            angles = angles[:, None]
+        cosines, sines = mx.cos(angles)[..., :num_pairs], mx.sin(angles)[..., :num_pairs]
         return Angles(
             mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
         )
 
-    def turn(self, x: mx.array) -> mx.array:
+    def rotate(self, x: mx.array) -> mx.array:
         """Return (B, H, L, D) rows, each rotated by its angles, in the dtype of `x`."""
         crossed = mx.roll(x, x.shape[-1] // 2, -1)
         return (x * self.cosines + crossed * self.sines).astype(x.dtype)
