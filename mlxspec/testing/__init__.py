@@ -14,14 +14,14 @@ no test framework is needed.
 """
 
 from mlxspec.testing.check import DrafterReport, MakeDrafter, check_drafter
-from mlxspec.testing.drafters import KnowingDrafter, ScriptedDrafter, UniformDrafter
+from mlxspec.testing.drafters import OracleDrafter, ScriptedDrafter, UniformDrafter
 from mlxspec.testing.target import LetterTokenizer, tiny_engine, tiny_model
 
 __all__ = [
     "DrafterReport",
-    "KnowingDrafter",
     "LetterTokenizer",
     "MakeDrafter",
+    "OracleDrafter",
     "ScriptedDrafter",
     "UniformDrafter",
     "check_drafter",

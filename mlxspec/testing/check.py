@@ -31,7 +31,7 @@ _LENGTH = 3  # tokens whose joint distribution is compared
 _WIDTHS = (1, 2, 6)  # draft nodes, so that each of the first three tokens can be a bonus token
 _LEAST_P = 1e-4  # a correct drafter fails once in ten thousand choices of seeds
 _PROMPT = (1, 2, 3, 1, 2, 3, 1)
-_LAWS = (
+_SAMPLING = (
     SamplingParams(temperature=2.0),  # flat enough that every token counts
     SamplingParams(temperature=2.5, top_p=0.95, presence_penalty=0.6, repetition_penalty=1.2),
 )
@@ -78,9 +78,9 @@ def check_drafter(
     trial.compare_seeds()
     if not trial.num_drafted:
         raise AssertionError("the drafter proposed nothing in any reply, so nothing was tested")
-    share = -(-num_draws // (len(_LAWS) * len(_WIDTHS)))
-    by_law = [trial.fits(sampling, share) for sampling in _LAWS]
-    fits = [first + second for first, second in zip(*by_law, strict=True)]
+    share = -(-num_draws // (len(_SAMPLING) * len(_WIDTHS)))
+    by_sampling = [trial.fits(sampling, share) for sampling in _SAMPLING]
+    fits = [first + second for first, second in zip(*by_sampling, strict=True)]
     worst = min(fits, key=lambda found: found.p_value)
     p_value = min(1.0, worst.p_value * len(fits))  # Bonferroni: the worst of several tests
     if p_value < _LEAST_P:

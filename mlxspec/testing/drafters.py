@@ -42,10 +42,10 @@ class ScriptedDrafter:
         self.rounds.append(round)
 
 
-class KnowingDrafter:
+class OracleDrafter:
     """Has the whole text in advance, and proposes its next tokens."""
 
-    name = "knowing"
+    name = "oracle"
     num_top_tokens = 0
 
     def __init__(self, text: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 
 from mlxspec.compat import make_sampler, stream_generate
 from mlxspec.params import SamplingParams
-from mlxspec.testing import KnowingDrafter
+from mlxspec.testing import OracleDrafter
 from tests.support.peers import make_pair
 from tests.support.truth import Target
 
@@ -20,7 +20,7 @@ def responses(pair, max_tokens, **settings):
 
 def test_from_draft_marks_exactly_the_tokens_that_a_drafter_proposed():
     reply = Target(make_pair().engine.target.model).greedy(PROMPT, 8)
-    told = responses(make_pair(KnowingDrafter([*PROMPT, *reply[:3]])), 8)
+    told = responses(make_pair(OracleDrafter([*PROMPT, *reply[:3]])), 8)
     assert [response.token for response in told] == reply
     assert [response.from_draft for response in told] == [True] * 3 + [False] * 5
 

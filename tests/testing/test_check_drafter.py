@@ -14,7 +14,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.testing import (
-    KnowingDrafter,
+    OracleDrafter,
     ScriptedDrafter,
     UniformDrafter,
     check_drafter,
@@ -62,7 +62,7 @@ def test_a_vocabulary_too_small_for_a_tree_is_refused():
 
 
 def test_a_knowing_drafter_is_always_right():
-    engine = tiny_engine(KnowingDrafter([*PROMPT, *REPLY]))
+    engine = tiny_engine(OracleDrafter([*PROMPT, *REPLY]))
     for _ in range(2):
         events = list(engine.generate(PROMPT, PARAMS))
         assert emitted(events) == REPLY
