@@ -189,7 +189,7 @@ def draft_model_drafter(
     small = check_engine(draft_model, "draft_model")
     if not engine.tokenizer.same_as(small.tokenizer):
         raise VocabularyMismatchError(
-            f"the draft model {small.name} reads another tokenizer than {engine.name}: choose one "
+            f"the draft model {small.name} has another tokenizer than {engine.name}: choose one "
             "of the same family"
         )
     cache, model = engine.target.cache, small.target.model

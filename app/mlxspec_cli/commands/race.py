@@ -17,7 +17,7 @@ def run(args: Namespace) -> int:
     """Open the app on two traces, or print the result of the race.
 
     Raises:
-        TraceError: A file cannot be read, is no trace, or holds no reply.
+        TraceError: A file cannot be read, is no trace, or has no reply.
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
     if not args.plain and can_draw():
