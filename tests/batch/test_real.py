@@ -35,7 +35,7 @@ PROMPTS = [
     "Once upon a time, in a village by the sea, there lived a fisherman who",
 ]
 TOKENS = 24
-LAWS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.8)}
+SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.8)}
 
 
 @cache
@@ -48,20 +48,24 @@ def engine(drafter):
     return Engine(Decoder(loaded().model), HOST_DRAFTERS[drafter](), loaded().tokenizer)
 
 
-def settings(law):
+def settings(sampling):
     return [
         GenerationParams(
-            max_tokens=TOKENS, sampling=LAWS[law], seed=seed, exact_seed=True, ignore_eos=True
+            max_tokens=TOKENS,
+            sampling=SAMPLING[sampling],
+            seed=seed,
+            exact_seed=True,
+            ignore_eos=True,
         )
         for seed in range(len(PROMPTS))
     ]
 
 
 @cache
-def alone(law):
+def alone(sampling):
     """What a plain engine replies to one prompt after the other."""
     plain = engine("none")
-    pairs = zip(PROMPTS, settings(law), strict=True)
+    pairs = zip(PROMPTS, settings(sampling), strict=True)
     return [emitted(plain.generate(prompt, params)) for prompt, params in pairs]
 
 
@@ -83,19 +87,19 @@ def gap(prefix, params):
 
 
 @pytest.mark.parametrize(
-    ("drafter", "law"), [("none", "greedy"), ("pool", "greedy"), ("pool", "sampled")]
+    ("drafter", "sampling"), [("none", "greedy"), ("pool", "greedy"), ("pool", "sampled")]
 )
-def test_replies_are_those_that_the_prompts_get_alone(drafter, law):
-    replies = list(engine(drafter).generate_batch(PROMPTS, settings(law), batch_size=3))
+def test_replies_are_those_that_the_prompts_get_alone(drafter, sampling):
+    replies = list(engine(drafter).generate_batch(PROMPTS, settings(sampling), batch_size=3))
     assert [reply.fault for reply in replies] == [""] * len(PROMPTS)
-    for index, expected in enumerate(alone(law)):
+    for index, expected in enumerate(alone(sampling)):
         got = list(replies[index].tokens)
         assert len(got) == len(expected) == TOKENS
         if got == expected:
             continue
         place = next(i for i in range(TOKENS) if got[i] != expected[i])
         prefix = loaded().tokenizer.encode(PROMPTS[index]) + expected[:place]
-        apart, near_tie = gap(prefix, settings(law)[index])
+        apart, near_tie = gap(prefix, settings(sampling)[index])
         print(f"{PROMPTS[index]!r} parts at token {place}, where the best are {apart:.1e} apart")
         assert is_near_tie(apart, near_tie), (
             f"{PROMPTS[index]!r}: {expected} alone, {got} in a batch"

@@ -13,10 +13,10 @@ from mlxspec.params import GenerationParams
 from mlxspec.verify.noise import Noise
 from tests.support.batches import (
     DRAFTERS,
-    LAWS,
     MODELS,
     PROMPTS,
     REPLIES,
+    SAMPLING,
     TARGETS,
     VOCAB,
     batch,
@@ -52,46 +52,52 @@ def test_any_number_of_prompts_streams_through_any_number_of_places(count, batch
     assert tokens_of(replies) == [reply[:12] for reply in REPLIES["llama"][:count]]
 
 
-def sampled(law):
+def sampled(sampling):
     return [
-        GenerationParams(max_tokens=6 + 3 * seed, sampling=LAWS[law], seed=seed, num_draft_tokens=5)
+        GenerationParams(
+            max_tokens=6 + 3 * seed, sampling=SAMPLING[sampling], seed=seed, num_draft_tokens=5
+        )
         for seed in range(len(PROMPTS))
     ]
 
 
 @cache
-def plain_samples(law, kind):
-    return one_by_one("none", PROMPTS, sampled(law), kind=kind)
+def plain_samples(sampling, kind):
+    return one_by_one("none", PROMPTS, sampled(sampling), kind=kind)
 
 
 @pytest.mark.parametrize(
-    ("law", "kind"), [("temperature", "int8"), ("filters", "full"), ("penalties", "int4")]
+    ("sampling", "kind"), [("temperature", "int8"), ("filters", "full"), ("penalties", "int4")]
 )
 @pytest.mark.parametrize("drafter", ["none", "pool", "random trees"])
-def test_sampled_replies_are_those_of_one_by_one_decoding_with_the_same_seeds(drafter, law, kind):
-    assert seen(batch(drafter, params=sampled(law), kind=kind)) == plain_samples(law, kind)
+def test_sampled_replies_are_those_of_one_by_one_decoding_with_the_same_seeds(
+    drafter, sampling, kind
+):
+    assert seen(batch(drafter, params=sampled(sampling), kind=kind)) == plain_samples(
+        sampling, kind
+    )
 
 
-@pytest.mark.parametrize("law", ["filters", "penalties"])
-def test_chains_that_are_drawn_are_judged_as_in_one_by_one_decoding(law):
-    expected = one_by_one("drawn chains", PROMPTS, sampled(law))
-    assert expected != plain_samples(law, "full")
-    assert seen(batch("drawn chains", params=sampled(law))) == expected
+@pytest.mark.parametrize("sampling", ["filters", "penalties"])
+def test_chains_that_are_drawn_are_judged_as_in_one_by_one_decoding(sampling):
+    expected = one_by_one("drawn chains", PROMPTS, sampled(sampling))
+    assert expected != plain_samples(sampling, "full")
+    assert seen(batch("drawn chains", params=sampled(sampling))) == expected
 
 
-@pytest.mark.parametrize("law", ["filters", "penalties"])
-def test_with_an_exact_seed_chains_that_are_drawn_leave_the_text_of_plain_sampling(law):
-    params = [replace(own, exact_seed=True) for own in sampled(law)]
-    assert seen(batch("drawn chains", params=params)) == plain_samples(law, "full")
+@pytest.mark.parametrize("sampling", ["filters", "penalties"])
+def test_with_an_exact_seed_chains_that_are_drawn_leave_the_text_of_plain_sampling(sampling):
+    params = [replace(own, exact_seed=True) for own in sampled(sampling)]
+    assert seen(batch("drawn chains", params=params)) == plain_samples(sampling, "full")
 
 
 def test_sampled_replies_are_draws_by_hand():
-    law, target = LAWS["filters"], TARGETS["llama"]
-    params = [GenerationParams(max_tokens=8, sampling=law, seed=seed) for seed in range(7)]
+    sampling, target = SAMPLING["filters"], TARGETS["llama"]
+    params = [GenerationParams(max_tokens=8, sampling=sampling, seed=seed) for seed in range(7)]
     for seed, reply in enumerate(batch("random trees", params=params)):
         text = list(PROMPTS[seed])
         for token in reply.tokens:
-            probs = target.law(tuple(text), law, len(PROMPTS[seed]))
+            probs = target.distribution(tuple(text), sampling, len(PROMPTS[seed]))
             noise = Noise.of_seed(seed).at(len(text)).gumbel(1, VOCAB)[0]
             assert token == draw_by_hand(probs, noise)[0]
             text.append(token)
@@ -99,7 +105,7 @@ def test_sampled_replies_are_draws_by_hand():
 
 def test_repeated_prompts_with_seeds_of_their_own_get_replies_of_their_own():
     params = [
-        GenerationParams(max_tokens=20, sampling=LAWS["temperature"], seed=s) for s in (1, 2, 1)
+        GenerationParams(max_tokens=20, sampling=SAMPLING["temperature"], seed=s) for s in (1, 2, 1)
     ]
     first, second, again = batch("pool", [PROMPTS[0]] * 3, params)
     assert first.tokens == again.tokens != second.tokens

@@ -206,30 +206,30 @@ def test_a_sampled_text_does_not_depend_on_when_the_drafter_is_asked():
 @pytest.mark.parametrize("budget", [Never, AnyBudget])
 def test_penalties_count_the_token_of_the_round_before(budget):
     """It is not known yet where a round is begun ahead, so such a round is not."""
-    law = SamplingParams(repetition_penalty=1.6, presence_penalty=1.0, frequency_penalty=0.8)
+    sampling = SamplingParams(repetition_penalty=1.6, presence_penalty=1.0, frequency_penalty=0.8)
     truth, tokens = Target(MODEL), list(PROMPT)
     for _ in range(20):
-        tokens.append(int(truth.law(tuple(tokens), law, len(PROMPT)).argmax()))
+        tokens.append(int(truth.distribution(tuple(tokens), sampling, len(PROMPT)).argmax()))
     assert tokens[len(PROMPT) :] != REPLY[:20]
     engine = engine_with(budget(), "random trees")
-    params = GenerationParams(max_tokens=20, num_draft_tokens=5, sampling=law)
+    params = GenerationParams(max_tokens=20, num_draft_tokens=5, sampling=sampling)
     assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
 
 
 def test_the_joint_law_holds_where_the_number_of_nodes_changes():
     """Two sampled tokens of an honest chain, drawn in rounds of any size."""
     model = tiny_model(vocab_size=4, seed=2)
-    law = SamplingParams(temperature=5.0)  # no outcome is rare
+    sampling = SamplingParams(temperature=5.0)  # no outcome is rare
     truth, prompt, draws = Target(model), [1, 2], 300
     engine = make_engine(model, UniformChain(4, length=2), budget=AnyBudget())
     counts = dict.fromkeys(itertools.product(range(4), repeat=2), 0)
     for seed in range(draws):
-        params = GenerationParams(max_tokens=3, sampling=law, seed=seed, num_draft_tokens=5)
+        params = GenerationParams(max_tokens=3, sampling=sampling, seed=seed, num_draft_tokens=5)
         counts[tuple(emitted(engine.generate(prompt, params))[:2])] += 1
     chi_square = 0.0
     for first, second in counts:
-        prob = truth.law(tuple(prompt), law, 2)[first]
-        prob *= truth.law((*prompt, first), law, 2)[second]
+        prob = truth.distribution(tuple(prompt), sampling, 2)[first]
+        prob *= truth.distribution((*prompt, first), sampling, 2)[second]
         chi_square += (counts[first, second] - draws * prob) ** 2 / (draws * prob)
     assert chi_square < 15 + 4 * 30**0.5
 

@@ -29,7 +29,7 @@ from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Track
 from mlxspec_app.playback.replay import ReplaySession
 from tests.campaigns.fuzz_damage import damaged, damaged_json, damaged_safetensors, hostile_value
-from tests.support.drafting import KEY, LAW, assert_valid, stored_rows
+from tests.support.drafting import KEY, SAMPLING, assert_valid, stored_rows
 from tests.support.paths import TRACES
 
 VOCAB = 100
@@ -81,7 +81,7 @@ class TableTarget:
 
     def read(self, folder: Path) -> None:
         drafter = TableDrafter.load(folder / "t.safetensors", VOCAB)
-        drafter.start([7, 8, 9], LAW, KEY)
+        drafter.start([7, 8, 9], SAMPLING, KEY)
         assert_valid(drafter.propose(9, 12), 9, 12)
         for token in range(VOCAB):
             probs = drafter.next_probs(extend(0, token))
@@ -127,7 +127,7 @@ class LearnedTarget(TableTarget):
         said: list[str] = []
         memory = TableMemory(folder / "t.safetensors", VOCAB, say=said.append)
         drafter = TableDrafter(memory=memory)
-        drafter.start([7, 8, 9], LAW, KEY)
+        drafter.start([7, 8, 9], SAMPLING, KEY)
         assert_valid(drafter.propose(9, 12), 9, 12)
         memory.learn([extend(0, 7, 8)], [[9]], [[0.5]])
         memory.save()

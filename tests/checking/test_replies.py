@@ -98,7 +98,7 @@ def test_the_joint_distribution_is_that_of_the_target(kind):
     expected = {}
 
     def follow(begun, prob):
-        probs = target.law((*PROMPT, *begun), SAMPLING, len(PROMPT))
+        probs = target.distribution((*PROMPT, *begun), SAMPLING, len(PROMPT))
         best = np.argsort(-probs)[:16].tolist()
         expected[(*begun, OTHER)] = prob * (1 - probs[best].sum())
         for rank, token in enumerate(best):

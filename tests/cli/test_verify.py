@@ -45,7 +45,7 @@ def small_model(folder):
 
 
 def off(document):
-    return {law["drafter"] for law in document["laws"] if law["is_off"]}
+    return {check["drafter"] for check in document["laws"] if check["is_off"]}
 
 
 def num_parted(document):
@@ -64,8 +64,8 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     kinds = [cache["cache"] for cache in last["caches"]]
     assert kinds == ["full", "rotating 8 (4 kept)", "full, 8-bit"]
     assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["drafters"])
-    assert [law["drafter"] for law in last["laws"]] == ["plain", "pool"]
-    assert [law["num_draws"] for law in last["laws"]] == [80, 80]
+    assert [check["drafter"] for check in last["laws"]] == ["plain", "pool"]
+    assert [check["num_draws"] for check in last["laws"]] == [80, 80]
     assert last["laws"][1]["accepted"] > 20
     assert last["least_p_value"] == 5e-5
     assert last["is_lossless"]

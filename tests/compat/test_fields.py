@@ -30,7 +30,7 @@ def test_top_p_keeps_the_most_probable_tokens_of_this_share():
     pair = make_pair()
     target, tokens, num_told, num_choices = Target(pair.engine.target.model), list(PROMPT), 0, 0
     for response in responses(pair, 30, sampler=make_sampler(temp=1.0, top_p=0.5)):
-        probs = target.law(tuple(tokens), SamplingParams(temperature=1.0), len(PROMPT))
+        probs = target.distribution(tuple(tokens), SamplingParams(temperature=1.0), len(PROMPT))
         order = np.argsort(-probs)
         count = int((np.cumsum(probs[order]) < 0.5).sum()) + 1
         assert response.token in order[:count]

@@ -207,14 +207,14 @@ def test_a_processor_sees_the_prompt_and_all_emitted_tokens(pair):
 
 
 def test_a_law_is_a_sampler_with_all_its_fields(pair):
-    law = SamplingParams(
+    sampling = SamplingParams(
         temperature=0.8, presence_penalty=3.0, frequency_penalty=2.0, logit_bias={7: 9.0}
     )
-    found = tokens(ours(pair, max_tokens=20, sampler=law, seed=3))
+    found = tokens(ours(pair, max_tokens=20, sampler=sampling, seed=3))
     plain = SamplingParams(temperature=0.8)
     assert found != tokens(ours(pair, max_tokens=20, sampler=plain, seed=3))
-    params = compat.options.StepOptions(sampler=law, seed=3).params(20, 0, ignores_eos=True)
-    assert params.sampling == law
+    params = compat.options.StepOptions(sampler=sampling, seed=3).params(20, 0, ignores_eos=True)
+    assert params.sampling == sampling
 
 
 def test_mlx_s_random_state_determines_the_samples(pair):

@@ -77,9 +77,9 @@ def test_options_of_speculative_decoding_and_their_defaults_are_mlx_lm_s():
 
 
 def test_a_sampler_is_the_law_of_its_arguments_in_mlx_lm_s_order():
-    law = compat.make_sampler(0.7, 0.9, 0.05, 2, 40, 0.3, 0.2, [5, 6])
-    assert isinstance(law, SamplingParams)
-    assert law.describe() == {
+    sampling = compat.make_sampler(0.7, 0.9, 0.05, 2, 40, 0.3, 0.2, [5, 6])
+    assert isinstance(sampling, SamplingParams)
+    assert sampling.describe() == {
         "temperature": 0.7,
         "top_p": 0.9,
         "min_p": 0.05,

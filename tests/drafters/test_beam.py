@@ -14,7 +14,7 @@ ROOT = 30
 VOCAB = 6
 
 
-class RandomLaw:
+class RandomDistribution:
     """A law over `VOCAB` tokens that depends on the whole path; `expand` follows the paths."""
 
     def __init__(self, seed=0, spread=1.5):
@@ -49,9 +49,9 @@ class RandomLaw:
 @pytest.mark.parametrize("budget", [1, 2, 5, 8, 16, 40])
 @pytest.mark.parametrize(("width", "depth"), [(1, 4), (2, 3), (3, 4), (4, 2), (9, 3), (5, 1)])
 def test_grows_the_tree_that_is_grown_by_hand(width, depth, budget):
-    law = RandomLaw(width)
-    draft = law.grow(BeamShape(width, depth), budget)
-    expected = beam(law.probs, width, depth, budget)
+    distribution = RandomDistribution(width)
+    draft = distribution.grow(BeamShape(width, depth), budget)
+    expected = beam(distribution.probs, width, depth, budget)
     assert_valid(draft, ROOT, budget)
     assert draft.sources == ("eagle",) * len(expected)
     found = paths_of(draft)
@@ -61,20 +61,20 @@ def test_grows_the_tree_that_is_grown_by_hand(width, depth, budget):
 
 
 def test_a_wide_beam_finds_the_best_tree_there_is():
-    law = RandomLaw(3)
+    distribution = RandomDistribution(3)
     every = {
-        path: np.prod([law.probs(path[:i])[token] for i, token in enumerate(path)])
+        path: np.prod([distribution.probs(path[:i])[token] for i, token in enumerate(path)])
         for length in (1, 2, 3)
         for path in itertools.product(range(VOCAB), repeat=length)
     }
-    draft = law.grow(BeamShape(VOCAB**2, 3), 20)
+    draft = distribution.grow(BeamShape(VOCAB**2, 3), 20)
     assert set(paths_of(draft)) == set(best(every, 20))
 
 
 def test_a_node_is_run_below_its_own_ancestors_only():
-    law = RandomLaw(1)
-    law.grow(BeamShape(3, 4), 12)
-    first, second, third = law.levels
+    distribution = RandomDistribution(1)
+    distribution.grow(BeamShape(3, 4), 12)
+    first, second, third = distribution.levels
     assert first.on_path.tolist() == np.eye(3, dtype=bool).tolist()
     for before, level in ((first, second), (second, third)):
         above = np.array(before.on_path)[level.parents.tolist()]
@@ -83,9 +83,9 @@ def test_a_node_is_run_below_its_own_ancestors_only():
 
 
 def test_one_level_costs_no_forward():
-    law = RandomLaw(1)
-    law.grow(BeamShape(4, 1), 4)
-    assert law.levels == []
+    distribution = RandomDistribution(1)
+    distribution.grow(BeamShape(4, 1), 4)
+    assert distribution.levels == []
 
 
 def sorted_with_ties_backwards(x):

@@ -11,7 +11,7 @@ from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import gumbel
 from mlxspec.verify.noise import Noise
 
-LAW = SamplingParams(temperature=1.0)
+SAMPLING = SamplingParams(temperature=1.0)
 P = np.array([0.4, 0.05, 0.25, 0.2, 0.1])
 N_DRAWS = 40_000
 
@@ -21,13 +21,13 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(draws, "BLOCK", 2)
 
 
-def laws_of(n_nodes):
-    return NodeDistributions(LAW, mx.broadcast_to(mx.log(mx.array(P)), (n_nodes, len(P))))
+def distributions_of(n_nodes):
+    return NodeDistributions(SAMPLING, mx.broadcast_to(mx.log(mx.array(P)), (n_nodes, len(P))))
 
 
 def test_siblings_are_drawn_without_replacement():
-    law = DraftDistribution(LAW, mx.random.key(4), prompt=[1], width=len(P))
-    pairs = np.array(law.draw(laws_of(N_DRAWS), depth=1, count=2)).reshape(-1, 2)
+    distribution = DraftDistribution(SAMPLING, mx.random.key(4), prompt=[1], width=len(P))
+    pairs = np.array(distribution.draw(distributions_of(N_DRAWS), depth=1, count=2)).reshape(-1, 2)
     shares = np.bincount(pairs @ [len(P), 1], minlength=len(P) ** 2).reshape(len(P), -1) / N_DRAWS
     expected = np.outer(P / (1 - P), P) * (1 - np.eye(len(P)))
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.1 * 0.9 / N_DRAWS))
@@ -36,11 +36,11 @@ def test_siblings_are_drawn_without_replacement():
 def test_with_shared_noise_the_first_sibling_is_what_the_target_would_draw():
     noise, siblings = Noise.of_seed(3), set()
     for length in range(1, 60):
-        law = DraftDistribution(
-            LAW, mx.random.key(4), prompt=[1] * length, width=len(P), shared=noise
+        distribution = DraftDistribution(
+            SAMPLING, mx.random.key(4), prompt=[1] * length, width=len(P), shared=noise
         )
-        drawn = law.draw(laws_of(2), depth=3, count=3).reshape(2, 3).tolist()
-        target = laws_of(1).draw(noise.at(length + 2).gumbel(1, len(P))).item()
+        drawn = distribution.draw(distributions_of(2), depth=3, count=3).reshape(2, 3).tolist()
+        target = distributions_of(1).draw(noise.at(length + 2).gumbel(1, len(P))).item()
         assert [row[0] for row in drawn] == [target, target]
         assert all(len(set(row)) == 3 for row in drawn)
         siblings.add(tuple(drawn[0]))

@@ -17,7 +17,7 @@ from tests.support.truth import Target
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 MODEL = tiny_model(vocab_size=VOCAB)
-LAWS = {
+SAMPLING = {
     "filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9),
     "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
     "bias": SamplingParams(temperature=1.0, logit_bias={2: 1.5, 5: -3.0}),
@@ -29,10 +29,10 @@ def drafter_of(*, vocab_size=VOCAB, **settings):
     return DraftModelDrafter(Decoder(small), VOCAB, **settings)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_told_not_to_draw_it_proposes_the_greedy_chain_of_the_law(law):
-    law, drafts = LAWS[law], []
-    for own, samples in ((replace(law, temperature=0.0), True), (law, False)):
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_told_not_to_draw_it_proposes_the_greedy_chain_of_the_law(sampling):
+    sampling, drafts = SAMPLING[sampling], []
+    for own, samples in ((replace(sampling, temperature=0.0), True), (sampling, False)):
         drafter = drafter_of(samples=samples)
         drafter.start(PROMPT, own, mx.random.key(0))
         drafts.append(drafter.propose(PROMPT[-1], 4))
@@ -72,8 +72,8 @@ def test_a_round_without_a_draft_may_follow_a_tree():
     """The last token of a reply is the target's own: nothing is drafted for it."""
     engine = make_engine(MODEL, drafter_of(lookahead=1))
     for seed in range(6):
-        law = SamplingParams(temperature=1.0)
-        params = GenerationParams(max_tokens=3, num_draft_tokens=3, sampling=law, seed=seed)
+        sampling = SamplingParams(temperature=1.0)
+        params = GenerationParams(max_tokens=3, num_draft_tokens=3, sampling=sampling, seed=seed)
         assert len(emitted(engine.generate(PROMPT, params))) == 3
 
 
@@ -110,11 +110,16 @@ def test_a_draft_model_that_is_the_target_is_always_right_as_it_reads_every_toke
 @pytest.mark.parametrize("budget", [3, 6])  # a chain; a tree
 def test_a_draft_model_has_read_every_token_when_it_drafts_again(budget):
     drafter = Kept(Decoder(MODEL), VOCAB, 3)
-    truth, tokens, law, depths = Target(MODEL), list(PROMPT), SamplingParams(temperature=1.0), set()
-    params = GenerationParams(max_tokens=24, num_draft_tokens=budget, sampling=law, seed=1)
+    truth, tokens, sampling, depths = (
+        Target(MODEL),
+        list(PROMPT),
+        SamplingParams(temperature=1.0),
+        set(),
+    )
+    params = GenerationParams(max_tokens=24, num_draft_tokens=budget, sampling=sampling, seed=1)
     for event in make_engine(MODEL, drafter).generate(PROMPT, params):
         if event.t == "draft":
-            exact = truth.law(tuple(tokens), law, len(PROMPT))
+            exact = truth.distribution(tuple(tokens), sampling, len(PROMPT))
             np.testing.assert_allclose(drafter.drafts[-1].sampled_from[0], exact, atol=2e-4)
         if event.t in ("verify", "plain"):
             tokens += [token.token for token in event.emit]

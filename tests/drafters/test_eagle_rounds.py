@@ -27,14 +27,14 @@ from tests.support.tiny_heads_eagle import (
     eagle_drafter,
     eagle_network,
 )
-from tests.support.truth import Target, exact_law
+from tests.support.truth import Target, exact_distribution
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 20  # with the prompt well past the ring of 12
 MODELS = {family: tiny_model(family) for family in ("llama", "qwen2")}
 CACHES = ("full", "rotating", "int8", "int4")
 TARGETS = {(family, kind): Target(MODELS[family], kind) for family in MODELS for kind in CACHES}
-LAWS = {
+SAMPLING = {
     "temperature": SamplingParams(temperature=0.8),
     "all filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
     "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
@@ -75,15 +75,17 @@ class DraftSpy:
 
 
 @pytest.mark.parametrize("budget", [3, 7])  # a chain; a tree with two branches
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @EACH
-def test_a_sampled_draft_is_honest_about_its_law(name, law, budget, monkeypatch):
+def test_a_sampled_draft_is_honest_about_its_law(name, sampling, budget, monkeypatch):
     spy = DraftSpy(monkeypatch)
     engine = make(name, lookahead=3)
     make_network = {"eagle": eagle_network, "eagle3": eagle3_network}[name]
     ids = TARGET_IDS if name == "eagle3" else range(24)
     drafting = ReferenceDrafter(MODELS["llama"], make_network(MODELS["llama"]), ids)
-    params = GenerationParams(max_tokens=10, num_draft_tokens=budget, sampling=LAWS[law], seed=3)
+    params = GenerationParams(
+        max_tokens=10, num_draft_tokens=budget, sampling=SAMPLING[sampling], seed=3
+    )
     tokens, drafted, most = list(PROMPT), 0, 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
@@ -94,7 +96,7 @@ def test_a_sampled_draft_is_honest_about_its_law(name, law, budget, monkeypatch)
             logits = np.full(24, -np.inf)
             logits[list(ids)] = drafting.logits(tokens[:-1], path)
             text = (*tokens[:-1], *path)
-            exact = exact_law(logits, LAWS[law], text, text[len(PROMPT) :])
+            exact = exact_distribution(logits, SAMPLING[sampling], text, text[len(PROMPT) :])
             np.testing.assert_allclose(row, exact, atol=2e-4)
             drafted += 1
         tokens += [token.token for token in event.emit]
@@ -114,9 +116,9 @@ def whole_paths(tree):
 def test_chains_are_drawn_from_the_law_they_state():
     engine = make("eagle3", lookahead=1)
     list(engine.generate(PROMPT, GenerationParams(max_tokens=1)))
-    law, counts = SamplingParams(temperature=1.0), np.zeros(24)
+    sampling, counts = SamplingParams(temperature=1.0), np.zeros(24)
     for seed in range(150):
-        engine.drafter.start(PROMPT, law, mx.random.key(seed))
+        engine.drafter.start(PROMPT, sampling, mx.random.key(seed))
         draft = engine.drafter.propose(PROMPT[-1], 1)
         counts[draft.tree.tokens.tolist()[1]] += 1
     expected = 150 * np.array(draft.sampled_from[0])
@@ -128,11 +130,11 @@ def test_chains_are_drawn_from_the_law_they_state():
 @EACH
 def test_a_drafter_told_not_to_sample_proposes_the_greedy_tree_at_any_temperature(name):
     trees = []
-    for law, samples in ((SamplingParams(), True), (SamplingParams(temperature=1.0), False)):
+    for sampling, samples in ((SamplingParams(), True), (SamplingParams(temperature=1.0), False)):
         engine = make(name, samples=samples)
         engine.target.attach([engine.drafter])
         engine.target.observe(PROMPT[:-1])
-        engine.drafter.start(PROMPT, law, mx.random.key(0))
+        engine.drafter.start(PROMPT, sampling, mx.random.key(0))
         draft = engine.drafter.propose(PROMPT[-1], 8)
         assert draft.sampled_from is None
         trees.append(paths_of(draft))
@@ -197,12 +199,12 @@ def test_every_row_drafted_is_forgotten_and_every_pair_is_kept_once(name):
 
 def test_the_verdict_is_counted_where_a_law_has_penalties():
     engine = make("eagle3")
-    law = SamplingParams(temperature=1.0, presence_penalty=2.0)
+    sampling = SamplingParams(temperature=1.0, presence_penalty=2.0)
     engine.target.attach([engine.drafter])
     engine.target.observe(PROMPT[:-1])
     rows = []
     for bonus in (2, 8):  # the bonus token is told, not read: only its penalty can differ
-        engine.drafter.start(PROMPT, law, mx.random.key(0))
+        engine.drafter.start(PROMPT, sampling, mx.random.key(0))
         engine.drafter.update(Round([3], [-1], [0], bonus))
         rows.append(np.array(engine.drafter.propose(3, 1).sampled_from[0]))
     assert rows[0][2] < rows[1][2]

@@ -17,7 +17,7 @@ from mlxspec.target.decoder import Decoder
 from tests.support.row_count import RowCount
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
-from tests.support.truth import Target, exact_law
+from tests.support.truth import Target, exact_distribution
 
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
@@ -36,12 +36,12 @@ SAMPLED = {
 }
 
 
-def drafter_after(prompt, law=GREEDY, *, model=MODEL, kind="full", seed=0, **options):
+def drafter_after(prompt, sampling=GREEDY, *, model=MODEL, kind="full", seed=0, **options):
     """A drafter in a reply to `prompt`, whose last token is the root."""
     decoder = Decoder(model, make_cache(model, kind))
     decoder.observe(prompt[:-1])
     drafter = exit_drafter(decoder, **options)
-    drafter.start(prompt, law, mx.random.key(seed))
+    drafter.start(prompt, sampling, mx.random.key(seed))
     return drafter
 
 
@@ -78,12 +78,12 @@ def test_the_greedy_chain_is_what_the_exit_says_of_each_prefix(family, kind, lay
 
 
 def test_the_greedy_chain_minds_bias_and_penalties():
-    law = SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, logit_bias={2: 2.0})
-    drafter = drafter_after(PROMPT, law, threshold=1e-6)
+    sampling = SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, logit_bias={2: 2.0})
+    drafter = drafter_after(PROMPT, sampling, threshold=1e-6)
     truth, tokens, probs = ExitTruth(MODEL, drafter.head), list(PROMPT), []
     for _ in range(4):
         logits = truth.logits(tuple(tokens))
-        chosen = int(np.argmax(exact_law(logits, law, tokens, tokens[len(PROMPT) :])))
+        chosen = int(np.argmax(exact_distribution(logits, sampling, tokens, tokens[len(PROMPT) :])))
         probs.append(np.exp(logits[chosen]) / np.exp(logits).sum())
         tokens.append(chosen)
     draft = drafter.propose(PROMPT[-1], 4)
@@ -126,13 +126,13 @@ def test_without_confidence_nothing_is_drafted_and_the_round_is_plain_decoding()
 
 
 def test_whether_a_token_is_drafted_does_not_depend_on_which_it_is():
-    law = SamplingParams(temperature=2.0)
+    sampling = SamplingParams(temperature=2.0)
     truth = ExitTruth(MODEL, exit_head(MODEL))
     threshold = truth.confidence(tuple(PROMPT)) - 0.01
-    drafter = drafter_after(PROMPT, law, threshold=threshold, lookahead=1)
+    drafter = drafter_after(PROMPT, sampling, threshold=threshold, lookahead=1)
     probs = []
     for seed in range(40):
-        drafter.start(PROMPT, law, mx.random.key(seed))
+        drafter.start(PROMPT, sampling, mx.random.key(seed))
         probs += drafter.propose(PROMPT[-1], 1).node_probs.tolist()
     assert len(probs) == 40
     assert min(probs) < threshold / 2
@@ -156,14 +156,14 @@ class LawSpy:
 @pytest.mark.parametrize(
     ("kind", "target_ids"), [("full", None), ("rotating", REDUCED)], ids=["full", "rotating"]
 )
-@pytest.mark.parametrize("law", SAMPLED)
+@pytest.mark.parametrize("sampling", SAMPLED)
 def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
-    law, kind, target_ids, monkeypatch
+    sampling, kind, target_ids, monkeypatch
 ):
     spy = LawSpy(monkeypatch)
     engine = exit_engine(MODEL, kind, target_ids=target_ids, threshold=0.1)
     truth = ExitTruth(MODEL, engine.drafter.head, (12, 2) if kind == "rotating" else None)
-    params = GenerationParams(max_tokens=14, num_draft_tokens=5, sampling=SAMPLED[law], seed=3)
+    params = GenerationParams(max_tokens=14, num_draft_tokens=5, sampling=SAMPLED[sampling], seed=3)
     tokens, num_drafted = list(PROMPT), 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
@@ -171,7 +171,9 @@ def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
         draft, chain = spy.drafts[-1], drafted(spy.drafts[-1])
         for node in range(len(chain)):
             prefix = (*tokens, *chain[:node])
-            exact = exact_law(truth.logits(prefix), SAMPLED[law], prefix, prefix[len(PROMPT) :])
+            exact = exact_distribution(
+                truth.logits(prefix), SAMPLED[sampling], prefix, prefix[len(PROMPT) :]
+            )
             np.testing.assert_allclose(draft.sampled_from[node], exact, atol=2e-4)
             assert draft.node_probs[node] == draft.sampled_from[node, chain[node]] > 0
         num_drafted += len(chain)
@@ -180,15 +182,15 @@ def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
 
 
 def test_tokens_are_drawn_from_the_law_handed_over():
-    model, law, draws = (
+    model, sampling, draws = (
         tiny_model(vocab_size=5, seed=2),
         SamplingParams(temperature=1.5, top_k=4),
         150,
     )
-    drafter = drafter_after([1, 2], law, model=model, threshold=1e-6, lookahead=2)
+    drafter = drafter_after([1, 2], sampling, model=model, threshold=1e-6, lookahead=2)
     counts, chances = np.zeros((5, 5)), np.zeros((5, 5))
     for seed in range(draws):
-        drafter.start([1, 2], law, mx.random.key(seed))
+        drafter.start([1, 2], sampling, mx.random.key(seed))
         draft = drafter.propose(2, 2)
         first, second = drafted(draft)
         counts[first, second] += 1
@@ -202,10 +204,10 @@ def test_tokens_are_drawn_from_the_law_handed_over():
     assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("law", SAMPLED)
-def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(law):
-    law, drafts = SAMPLED[law], []
-    for greedy, samples in ((replace(law, temperature=0.0), True), (law, False)):
+@pytest.mark.parametrize("sampling", SAMPLED)
+def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(sampling):
+    sampling, drafts = SAMPLED[sampling], []
+    for greedy, samples in ((replace(sampling, temperature=0.0), True), (sampling, False)):
         drafter = drafter_after(PROMPT, greedy, threshold=1e-6, samples=samples)
         drafts.append(drafter.propose(PROMPT[-1], 4))
     assert drafted(drafts[0]) == drafted(drafts[1])
@@ -231,8 +233,8 @@ def test_greedy_replies_are_those_of_the_target(family, kind):
 def test_an_exit_drafts_in_a_pool_at_any_temperature():
     engine = exit_engine(MODEL, layer=2, threshold=0.1)
     pool = PoolDrafter([SuffixDrafter(), engine.drafter])
-    law = SamplingParams(temperature=1.0)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
+    sampling = SamplingParams(temperature=1.0)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling)
     events = list(engine.generate(PROMPT, params, drafter=pool))
     assert len(emitted(events)) == LENGTH
     sources = {node.source for event in events if event.t == "draft" for node in event.nodes}

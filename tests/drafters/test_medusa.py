@@ -320,8 +320,8 @@ def test_greedy_tokens_are_those_of_the_target(family, kind):
 @pytest.mark.parametrize("kind", CACHES)
 def test_a_sampled_reply_runs_to_its_end(kind):
     engine = make_engine(MODEL, None, kind, make_drafter=medusa_drafter)
-    law = SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.2)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law, seed=2)
+    sampling = SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.2)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling, seed=2)
     assert len(emitted(engine.generate(PROMPT, params))) == LENGTH
 
 

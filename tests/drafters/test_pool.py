@@ -16,7 +16,7 @@ from mlxspec.params import SamplingParams
 from tests.support.adversaries import UniformChain
 from tests.support.drafting import (
     KEY,
-    LAW,
+    SAMPLING,
     TURNS,
     Place,
     assert_valid_and_repeatable,
@@ -34,7 +34,7 @@ class Told:
     def __init__(self, name):
         self.name, self.told = name, []
 
-    def start(self, prompt, law, key):
+    def start(self, prompt, sampling, key):
         self.told.append((list(prompt), key.tolist()))
 
     def update(self, round):
@@ -110,14 +110,14 @@ def test_learns_below_the_root_too():
 def test_learns_for_greedy_and_for_sampled_text_apart():
     pool = PoolDrafter([Fixed("a", {(): {1: 0.5}})])
     untouched = {}
-    for law in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0)):
-        pool.start([9], law, KEY)
-        untouched[law.temperature] = pool.propose(9, 1).node_probs.item()
+    for sampling in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0)):
+        pool.start([9], sampling, KEY)
+        untouched[sampling.temperature] = pool.propose(9, 1).node_probs.item()
     assert untouched[1.0] < untouched[0.0]  # a draw agrees less often than the likeliest token
     for _ in range(60):
         pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
     assert pool.propose(9, 1).node_probs.item() > untouched[1.0] + 0.1
-    pool.start([9], LAW, KEY)
+    pool.start([9], SAMPLING, KEY)
     assert pool.propose(9, 1).node_probs.item() == untouched[0.0]
 
 
@@ -135,7 +135,7 @@ def test_one_drafter_alone_proposes_what_it_would_without_the_pool():
     prompt = [1, 2, 3, 1, 2, 4, 1, 2]
     alone, pooled = SuffixDrafter(), PoolDrafter([SuffixDrafter()])
     for drafter in (alone, pooled):
-        drafter.start(prompt, LAW, KEY)
+        drafter.start(prompt, SAMPLING, KEY)
     assert shape_of(pooled.propose(2, 6)) == shape_of(alone.propose(2, 6))
 
 
@@ -171,7 +171,7 @@ def test_host_drafters_cost_no_wait():
 def test_refuses_a_draft_that_was_drawn_at_random():
     uniform = UniformChain(vocab_size=8)
     pool = PoolDrafter([SuffixDrafter(), uniform])
-    pool.start([1, 2], LAW, KEY)
+    pool.start([1, 2], SAMPLING, KEY)
     with pytest.raises(ValueError, match="'adversary' draws its tokens at random"):
         pool.propose(2, 4)
 
@@ -198,7 +198,7 @@ def test_asks_for_as_many_top_tokens_as_the_greediest_drafter():
 def test_tells_every_drafter_everything_with_a_key_of_its_own():
     drafters = [Fixed("a", {}), Fixed("b", {})]
     pool = PoolDrafter(drafters)
-    pool.start([1, 2], LAW, mx.random.key(3))
+    pool.start([1, 2], SAMPLING, mx.random.key(3))
     round = Round([2], [-1], [0], 5)
     pool.update(round)  # no propose before: the engine decodes plainly at a budget of zero
     (first, *rest), (second, *others) = (drafter.told for drafter in drafters)
@@ -211,7 +211,7 @@ def test_a_round_without_a_draft_is_no_verdict_on_the_draft_before():
     pool, plain = PoolDrafter([Fixed("a", {(): {1: 0.9}})]), Round([2], [-1], [0], 5)
     pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
     before = shape_of(pool.propose(9, 1))
-    pool.start([1, 2], LAW, KEY)  # the reply broke off before the verdict
+    pool.start([1, 2], SAMPLING, KEY)  # the reply broke off before the verdict
     pool.update(plain)
     assert shape_of(pool.propose(9, 1)) == before
     pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))

@@ -11,7 +11,7 @@ from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
-from tests.support.drafting import KEY, LAW, path_probs, reply, shape_of
+from tests.support.drafting import KEY, SAMPLING, path_probs, reply, shape_of
 
 TEXTS = st.lists(st.integers(0, 2), max_size=24)
 
@@ -86,7 +86,7 @@ def followers(text):
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30))
 def test_offers_what_followed_the_longest_match_before(text):
     drafter = SuffixDrafter()
-    drafter.start(text, LAW, KEY)
+    drafter.start(text, SAMPLING, KEY)
     probs = drafter.cursor(text[-1]).next_probs()
     expected = followers(text)
     assert set(expected) <= set(probs)
@@ -97,7 +97,7 @@ def test_offers_what_followed_the_longest_match_before(text):
 
 def test_shares_a_match_by_counts():
     drafter = SuffixDrafter()
-    drafter.start([1, 5, 1, 5, 1, 5, 1, 6, 1], LAW, KEY)
+    drafter.start([1, 5, 1, 5, 1, 5, 1, 6, 1], SAMPLING, KEY)
     probs = drafter.cursor(1).next_probs()
     # "6 1" was never followed; "1" was: three times by 5, once by 6.
     assert set(probs) == {5, 6}
@@ -107,7 +107,7 @@ def test_shares_a_match_by_counts():
 def test_draws_a_long_match_out_to_a_chain():
     drafter = SuffixDrafter()
     text = list(range(100, 120))
-    drafter.start([*text, *text[:10]], LAW, KEY)
+    drafter.start([*text, *text[:10]], SAMPLING, KEY)
     tokens, parents, probs = shape_of(drafter.propose(109, 6))
     assert tokens == [109, 110, 111, 112, 113, 114, 115]
     assert parents == [-1, 0, 1, 2, 3, 4, 5]
@@ -119,20 +119,20 @@ def test_trusts_a_longer_match_more():
     for length in (1, 3, 10):
         drafter = SuffixDrafter()
         text = list(range(100, 112))
-        drafter.start([*text, 7, *text[11 - length : 11]], LAW, KEY)
+        drafter.start([*text, 7, *text[11 - length : 11]], SAMPLING, KEY)
         first[length] = drafter.cursor(110).next_probs()[111]
     assert first[1] < first[3] < first[10]
 
 
 def test_proposes_nothing_where_nothing_matches():
     drafter = SuffixDrafter()
-    drafter.start([1, 2, 3, 4], LAW, KEY)
+    drafter.start([1, 2, 3, 4], SAMPLING, KEY)
     assert shape_of(drafter.propose(4, 8)) == ([4], [-1], [])
 
 
 def test_takes_a_budget_of_zero():
     drafter = SuffixDrafter()
-    drafter.start([1, 1, 1], LAW, KEY)
+    drafter.start([1, 1, 1], SAMPLING, KEY)
     assert shape_of(drafter.propose(1, 0)) == ([1], [-1], [])
 
 
@@ -143,32 +143,32 @@ def test_copies_the_reply_that_is_being_written():
 
 def test_loses_trust_in_matches_that_fail():
     drafter = SuffixDrafter()
-    drafter.start([1, 2, 1], LAW, KEY)
+    drafter.start([1, 2, 1], SAMPLING, KEY)
     before = drafter.cursor(1).next_probs()[2]
     reply(drafter, [9], [token for n in range(10, 30) for token in (1, n)])
-    drafter.start([1, 2, 1], LAW, KEY)
+    drafter.start([1, 2, 1], SAMPLING, KEY)
     # 1 was followed by twenty other tokens, and by none of them twice.
     assert drafter.cursor(1).next_probs().get(2, 0.0) < before / 10
 
 
 def test_loses_trust_for_greedy_and_for_sampled_text_apart():
-    def trust(law, token):
-        drafter.start([token, token + 1, token], law, KEY)
+    def trust(sampling, token):
+        drafter.start([token, token + 1, token], sampling, KEY)
         return drafter.cursor(token).next_probs()[token + 1]
 
     drafter, sampled = SuffixDrafter(), SamplingParams(temperature=1.0)
-    before, greedy = trust(sampled, 10), trust(LAW, 20)
+    before, greedy = trust(sampled, 10), trust(SAMPLING, 20)
     for token in range(100, 400, 10):
         trust(sampled, token)
         drafter.update(Round([token], [-1], [0], token + 5))
     assert trust(sampled, 30) < before / 2
-    assert trust(LAW, 40) == pytest.approx(greedy)
+    assert trust(SAMPLING, 40) == pytest.approx(greedy)
 
 
 def test_proposes_the_old_reply_when_it_is_asked_for_again():
     drafter = SuffixDrafter()
     reply(drafter, [1, 2, 3], [4, 5, 6, 7, 8])
-    drafter.start([1, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3], SAMPLING, KEY)
     assert shape_of(drafter.propose(3, 5))[0] == [3, 4, 5, 6, 7, 8]
 
 
@@ -176,29 +176,29 @@ def test_reads_a_prompt_that_it_knows_only_once():
     drafter = SuffixDrafter()
     reply(drafter, [1, 2, 3], [4, 5, 6])
     size = len(drafter._automaton)
-    drafter.start([1, 2, 3, 4, 5, 6], LAW, KEY)
+    drafter.start([1, 2, 3, 4, 5, 6], SAMPLING, KEY)
     assert len(drafter._automaton) == size
     assert drafter._automaton.counts[drafter._states[3]] == 1
 
 
 def test_finds_no_match_over_the_end_of_a_conversation():
     drafter = SuffixDrafter()
-    drafter.start([1, 2], LAW, KEY)
-    drafter.start([3, 4, 9, 2], LAW, KEY)
+    drafter.start([1, 2], SAMPLING, KEY)
+    drafter.start([3, 4, 9, 2], SAMPLING, KEY)
     assert drafter.cursor(2).next_probs() == {}  # 3 was read after 2, but did not follow it
 
 
 def test_remembers_an_earlier_conversation():
     drafter = SuffixDrafter()
-    drafter.start([1, 2, 3, 4, 5], LAW, KEY)
-    drafter.start([9, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3, 4, 5], SAMPLING, KEY)
+    drafter.start([9, 2, 3], SAMPLING, KEY)
     assert shape_of(drafter.propose(3, 2))[0] == [3, 4, 5]
 
 
 def test_forgets_earlier_conversations_when_there_are_too_many_tokens():
     drafter = SuffixDrafter(max_tokens=4)
-    drafter.start([1, 2, 3, 4, 5, 6, 7], LAW, KEY)
-    drafter.start([9, 2], LAW, KEY)
+    drafter.start([1, 2, 3, 4, 5, 6, 7], SAMPLING, KEY)
+    drafter.start([9, 2], SAMPLING, KEY)
     assert shape_of(drafter.propose(2, 4))[0] == [2]
     assert len(drafter._automaton) == 3
 
@@ -210,7 +210,7 @@ def test_refuses_a_negative_number_of_tokens():
 
 def test_begins_anew_after_an_interrupted_read(monkeypatch):
     drafter = SuffixDrafter()
-    drafter.start([1, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3], SAMPLING, KEY)
     add = SuffixAutomaton._add
 
     def interrupted(self, length, children):
@@ -220,10 +220,10 @@ def test_begins_anew_after_an_interrupted_read(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(SuffixAutomaton, "_add", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            drafter.start([1, 2, 3, 4], LAW, KEY)
+            drafter.start([1, 2, 3, 4], SAMPLING, KEY)
     fresh = SuffixDrafter()
     for each in (drafter, fresh):
-        each.start([1, 2, 3, 1, 2], LAW, KEY)
+        each.start([1, 2, 3, 1, 2], SAMPLING, KEY)
     assert len(drafter._automaton) == len(fresh._automaton)
     assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))
 

@@ -10,7 +10,7 @@ from mlxspec.drafters.table.rows import LearnedRows, extend, pack, shorten, unpa
 from mlxspec.drafts.round import Round
 from tests.support.drafting import (
     KEY,
-    LAW,
+    SAMPLING,
     TEXTS,
     TURNS,
     after,
@@ -70,7 +70,7 @@ def round_of(tokens, parents, path, bonus, rows):
 def test_learns_from_rejected_nodes_in_the_context_of_their_path():
     #  3 -> 4 -> 5 (accepted), 3 -> 6 -> 7 (rejected)
     drafter = TableDrafter()
-    drafter.start([1, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3], SAMPLING, KEY)
     drafter.update(round_of([3, 4, 6, 5, 7], [-1, 0, 0, 1, 2], [0, 1, 3], 8, [4, 5, 70, 8, 80]))
     assert after(drafter, 3, 6, 7)[80] == pytest.approx(0.9 * 7 / 8)  # 1/2 + 1/4 + 1/8
     assert after(drafter, 2, 3, 6)[70] == pytest.approx(0.9 * 7 / 8)
@@ -80,14 +80,14 @@ def test_learns_from_rejected_nodes_in_the_context_of_their_path():
 
 def test_goes_on_from_the_accepted_path_and_the_bonus_token():
     drafter = TableDrafter()
-    drafter.start([1, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3], SAMPLING, KEY)
     drafter.update(round_of([3, 4, 5, 6], [-1, 0, 1, 0], [0, 1, 2], 8, [4, 5, 8, 70]))
     assert drafter.cursor(8).context == extend(0, 4, 5, 8)
 
 
 def test_takes_the_bonus_token_of_a_round_without_a_draft():
     drafter = TableDrafter()
-    drafter.start([1, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3], SAMPLING, KEY)
     drafter.update(round_of([3], [-1], [0], 9, [9]))
     assert drafter.cursor(9).context == extend(0, 2, 3, 9)
 
@@ -95,21 +95,21 @@ def test_takes_the_bonus_token_of_a_round_without_a_draft():
 def test_draws_the_tree_of_the_likeliest_paths():
     # Seen once at all three lengths, a row counts 7/8: 2 has .70, 3 has .35, 4 after 2 has .52.
     drafter = learned([(1, {2: 0.8, 3: 0.4}), (2, {4: 0.6}), (4, {})])
-    drafter.start([1], LAW, KEY)
+    drafter.start([1], SAMPLING, KEY)
     tokens, parents, _ = shape_of(drafter.propose(1, 3))
     assert (tokens, parents) == ([1, 2, 4, 3], [-1, 0, 1, 0])
 
 
 def test_proposes_nothing_without_a_past():
     drafter = TableDrafter()
-    drafter.start([1, 2], LAW, KEY)
+    drafter.start([1, 2], SAMPLING, KEY)
     assert shape_of(drafter.propose(2, 8)) == ([2], [-1], [])
 
 
 def test_keeps_what_it_learned_for_the_next_conversation():
     drafter = TableDrafter()
     reply(drafter, [1, 2], [1, 1, 1])
-    drafter.start([50, 1], LAW, KEY)
+    drafter.start([50, 1], SAMPLING, KEY)
     assert shape_of(drafter.propose(1, 1))[0] == [1, 1]
 
 
@@ -128,7 +128,7 @@ def test_stored_rows_are_interpolated_from_one_token_upwards():
 
 def test_learned_rows_come_before_stored_ones_of_the_same_context():
     drafter = TableDrafter(STORED)
-    drafter.start([9], LAW, KEY)
+    drafter.start([9], SAMPLING, KEY)
     drafter.update(Round([9], [-1], [0], 4, [[5]], [[0.8]]))
     probs = after(drafter, 9)  # learned once: 1/2, then stored: 3/6 of the rest
     assert probs == pytest.approx({5: 0.7, 1: 0.36 / 16, 2: 0.16 / 16}, abs=0.002)
@@ -139,9 +139,9 @@ def test_learned_rows_come_before_stored_ones_of_the_same_context():
 )
 def test_beside_stored_rows_what_was_learned_is_kept_while_the_conversation_goes_on(prompt, knows):
     drafter = TableDrafter(STORED)
-    drafter.start([1, 2], LAW, KEY)
+    drafter.start([1, 2], SAMPLING, KEY)
     drafter.update(Round([2], [-1], [0], 4, [[4]], [[0.8]]))
-    drafter.start(prompt, LAW, KEY)
+    drafter.start(prompt, SAMPLING, KEY)
     assert (4 in after(drafter, 2)) == knows
 
 

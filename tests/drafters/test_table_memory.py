@@ -19,7 +19,7 @@ from mlxspec.drafters.table.file import save_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import LearnedRows, Row, extend
 from mlxspec.drafts.round import Round
-from tests.support.drafting import KEY, LAW, after, shape_of, stored_rows
+from tests.support.drafting import KEY, SAMPLING, after, shape_of, stored_rows
 
 VOCAB = 300
 ONE = extend(0, 9)
@@ -226,7 +226,7 @@ def test_saves_now_and_then(tmp_path, monkeypatch):
     drafter = TableDrafter(memory=taught(path, {1: 0.5}))
     for seconds, is_there in ((10.0, False), (301.0, True)):
         now[0] = seconds
-        drafter.start([1, 2], LAW, KEY)
+        drafter.start([1, 2], SAMPLING, KEY)
         assert path.exists() == is_there
 
 
@@ -235,7 +235,7 @@ def test_saves_now_and_then(tmp_path, monkeypatch):
 
 def test_drafts_from_what_earlier_runs_learned(tmp_path):
     drafter = TableDrafter(memory=taught(tmp_path / "t", {1: 0.8}, {1: 0.4}))
-    drafter.start([7, 8, 9], LAW, KEY)
+    drafter.start([7, 8, 9], SAMPLING, KEY)
     assert shape_of(drafter.propose(9, 1))[0] == [9, 1]
     left = (3 / 5) ** 3  # a row of two occurrences takes 2 / (2 + 3) of what is left
     assert after(drafter, 7, 8, 9) == pytest.approx({1: (1 - left) * 0.6})
@@ -251,7 +251,7 @@ def test_a_memory_adds_to_the_counts_of_stored_rows(tmp_path):
 def test_teaches_its_memory_every_verified_node(tmp_path):
     memory = memory_at(tmp_path / "t")
     drafter = TableDrafter(memory=memory)
-    drafter.start([1, 2, 3], LAW, KEY)
+    drafter.start([1, 2, 3], SAMPLING, KEY)
     drafter.update(Round([3, 4, 6], [-1, 0, 0], [0, 1], 5, [[4], [5], [70]], [[0.9]] * 3))
     assert row_of(memory, 2, 3, 6).masses == {70: 0.9}
     assert row_of(memory, 3, 4).masses == {5: 0.9}
@@ -259,10 +259,11 @@ def test_teaches_its_memory_every_verified_node(tmp_path):
 
 def test_a_memory_outlives_the_conversation(tmp_path):
     drafter = TableDrafter(memory=memory_at(tmp_path / "t"))
-    drafter.start([1, 2], LAW, KEY)
+    drafter.start([1, 2], SAMPLING, KEY)
     drafter.update(Round([2], [-1], [0], 4, [[4]], [[0.8]]))
     assert after(drafter, 1, 2)[4] > 0.75 * 0.8
-    drafter.start([1, 3], LAW, KEY)  # a row of this conversation weighs 1/2, of another one 1/4
+    # A row of this conversation weighs 1/2, of another one 1/4.
+    drafter.start([1, 3], SAMPLING, KEY)
     assert after(drafter, 1, 2)[4] == pytest.approx(0.8 * (1 - (3 / 4) ** 3))
 
 

@@ -19,10 +19,10 @@ from tests.support.truth import Target
 MODEL = tiny_model()
 TARGET = Target(MODEL)
 USER, END, REPLY, SYSTEM = "u", "v", "w", "x"  # the last four letters stand for special tokens
-LAW = SamplingParams(
+SAMPLING = SamplingParams(
     logit_bias={20: -100.0, 22: -100.0, 23: -100.0}
 )  # only END may be emitted of these
-PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4, sampling=LAW)
+PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4, sampling=SAMPLING)
 
 
 class ChatTokenizer(ToyTokenizer):
@@ -55,7 +55,7 @@ def reply_to(tokens, count=8):
     """The target's reply, up to and with the end token."""
     reply = []
     while len(reply) < count and reply[-1:] != [ChatTokenizer.eos_token_ids[0]]:
-        probs = TARGET.law((*tokens, *reply), LAW, len(tokens))
+        probs = TARGET.distribution((*tokens, *reply), SAMPLING, len(tokens))
         reply.append(int(probs.argmax()))
     return reply
 
@@ -327,7 +327,7 @@ def test_a_measurement_that_is_stopped_changes_nothing():
 def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
     """The second half of a chat of equal turns takes as much as the first."""
     conversation = chat(kind="rotating")
-    params = GenerationParams(max_tokens=1, sampling=LAW)
+    params = GenerationParams(max_tokens=1, sampling=SAMPLING)
     held = []
     for _ in range(17):
         list(conversation.reply("abcdefghij" * 50, params))

@@ -246,10 +246,10 @@ def test_another_prompt_shares_only_its_beginning(kind):
 
 
 def test_the_same_seed_gives_the_same_tokens():
-    law = SamplingParams(temperature=1.0)
-    runs = [run("random trees", sampling=law, seed=5)[1] for _ in range(2)]
+    sampling = SamplingParams(temperature=1.0)
+    runs = [run("random trees", sampling=sampling, seed=5)[1] for _ in range(2)]
     assert emitted(runs[0]) == emitted(runs[1])
-    assert emitted(runs[0]) != emitted(run("random trees", sampling=law, seed=6)[1])
+    assert emitted(runs[0]) != emitted(run("random trees", sampling=sampling, seed=6)[1])
 
 
 # ---- events ----------------------------------------------------------------------------------

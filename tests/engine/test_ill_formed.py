@@ -267,9 +267,9 @@ def test_a_drafter_is_not_asked_where_no_node_fits():
 
 def test_a_drafter_cannot_write_into_the_law():
     class Writer(Adversary):
-        def start(self, prompt, law, key):
-            super().start(prompt, law, key)
-            law.logit_bias[5] = 100.0
+        def start(self, prompt, sampling, key):
+            super().start(prompt, sampling, key)
+            sampling.logit_bias[5] = 100.0
 
         def propose(self, root, budget):
             return Draft.empty(root)
@@ -311,17 +311,17 @@ def break_logits(engine, value, *, call):
 
 
 @pytest.mark.parametrize(
-    "law",
+    "sampling",
     [SamplingParams(), SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)],
 )
 @pytest.mark.parametrize("value", [nan, inf])
 @pytest.mark.parametrize("call", [1, 3])
-def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, law, monkeypatch):
+def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, sampling, monkeypatch):
     engine = make_engine(MODEL, AlwaysRight(PROMPT + REPLIES["full"]))
     with monkeypatch.context() as patch:
         patch.setattr(engine.target.model, "logits", break_logits(engine, value, call=call))
         with pytest.raises(NumericsError, match="computed no numbers"):
-            list(engine.generate(PROMPT, replace(PARAMS, sampling=law)))
+            list(engine.generate(PROMPT, replace(PARAMS, sampling=sampling)))
     assert engine.target.history == ()
     assert engine.target.cache.nbytes == 0
     events = list(engine.generate(PROMPT, PARAMS))

@@ -22,8 +22,8 @@ from tests.support.tiny import make_engine, tiny_model
 
 MODEL = tiny_model()
 SHORT, LONG = 500, 16_000
-LAW = SamplingParams(repetition_penalty=1.1, presence_penalty=0.1)
-PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4, sampling=LAW, ignore_eos=True)
+SAMPLING = SamplingParams(repetition_penalty=1.1, presence_penalty=0.1)
+PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4, sampling=SAMPLING, ignore_eos=True)
 DRAFTERS = {
     "none": NoDrafter,
     "pool": lambda: PoolDrafter([SuffixDrafter(), TableDrafter()]),

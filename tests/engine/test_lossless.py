@@ -4,7 +4,7 @@ Greedy replies must equal, token for token, what the target says when each prefi
 anew in NumPy. For sampled replies every law that a round hands to verification is compared with
 the exact law of its node's own prefix, and every q with the law that it claims to be; that the
 rules turn such laws into the target's is proved by enumeration in `tests/verify`, and that all of
-it together does is tested in `verify/test_joint_law.py`. Drafters whose
+it together does is tested in `verify/test_joint_distribution.py`. Drafters whose
 drafts are not what they say are in the matrix too: no token of theirs is told.
 """
 
@@ -41,14 +41,14 @@ from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_exit import exit_drafter
 from tests.support.tiny_heads_medusa import medusa_drafter
-from tests.support.truth import Target, exact_law
+from tests.support.truth import Target, exact_distribution
 
 FAMILIES = ("llama", "qwen2")
 CACHES = ("full", "rotating", "int8", "int4")
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 30  # with the prompt well past the ring of 12
-LAWS = {
+SAMPLING = {
     "temperature": SamplingParams(temperature=0.8),
     "top_k": SamplingParams(temperature=1.0, top_k=5),
     "top_p": SamplingParams(temperature=1.2, top_p=0.7),
@@ -153,25 +153,27 @@ def test_a_ring_of_packed_rows_that_are_multiplied_says_what_the_target_does(
 
 @pytest.mark.parametrize("drafter", ["random trees", "model", *TRAINED])
 def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
-    law = SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.4)
+    sampling = SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.4)
     engine = engine_for(drafter, "llama")
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling)
     tokens = list(PROMPT)
     for _ in range(LENGTH):
-        here = TARGETS["llama", "full"].law(tuple(tokens), law, len(PROMPT))
+        here = TARGETS["llama", "full"].distribution(tuple(tokens), sampling, len(PROMPT))
         tokens.append(int(np.argmax(here)))
     assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
 
 
-@pytest.mark.parametrize("law", ["greedy", "temperature", "penalties"])
+@pytest.mark.parametrize("sampling", ["greedy", "temperature", "penalties"])
 @pytest.mark.parametrize("kind", CACHES)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("drafter", REFUSED)
-def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter, family, kind, law):
+def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(
+    drafter, family, kind, sampling
+):
     make_drafter, message = REFUSED[drafter]
     engine = make_engine(MODELS[family], make_drafter(VOCAB), kind)
-    law = SamplingParams() if law == "greedy" else LAWS[law]
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=law)
+    sampling = SamplingParams() if sampling == "greedy" else SAMPLING[sampling]
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling)
     told = []
     with pytest.raises(ValueError, match=message):
         told.extend(engine.generate(PROMPT, params))
@@ -210,16 +212,20 @@ def prefixes(history, tree):
 @pytest.mark.parametrize("kind", CACHES)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    ("drafter", "law"),
+    ("drafter", "sampling"),
     [
-        *itertools.product(UNTRAINED, LAWS),
+        *itertools.product(UNTRAINED, SAMPLING),
         *itertools.product(TRAINED, ("all filters", "penalties")),  # each takes every path
     ],
 )
-def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind, law, monkeypatch):
+def test_every_node_is_judged_by_the_law_of_its_own_prefix(
+    drafter, family, kind, sampling, monkeypatch
+):
     spy = LawSpy(monkeypatch)
     engine = engine_for(drafter, family, kind)
-    params = GenerationParams(max_tokens=12, num_draft_tokens=5, sampling=LAWS[law], seed=7)
+    params = GenerationParams(
+        max_tokens=12, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=7
+    )
     tokens = list(PROMPT)
     atol = 1e-3 if "int" in kind else 2e-4  # packing makes a step of a rounding
     for event in engine.generate(PROMPT, params):
@@ -231,21 +237,23 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, family, kind
         for row, prefix in zip(
             np.array(distributions.probs), prefixes(tuple(tokens[:-1]), draft.tree), strict=True
         ):
-            exact = TARGETS[family, kind].law(prefix, LAWS[law], len(PROMPT))
+            exact = TARGETS[family, kind].distribution(prefix, SAMPLING[sampling], len(PROMPT))
             np.testing.assert_allclose(row, exact, atol=atol)
         tokens += [token.token for token in event.emit]
     assert len(tokens) == len(PROMPT) + 12
 
 
 @pytest.mark.parametrize("budget", [4, 12])  # a chain; a tree with three branches
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("kind", ["full", "rotating"])
-def test_a_sampled_draft_is_honest_about_its_law(kind, law, budget, monkeypatch):
+def test_a_sampled_draft_is_honest_about_its_law(kind, sampling, budget, monkeypatch):
     spy = LawSpy(monkeypatch)
     drafter = DraftModelDrafter(draft_model("llama", kind), VOCAB)
     drafting = Target(drafter.decoder.model, kind)
     engine = make_engine(MODELS["llama"], drafter, kind)
-    params = GenerationParams(max_tokens=17, num_draft_tokens=budget, sampling=LAWS[law], seed=3)
+    params = GenerationParams(
+        max_tokens=17, num_draft_tokens=budget, sampling=SAMPLING[sampling], seed=3
+    )
     tokens = list(PROMPT)
     drafted = most = 0
     for event in engine.generate(PROMPT, params):
@@ -255,7 +263,7 @@ def test_a_sampled_draft_is_honest_about_its_law(kind, law, budget, monkeypatch)
         paths = prefixes(tuple(tokens[:-1]), draft.tree)
         stated = () if draft.sampled_from is None else np.array(draft.sampled_from)
         for row, path in zip(stated, paths, strict=False):
-            exact = drafting.law(path, LAWS[law], len(PROMPT))
+            exact = drafting.distribution(path, SAMPLING[sampling], len(PROMPT))
             np.testing.assert_allclose(row, exact, atol=2e-4)
             drafted += 1
         most = max(most, draft.tree.n_nodes - 1)
@@ -270,8 +278,8 @@ def test_a_draft_model_of_another_width_is_honest_about_its_law(width, monkeypat
     small = tiny_model(vocab_size=width, seed=5)
     drafting = Target(small)
     engine = make_engine(MODELS["llama"], DraftModelDrafter(Decoder(small), VOCAB))
-    law = LAWS["all filters"]
-    params = GenerationParams(max_tokens=16, num_draft_tokens=4, sampling=law, seed=1)
+    sampling = SAMPLING["all filters"]
+    params = GenerationParams(max_tokens=16, num_draft_tokens=4, sampling=sampling, seed=1)
     tokens, drafted = list(PROMPT), 0
     for event in engine.generate(PROMPT, params):
         if event.t not in ("verify", "plain"):
@@ -282,7 +290,9 @@ def test_a_draft_model_of_another_width_is_honest_about_its_law(width, monkeypat
             padded = np.full(VOCAB, -np.inf)
             logits = drafting.logits(paths[node - 1])[:VOCAB]
             padded[: len(logits)] = logits
-            exact = exact_law(padded, law, paths[node - 1], paths[node - 1][len(PROMPT) :])
+            exact = exact_distribution(
+                padded, sampling, paths[node - 1], paths[node - 1][len(PROMPT) :]
+            )
             np.testing.assert_allclose(np.array(draft.sampled_from[node - 1]), exact, atol=2e-4)
             drafted += 1
         tokens += [token.token for token in event.emit]

@@ -164,8 +164,8 @@ def test_whoever_is_told_of_a_batch_ends_each_reply_after_the_very_token(drafter
 def test_a_chat_goes_on_from_where_it_was_stopped(drafter):
     engine = engine_for(drafter, "llama", tokenizer=ToyChat())
     conversation = Conversation(engine)
-    law = SamplingParams(logit_bias=dict.fromkeys((20, 22, 23), -100.0))  # marks of turns
-    params = GenerationParams(max_tokens=12, num_draft_tokens=6, sampling=law)
+    sampling = SamplingParams(logit_bias=dict.fromkeys((20, 22, 23), -100.0))  # marks of turns
+    params = GenerationParams(max_tokens=12, num_draft_tokens=6, sampling=sampling)
     stops = Stops(3)
     first = emitted(conversation.reply("abc", params, stop_when=stops))
     assert first == stops.asked
@@ -175,7 +175,7 @@ def test_a_chat_goes_on_from_where_it_was_stopped(drafter):
     text = [*before, *closing, *ToyChat().encode("uddvw")]
     prompt_length = len(text)
     for token in second:
-        assert token == TARGET.law(tuple(text), law, prompt_length).argmax()
+        assert token == TARGET.distribution(tuple(text), sampling, prompt_length).argmax()
         text.append(token)
     assert emitted(conversation.regenerate(params, stop_when=Stops(1))) == second[:1]
 

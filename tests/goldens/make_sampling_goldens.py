@@ -23,7 +23,7 @@ from transformers import (
 from tests.support.paths import GOLDENS
 
 VOCAB = 40
-LAWS = {
+SAMPLING = {
     "plain": {"temperature": 1.0},
     "cold": {"temperature": 0.3},
     "hot": {"temperature": 3.0},
@@ -62,54 +62,56 @@ LAWS = {
 }
 
 
-def processors(law: dict) -> LogitsProcessorList:
+def processors(sampling: dict) -> LogitsProcessorList:
     """What stands before the presence and frequency penalties."""
     chosen = LogitsProcessorList()
-    if "logit_bias" in law:
-        bias = {(token,): value for token, value in law["logit_bias"].items()}
+    if "logit_bias" in sampling:
+        bias = {(token,): value for token, value in sampling["logit_bias"].items()}
         chosen.append(SequenceBiasLogitsProcessor(bias))
-    if "repetition_penalty" in law:
-        chosen.append(RepetitionPenaltyLogitsProcessor(law["repetition_penalty"]))
+    if "repetition_penalty" in sampling:
+        chosen.append(RepetitionPenaltyLogitsProcessor(sampling["repetition_penalty"]))
     return chosen
 
 
-def warpers(law: dict) -> LogitsProcessorList:
-    chosen = LogitsProcessorList([TemperatureLogitsWarper(law["temperature"])])
+def warpers(sampling: dict) -> LogitsProcessorList:
+    chosen = LogitsProcessorList([TemperatureLogitsWarper(sampling["temperature"])])
     for name, warper in (
         ("top_k", TopKLogitsWarper),
         ("top_p", TopPLogitsWarper),
         ("min_p", MinPLogitsWarper),
     ):
-        if name in law:
-            chosen.append(warper(law[name]))
+        if name in sampling:
+            chosen.append(warper(sampling[name]))
     return chosen
 
 
-def probabilities(law: dict, prompt: list[int], reply: list[int], logits: torch.Tensor) -> list:
+def probabilities(
+    sampling: dict, prompt: list[int], reply: list[int], logits: torch.Tensor
+) -> list:
     text = torch.tensor([prompt + reply])
     rows = []
     for row in logits:
-        scores = processors(law)(text, row[None])[0].double()
+        scores = processors(sampling)(text, row[None])[0].double()
         for token in set(reply):
-            scores[token] -= law.get("presence_penalty", 0.0)
-            scores[token] -= law.get("frequency_penalty", 0.0) * reply.count(token)
-        rows.append(torch.softmax(warpers(law)(text, scores[None])[0], dim=-1).tolist())
+            scores[token] -= sampling.get("presence_penalty", 0.0)
+            scores[token] -= sampling.get("frequency_penalty", 0.0) * reply.count(token)
+        rows.append(torch.softmax(warpers(sampling)(text, scores[None])[0], dim=-1).tolist())
     return rows
 
 
 def main() -> None:
     generator = torch.Generator().manual_seed(7)
     cases = {}
-    for name, law in LAWS.items():
+    for name, sampling in SAMPLING.items():
         prompt = torch.randint(VOCAB, (12,), generator=generator).tolist()
         reply = [*torch.randint(VOCAB, (9,), generator=generator).tolist(), 3, 3, 5]
         logits = (2.5 * torch.randn(2, VOCAB, generator=generator)).round(decimals=4)
         cases[name] = {
-            "law": law,
+            "law": sampling,
             "prompt": prompt,
             "reply": reply,
             "logits": [[round(value, 4) for value in row] for row in logits.tolist()],
-            "probs": probabilities(law, prompt, reply, logits),
+            "probs": probabilities(sampling, prompt, reply, logits),
         }
     path = GOLDENS / "sampling.json"
     path.write_text(json.dumps(cases) + "\n")

@@ -117,9 +117,9 @@ def test_a_chat_proves_its_last_reply_with_the_settings_of_then_and_goes_on():
     conversation, other = chat(), chat()
     with pytest.raises(ValueError, match="no reply to verify"):
         conversation.prove()
-    law = SamplingParams(repetition_penalty=1.5)
+    sampling = SamplingParams(repetition_penalty=1.5)
     for each in (conversation, other):
-        list(each.reply("abc", replace(PARAMS, sampling=law)))
+        list(each.reply("abc", replace(PARAMS, sampling=sampling)))
     assert conversation.prove().is_identical
     assert list(map(str, conversation.messages)) == list(map(str, other.messages))
     assert emitted(conversation.reply("de", PARAMS)) == emitted(other.reply("de", PARAMS))

@@ -263,6 +263,6 @@ def test_one_text_is_one_stop_string():
 
 def test_a_law_keeps_its_biases_whatever_becomes_of_the_mapping():
     given_biases = {2: 1}
-    law = SamplingParams(logit_bias=given_biases)
+    sampling = SamplingParams(logit_bias=given_biases)
     given_biases[3] = 5.0
-    assert law.logit_bias == {2: 1.0}
+    assert sampling.logit_bias == {2: 1.0}

@@ -223,9 +223,9 @@ def test_honest_drafters_are_lossless(loaded):
     pool = figures["greedy"]["drafters"]["pool"]
     assert (pool["replies"], pool["the_same"], pool["gaps"]) == (3, 3, [])
     assert pool["accepted"] > 0
-    assert [law["drafter"] for law in figures["sampled"]] == ["plain", "pool"]
-    assert [law["draws"] for law in figures["sampled"]] == [40, 40]
-    assert not any(law["is_off"] for law in figures["sampled"])
+    assert [sampling["drafter"] for sampling in figures["sampled"]] == ["plain", "pool"]
+    assert [sampling["draws"] for sampling in figures["sampled"]] == [40, 40]
+    assert not any(sampling["is_off"] for sampling in figures["sampled"])
 
 
 def test_a_verdict_in_the_report_sees_a_rule_that_is_broken(loaded, monkeypatch):

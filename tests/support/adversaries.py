@@ -21,7 +21,7 @@ class Adversary:
     name = "adversary"
     num_top_tokens = 0
 
-    def start(self, prompt, law, key):
+    def start(self, prompt, sampling, key):
         self.tokens = list(prompt[:-1])
 
     def update(self, round):
@@ -84,11 +84,11 @@ class DrawnTree(Adversary):
     """Siblings sampled without replacement from one distribution, which is stated correctly."""
 
     def __init__(self, vocab_size, widths=(2, 1)):
-        self.law = np.arange(1.0, vocab_size + 1) / np.arange(1.0, vocab_size + 1).sum()
+        self.probs = np.arange(1.0, vocab_size + 1) / np.arange(1.0, vocab_size + 1).sum()
         self.shape = TreeShape(widths)
 
-    def start(self, prompt, law, key):
-        super().start(prompt, law, key)
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
         self.random = np.random.default_rng(key.tolist())
 
     def propose(self, root, budget):
@@ -97,10 +97,10 @@ class DrawnTree(Adversary):
             return Draft.empty(root)
         tokens = [root]
         for level, width in zip(levels, self.shape.widths, strict=False):
-            scores = np.log(self.law) + self.random.gumbel(size=(len(level), len(self.law)))
+            scores = np.log(self.probs) + self.random.gumbel(size=(len(level), len(self.probs)))
             tokens += np.argsort(-scores, axis=1)[:, :width].ravel().tolist()
         tree = self.shape.tree(mx.array(tokens, mx.int32))
-        rows = mx.array(np.tile(self.law, (levels[-1].start, 1)), mx.float32)
+        rows = mx.array(np.tile(self.probs, (levels[-1].start, 1)), mx.float32)
         sources = ("drawn",) * (tree.n_nodes - 1)
         return Draft(tree, sources, sampled_from=rows, branching=self.shape)
 
@@ -111,8 +111,8 @@ class UniformChain(Adversary):
     def __init__(self, vocab_size, length=3):
         self.vocab_size, self.length = vocab_size, length
 
-    def start(self, prompt, law, key):
-        super().start(prompt, law, key)
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
         self.key = key
 
     def propose(self, root, budget):
@@ -192,15 +192,15 @@ class DrawnWithReplacement(DrawnTree):
 
     def __init__(self, vocab_size):
         super().__init__(vocab_size, widths=(3,))
-        self.law = np.full(vocab_size, 1e-3)
-        self.law[5 % vocab_size] = 1 - 1e-3 * (vocab_size - 1)
+        self.probs = np.full(vocab_size, 1e-3)
+        self.probs[5 % vocab_size] = 1 - 1e-3 * (vocab_size - 1)
 
     def propose(self, root, budget):
         if budget < 3:
             return Draft.empty(root)
-        drawn = self.random.choice(len(self.law), size=3, p=self.law).tolist()
+        drawn = self.random.choice(len(self.probs), size=3, p=self.probs).tolist()
         tree = self.shape.tree(mx.array([root, *drawn], mx.int32))
-        rows = mx.array(self.law[None], mx.float32)
+        rows = mx.array(self.probs[None], mx.float32)
         return Draft(tree, ("drawn",) * 3, sampled_from=rows, branching=self.shape)
 
 

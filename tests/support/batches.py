@@ -47,8 +47,8 @@ class KnowsReplies:
     def __init__(self):
         super().__init__(None)
 
-    def start(self, prompt, law, key):
-        super().start(prompt, law, key)
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
         self.text = FULL[tuple(prompt)]
 
 
@@ -68,7 +68,7 @@ DRAFTERS = {
     "duplicates": lambda: for_each_sequence(Duplicates, VOCAB),
     "drawn chains": lambda: for_each_sequence(UniformChain, VOCAB),
 }
-LAWS = {
+SAMPLING = {
     "temperature": SamplingParams(temperature=0.8),
     "filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
     "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),

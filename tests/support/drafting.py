@@ -11,7 +11,7 @@ from mlxspec.drafters.table.rows import StoredRows, extend
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 
-LAW, KEY = SamplingParams(temperature=0.0), mx.random.key(0)
+SAMPLING, KEY = SamplingParams(temperature=0.0), mx.random.key(0)
 
 
 def shape_of(draft):
@@ -74,7 +74,7 @@ def fixed_row(path):
 
 def reply(drafter, prompt, text, *, budget=8, next_rows=fixed_row):
     """Run the rounds of the reply `text` to `prompt`; return the drafts."""
-    drafter.start(prompt, LAW, KEY)
+    drafter.start(prompt, SAMPLING, KEY)
     drafts, said, root = [], 0, prompt[-1]
     padded = [*text, *[0] * (budget + 2)]
     while said < len(text):
@@ -116,7 +116,7 @@ def learned(*texts, **settings):
     drafter = TableDrafter(**settings)
     for text in texts:
         tokens, rows = zip(*text, strict=True)
-        drafter.start(tokens[:1], LAW, KEY)
+        drafter.start(tokens[:1], SAMPLING, KEY)
         top_tokens, top_probs = [list(row) for row in rows], [[*row.values()] for row in rows]
         nodes = range(len(tokens))
         chain = [node - 1 for node in nodes]

@@ -23,8 +23,10 @@ class Target:
             self._logits[prefix] = self._compute(prefix)
         return self._logits[prefix]
 
-    def law(self, prefix: tuple[int, ...], law: SamplingParams, prompt_length: int) -> np.ndarray:
-        return exact_law(self.logits(prefix), law, prefix, prefix[prompt_length:])
+    def distribution(
+        self, prefix: tuple[int, ...], sampling: SamplingParams, prompt_length: int
+    ) -> np.ndarray:
+        return exact_distribution(self.logits(prefix), sampling, prefix, prefix[prompt_length:])
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
         tokens = list(prompt)
@@ -78,63 +80,67 @@ class QuantisedConcatCache(ConcatCache):
         return mx.dequantize(*packed, group_size=32, bits=self.bits)
 
 
-def exact_law(logits, law: SamplingParams, context, reply) -> np.ndarray:
+def exact_distribution(logits, sampling: SamplingParams, context, reply) -> np.ndarray:
     """The distribution of `mlxspec.verify.distribution` in NumPy float64, one token at a time."""
     logits = logits.astype(np.float64).copy()
-    for token, bias in law.logit_bias.items():
+    for token, bias in sampling.logit_bias.items():
         logits[token] += bias
     for token in set(context):
-        factor = law.repetition_penalty
+        factor = sampling.repetition_penalty
         logits[token] = logits[token] / factor if logits[token] > 0 else logits[token] * factor
     for token in set(reply):
         count = list(reply).count(token)
-        logits[token] -= law.presence_penalty + law.frequency_penalty * count
-    if law.temperature == 0:
+        logits[token] -= sampling.presence_penalty + sampling.frequency_penalty * count
+    if sampling.temperature == 0:
         return np.eye(len(logits))[np.argmax(logits)]
-    if law.filter_order == "mlx-lm":
-        whole, rest = (_as_mlx_lm(logits, law, is_on) for is_on in (False, True))
+    if sampling.filter_order == "mlx-lm":
+        whole, rest = (_as_mlx_lm(logits, sampling, is_on) for is_on in (False, True))
     else:
-        whole, rest = (_as_hugging_face(logits, law, is_on) for is_on in (False, True))
-    return (1 - law.xtc_probability) * whole + law.xtc_probability * rest
+        whole, rest = (_as_hugging_face(logits, sampling, is_on) for is_on in (False, True))
+    return (1 - sampling.xtc_probability) * whole + sampling.xtc_probability * rest
 
 
-def _as_hugging_face(logits, law, has_xtc):
-    probs = _softmax(logits / law.temperature)
+def _as_hugging_face(logits, sampling, has_xtc):
+    probs = _softmax(logits / sampling.temperature)
     for cut in (_top_k, _top_p, _min_p, *([_xtc] if has_xtc else [])):
-        probs = cut(probs, law)
+        probs = cut(probs, sampling)
     return probs
 
 
-def _as_mlx_lm(logits, law, has_xtc):
+def _as_mlx_lm(logits, sampling, has_xtc):
     probs = _softmax(logits)
     for cut in (_top_p, _min_p, *([_xtc] if has_xtc else []), _top_k):
-        probs = cut(probs, law)
-    return _softmax(np.where(probs > 0, logits, -np.inf) / law.temperature)
+        probs = cut(probs, sampling)
+    return _softmax(np.where(probs > 0, logits, -np.inf) / sampling.temperature)
 
 
-def _top_k(probs, law):
-    return _cut(probs, np.argsort(-probs, kind="stable")[: law.top_k]) if law.top_k else probs
+def _top_k(probs, sampling):
+    return (
+        _cut(probs, np.argsort(-probs, kind="stable")[: sampling.top_k])
+        if sampling.top_k
+        else probs
+    )
 
 
-def _top_p(probs, law):
-    if law.top_p >= 1:
+def _top_p(probs, sampling):
+    if sampling.top_p >= 1:
         return probs
     order = np.argsort(-probs, kind="stable")
-    last = order[int(np.searchsorted(np.cumsum(probs[order]), law.top_p - 1e-12))]
+    last = order[int(np.searchsorted(np.cumsum(probs[order]), sampling.top_p - 1e-12))]
     return _cut(probs, np.flatnonzero(probs >= probs[last]))
 
 
-def _min_p(probs, law):
-    if not law.min_p:
+def _min_p(probs, sampling):
+    if not sampling.min_p:
         return probs
-    best = np.argsort(-probs, kind="stable")[: law.min_tokens_to_keep]
-    return _cut(probs, [*np.flatnonzero(probs >= law.min_p * probs.max()), *best])
+    best = np.argsort(-probs, kind="stable")[: sampling.min_tokens_to_keep]
+    return _cut(probs, [*np.flatnonzero(probs >= sampling.min_p * probs.max()), *best])
 
 
-def _xtc(probs, law):
-    choices = [token for token, prob in enumerate(probs) if prob > law.xtc_threshold]
+def _xtc(probs, sampling):
+    choices = [token for token, prob in enumerate(probs) if prob > sampling.xtc_threshold]
     least = min(probs[choices], default=1)
-    gone = {token for token in choices if probs[token] > least} - set(law.xtc_special_tokens)
+    gone = {token for token in choices if probs[token] > least} - set(sampling.xtc_special_tokens)
     return _cut(probs, [token for token in range(len(probs)) if token not in gone])
 
 

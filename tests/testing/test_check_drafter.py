@@ -113,20 +113,20 @@ class Choosy(UniformDrafter):
 
     def propose(self, root, budget):
         self._key, key = mx.random.split(self._key)
-        law = mx.array([0.1, 0.1, 0.1, 0.05, 0.05, 0.45, 0.05, 0.1])
-        token = mx.random.categorical(mx.log(law), key=key).item()
-        if not budget or law[token] < 0.3:
+        probs = mx.array([0.1, 0.1, 0.1, 0.05, 0.05, 0.45, 0.05, 0.1])
+        token = mx.random.categorical(mx.log(probs), key=key).item()
+        if not budget or probs[token] < 0.3:
             return Draft.empty(root)
         tree = DraftTree.from_lists([root, token], [-1, 0])
-        return Draft(tree, (self.name,), sampled_from=law[None])
+        return Draft(tree, (self.name,), sampled_from=probs[None])
 
 
 class Unseeded(UniformDrafter):
     """Draws with chance that is nobody's."""
 
-    def start(self, prompt, law, key):
+    def start(self, prompt, sampling, key):
         Unseeded.number = getattr(Unseeded, "number", 0) + 1
-        super().start(prompt, law, mx.random.key(Unseeded.number))
+        super().start(prompt, sampling, mx.random.key(Unseeded.number))
 
 
 class Breaking(SuffixDrafter):

@@ -21,7 +21,7 @@ from mlxspec.train.evaluate import (
 from mlxspec.train.features import Features, compute_features
 from mlxspec.train.walk import fast_walk
 from tests.support.adversaries import AlwaysRight, AlwaysWrong, UniformChain
-from tests.support.drafting import KEY, LAW
+from tests.support.drafting import KEY, SAMPLING
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_medusa import medusa_drafter
@@ -57,8 +57,8 @@ def test_a_drafter_that_is_always_wrong_leaves_one_token_per_forward():
 class EverySecondTime(AlwaysRight):
     """Right, wrong, silent, and so on."""
 
-    def start(self, prompt, law, key):
-        super().start(prompt, law, key)
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
         self.turn = 0
 
     def propose(self, root, budget):
@@ -135,7 +135,7 @@ def test_a_chain_is_the_most_probable_path_of_a_tree():
 
 def test_a_sampled_chain_keeps_its_distribution():
     drafter = LikeliestPath(UniformChain(24))
-    drafter.start(PROMPT, LAW, KEY)
+    drafter.start(PROMPT, SAMPLING, KEY)
     assert drafter.propose(3, 3).sampled_from.shape == (3, 24)
 
 

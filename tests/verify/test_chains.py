@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from mlxspec.verify.rules import block_rule, token_rule
-from tests.support.exact_law import LAW_PAIRS, ContextLaws
+from tests.support.exact_distribution import DISTRIBUTION_PAIRS, ContextDistributions
 
 RULES = {"token": token_rule, "block": block_rule}
 TOP = 1 - 2.0**-24  # the largest uniform
 
 
-class SameLaw(ContextLaws):
+class SameDistribution(ContextDistributions):
     """One law after every context."""
 
     def __init__(self, weights):
@@ -33,12 +33,15 @@ class SameLaw(ContextLaws):
         return self._law
 
 
-CASES = LAW_PAIRS | {
-    "equal laws with zeros": (ContextLaws(14, zeros=True), ContextLaws(14, zeros=True)),
-    "disjoint supports": (SameLaw([1, 0, 2]), SameLaw([0, 1, 0])),
-    "a certain draft": (SameLaw([3, 5, 2]), SameLaw([0, 1, 0])),
-    "a certain target": (SameLaw([0, 0, 1]), SameLaw([1, 3, 4])),
-    "nearly equal": (SameLaw([1000, 2000, 3001]), SameLaw([1001, 1999, 3001])),
+CASES = DISTRIBUTION_PAIRS | {
+    "equal distributions with zeros": (
+        ContextDistributions(14, zeros=True),
+        ContextDistributions(14, zeros=True),
+    ),
+    "disjoint supports": (SameDistribution([1, 0, 2]), SameDistribution([0, 1, 0])),
+    "a certain draft": (SameDistribution([3, 5, 2]), SameDistribution([0, 1, 0])),
+    "a certain target": (SameDistribution([0, 0, 1]), SameDistribution([1, 3, 4])),
+    "nearly equal": (SameDistribution([1000, 2000, 3001]), SameDistribution([1001, 1999, 3001])),
 }
 
 
@@ -47,8 +50,8 @@ class Chains:
     """All chains of n tokens that the draft law can produce, and a rule at work on them."""
 
     rule: str
-    p: ContextLaws
-    q: ContextLaws
+    p: ContextDistributions
+    q: ContextDistributions
     n: int
 
     def __post_init__(self):
@@ -105,7 +108,7 @@ class Chains:
 def measured(rule, case, n):
     """Return {tokens of a round: probability} and the mean accepted length."""
     chains = Chains(rule, *CASES[case], n)
-    law, mean = Counter(), 0.0
+    distribution, mean = Counter(), 0.0
     probs = [float(chains.q.prob(chain)) for chain in chains.chains]
     for weights, accepted, bonus in chains.boxes():
         mean += (probs * weights * accepted).sum()
@@ -113,8 +116,8 @@ def measured(rule, case, n):
             chains.chains, probs * weights, accepted, bonus, strict=True
         ):
             for token in np.flatnonzero(row):
-                law[(*chain[:kept], int(token))] += mass * float(row[token])
-    return law, mean
+                distribution[(*chain[:kept], int(token))] += mass * float(row[token])
+    return distribution, mean
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -122,10 +125,10 @@ def measured(rule, case, n):
 @pytest.mark.parametrize("rule", RULES)
 def test_a_sampled_chain_leaves_the_joint_law_exactly(rule, case, n):
     p = CASES[case][0]
-    law = p.continued(measured(rule, case, n)[0], n + 1)
-    assert sum(law.values()) == pytest.approx(1, abs=1e-6)
+    distribution = p.continued(measured(rule, case, n)[0], n + 1)
+    assert sum(distribution.values()) == pytest.approx(1, abs=1e-6)
     for tokens, prob in p.joint(n + 1).items():
-        assert float(law[tokens]) == pytest.approx(float(prob), abs=1e-6)
+        assert float(distribution[tokens]) == pytest.approx(float(prob), abs=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)

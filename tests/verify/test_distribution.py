@@ -20,7 +20,7 @@ from tests.support.paths import GOLDENS
 GOLDENS = json.loads((GOLDENS / "sampling.json").read_text())
 
 
-def law_of(values):
+def sampling_of(values):
     bias = {int(token): value for token, value in values.get("logit_bias", {}).items()}
     return SamplingParams(**(values | {"logit_bias": bias}))
 
@@ -29,7 +29,7 @@ def node_distributions(name):
     case = GOLDENS[name]
     logits = mx.array(case["logits"])
     counts = TokenCounts.of(case["prompt"], logits.shape[1]).add(case["reply"])
-    return NodeDistributions(law_of(case["law"]), logits, counts)
+    return NodeDistributions(sampling_of(case["law"]), logits, counts)
 
 
 # ---- the law -------------------------------------------------------------------------------
@@ -107,10 +107,10 @@ def test_penalties_and_bias_count_at_temperature_0():
 
 
 @pytest.mark.parametrize(
-    "law", [SamplingParams(temperature=1e-5), SamplingParams(temperature=1e-5, top_p=0.9)]
+    "sampling", [SamplingParams(temperature=1e-5), SamplingParams(temperature=1e-5, top_p=0.9)]
 )
-def test_the_smallest_temperature_takes_the_most_probable_token(law):
-    distributions = NodeDistributions(law, mx.array([[200.0, 300.0, -400.0]]))
+def test_the_smallest_temperature_takes_the_most_probable_token(sampling):
+    distributions = NodeDistributions(sampling, mx.array([[200.0, 300.0, -400.0]]))
     assert distributions.probs.tolist() == [[0, 1, 0]]
     assert distributions.draw(gumbel(1, 3, mx.random.key(0))).item() == 1
 
@@ -126,8 +126,8 @@ def test_the_smallest_temperature_takes_the_most_probable_token(law):
     ],
 )
 def test_top_k_keeps_k_tokens_and_of_tied_ones_the_lowest_ids(logits, k, kept, order):
-    law = SamplingParams(temperature=0.7, top_k=k, filter_order=order)
-    probs = NodeDistributions(law, mx.array([logits, logits[::-1]])).probs
+    sampling = SamplingParams(temperature=0.7, top_k=k, filter_order=order)
+    probs = NodeDistributions(sampling, mx.array([logits, logits[::-1]])).probs
     assert np.flatnonzero(probs[0]).tolist() == kept
     assert (np.array(probs) > 0).sum(axis=1).tolist() == [k, k]
 
@@ -186,16 +186,20 @@ def test_refuses_a_bias_for_a_token_outside_the_vocabulary(token):
 
 
 def test_says_which_settings_are_not_neutral():
-    law = SamplingParams(temperature=0.0, top_p=0.9, presence_penalty=-1.0, logit_bias={3: 1.0})
-    assert law.describe() == {
+    sampling = SamplingParams(
+        temperature=0.0, top_p=0.9, presence_penalty=-1.0, logit_bias={3: 1.0}
+    )
+    assert sampling.describe() == {
         "temperature": 0.0,
         "top_p": 0.9,
         "presence_penalty": -1.0,
         "logit_bias": {3: 1.0},
     }
     assert SamplingParams().describe() == {"temperature": 0.0}
-    law = SamplingParams(temperature=1.0, min_p=0.1, xtc_probability=0.5, filter_order="mlx-lm")
-    assert law.describe() == {
+    sampling = SamplingParams(
+        temperature=1.0, min_p=0.1, xtc_probability=0.5, filter_order="mlx-lm"
+    )
+    assert sampling.describe() == {
         "temperature": 1.0,
         "min_p": 0.1,
         "xtc_probability": 0.5,
@@ -265,12 +269,12 @@ def test_filtered_tokens_are_never_drawn():
 
 
 @pytest.mark.parametrize(
-    "law", [SamplingParams(temperature=1.5), SamplingParams(temperature=1.5, min_p=0.01)]
+    "sampling", [SamplingParams(temperature=1.5), SamplingParams(temperature=1.5, min_p=0.01)]
 )
-def test_draws_follow_the_law(law):
+def test_draws_follow_the_law(sampling):
     logits = np.array([2.0, 1.0, 0.0, -1.0, 1.5])
     expected = np.exp(logits / 1.5) / np.exp(logits / 1.5).sum()
-    distributions = NodeDistributions(law, mx.broadcast_to(mx.array(logits), (40_000, 5)))
+    distributions = NodeDistributions(sampling, mx.broadcast_to(mx.array(logits), (40_000, 5)))
     drawn = distributions.draw(gumbel(40_000, 5, mx.random.key(2)))
     shares = np.bincount(np.array(drawn), minlength=5) / 40_000
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
@@ -310,14 +314,16 @@ def test_no_uniform_draws_a_token_without_mass(uniform, monkeypatch):
     assert draw(mx.array([[0.0, 1.0, 0.0]]), gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
-LAWS = [SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)]
+SAMPLING = [SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)]
 WIDTHS = (50, BLOCK, BLOCK + 1, 3 * BLOCK - 7)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(law, width):
-    distributions = NodeDistributions(law, mx.random.normal((3, width), key=mx.random.key(0)) * 2)
+def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(sampling, width):
+    distributions = NodeDistributions(
+        sampling, mx.random.normal((3, width), key=mx.random.key(0)) * 2
+    )
     for key in mx.random.split(mx.random.key(6), 40):
         noises = mx.split(gumbel(6, width, key), 2)
         drawn = np.array(distributions.draw_several(noises))
@@ -384,11 +390,11 @@ def test_the_most_probable_tokens_are_those_of_a_full_sort(width, k):
 
 
 @pytest.mark.parametrize(
-    "law", [SamplingParams(), SamplingParams(temperature=3.0, top_k=1, logit_bias={4: 9.0})]
+    "sampling", [SamplingParams(), SamplingParams(temperature=3.0, top_k=1, logit_bias={4: 9.0})]
 )
-def test_the_probabilities_of_the_top_tokens_are_those_before_the_law(law):
+def test_the_probabilities_of_the_top_tokens_are_those_before_the_law(sampling):
     logits = np.random.default_rng(1).normal(size=(3, 300)) * 4
-    tokens, probs = NodeDistributions(law, mx.array(logits)).top_tokens(5)
+    tokens, probs = NodeDistributions(sampling, mx.array(logits)).top_tokens(5)
     expected = (-logits).argsort(axis=1)[:, :5]
     softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert (tokens.dtype, probs.dtype) == (mx.int32, mx.float32)

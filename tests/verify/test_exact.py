@@ -23,14 +23,14 @@ from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
-from tests.support.exact_law import ContextLaws
-from tests.support.truth import exact_law
+from tests.support.exact_distribution import ContextDistributions
+from tests.support.truth import exact_distribution
 from tests.verify.test_chains import Chains
 from tests.verify.test_traversal import children_of, drafts
 
 PROMPT = (2, 0, 0)  # its last token is the root
 VOCAB = 3
-LAWS = {
+SAMPLING = {
     "temperature": SamplingParams(temperature=0.7),
     "top-k": SamplingParams(temperature=1.3, top_k=2),
     "top-p": SamplingParams(temperature=1.0, top_p=0.7),
@@ -49,16 +49,16 @@ LAWS = {
 }
 
 
-class FilteredLaws(ContextLaws):
+class FilteredDistributions(ContextDistributions):
     """The law of a model that knows the last two tokens, under filters and penalties.
 
     With `zeros`, it finds some tokens impossible.
     """
 
-    def __init__(self, seed, law, *, zeros=False):
+    def __init__(self, seed, sampling, *, zeros=False):
         super().__init__(seed)
         random = np.random.default_rng(seed)
-        self.law, self._logits = law, 1.5 * random.normal(size=(VOCAB, VOCAB, VOCAB))
+        self.sampling, self._logits = sampling, 1.5 * random.normal(size=(VOCAB, VOCAB, VOCAB))
         if zeros:
             self._logits[random.random(self._logits.shape) < 0.2] = -np.inf
             self._logits[..., 1] = np.maximum(self._logits[..., 1], -1)  # never all of them
@@ -70,21 +70,23 @@ class FilteredLaws(ContextLaws):
     def __call__(self, context):
         if context not in self._distributions:
             text = (*PROMPT, *context)
-            self._distributions[context] = exact_law(self.logits(context), self.law, text, context)
+            self._distributions[context] = exact_distribution(
+                self.logits(context), self.sampling, text, context
+            )
         return self._distributions[context]
 
 
-def node_distributions(law, logits, tree):
+def node_distributions(sampling, logits, tree):
     """The laws after each node, as a reply makes them."""
-    counts = TokenCounts.of(list(PROMPT), VOCAB).along(tree) if law.has_penalties else None
-    return NodeDistributions(law, logits, counts)
+    counts = TokenCounts.of(list(PROMPT), VOCAB).along(tree) if sampling.has_penalties else None
+    return NodeDistributions(sampling, logits, counts)
 
 
 def close(found, p, length):
-    law = p.continued(found, length)
-    assert sum(law.values()) == pytest.approx(1, abs=2e-6)
+    joint = p.continued(found, length)
+    assert sum(joint.values()) == pytest.approx(1, abs=2e-6)
     for tokens, prob in p.joint(length).items():
-        assert float(law[tokens]) == pytest.approx(float(prob), abs=3e-6)
+        assert float(joint[tokens]) == pytest.approx(float(prob), abs=3e-6)
 
 
 @pytest.fixture
@@ -129,7 +131,7 @@ class VerifiedChains(Chains):
     def _one(self, tokens, logits, q, uniforms):
         tree = DraftTree.chain(mx.concatenate([mx.array(PROMPT[-1:], mx.int32), tokens]))
         self.given.append(uniforms)
-        distributions = node_distributions(self.p.law, logits, tree)
+        distributions = node_distributions(self.p.sampling, logits, tree)
         verdict = verify(Draft(tree, sampled_from=q), distributions, Noise.of_seed(0), self.rule)
         return verdict.accepted.sum() - 1, verdict.bonus_token
 
@@ -147,10 +149,10 @@ def summed(chains):
 
 
 @pytest.mark.parametrize("zeros", [False, True], ids=["all possible", "zeros in p and q"])
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("rule", ["token", "block"])
-def test_a_chain_leaves_the_joint_law_of_filters_and_penalties(rule, law, zeros, certain):
-    p, q = (FilteredLaws(seed, LAWS[law], zeros=zeros) for seed in (1, 2))
+def test_a_chain_leaves_the_joint_law_of_filters_and_penalties(rule, sampling, zeros, certain):
+    p, q = (FilteredDistributions(seed, SAMPLING[sampling], zeros=zeros) for seed in (1, 2))
     close(summed(VerifiedChains(rule, p, q, 2, certain)), p, 3)
 
 
@@ -168,7 +170,7 @@ BROKEN = {
 @pytest.mark.parametrize("rule", ["token", "block"])
 def test_a_row_that_is_no_law_ends_the_chain_there(rule, row, place, certain):
     """Whether it is one depends on what was drawn above, which is as good as ever."""
-    p, q = FilteredLaws(3, LAWS["temperature"]), ContextLaws(4)
+    p, q = FilteredDistributions(3, SAMPLING["temperature"]), ContextDistributions(4)
     broken = dict.fromkeys(place, BROKEN[row])
     close(summed(VerifiedChains(rule, p, q, 3 if place[-1] else 2, certain, broken)), p, 4)
 
@@ -192,7 +194,7 @@ def judged(p, stated, widths, paths, monkeypatch):
 
     monkeypatch.setattr(verify_module, "traversal_rule", spy)
     draft = Draft(tree, sampled_from=rows, branching=shape)
-    verdict = verify(draft, node_distributions(p.law, logits, tree), Noise.of_seed(0))
+    verdict = verify(draft, node_distributions(p.sampling, logits, tree), Noise.of_seed(0))
     accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
     assert accepted == [
         n for n in range(len(nodes)) if nodes[accepted[-1]][: len(nodes[n])] == nodes[n]
@@ -200,7 +202,7 @@ def judged(p, stated, widths, paths, monkeypatch):
     return orders[0]
 
 
-def tree_law(p, q, widths, monkeypatch, stated=None):
+def tree_distribution(p, q, widths, monkeypatch, stated=None):
     assert TreeShape(widths).children == children_of(widths)
     found = Counter()
     for weight, paths in drafts(q, widths):
@@ -218,22 +220,22 @@ def tree_law(p, q, widths, monkeypatch, stated=None):
 
 
 @pytest.mark.parametrize("zeros", [False, True], ids=["all possible", "zeros in p and q"])
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("widths", [(3,), (2, 1)], ids=str)
 def test_a_drawn_tree_leaves_the_joint_law_of_filters_and_penalties(
-    widths, law, zeros, monkeypatch
+    widths, sampling, zeros, monkeypatch
 ):
-    p, q = (FilteredLaws(seed, LAWS[law], zeros=zeros) for seed in (5, 6))
-    close(tree_law(p, q, widths, monkeypatch), p, len(widths) + 1)
+    p, q = (FilteredDistributions(seed, SAMPLING[sampling], zeros=zeros) for seed in (5, 6))
+    close(tree_distribution(p, q, widths, monkeypatch), p, len(widths) + 1)
 
 
 @pytest.mark.parametrize("place", [[()], [(1,)], [(0,), (2,)]], ids=["root", "one", "two"])
 @pytest.mark.parametrize("row", BROKEN)
 def test_a_row_that_is_no_law_ends_the_branch_there(row, place, monkeypatch):
-    p, q = FilteredLaws(7, LAWS["temperature"]), ContextLaws(8)
+    p, q = FilteredDistributions(7, SAMPLING["temperature"]), ContextDistributions(8)
     stated = dict.fromkeys(place, BROKEN[row])
-    law = tree_law(p, q, (2, 1), monkeypatch, lambda node: stated.get(node, q(node)))
-    close(law, p, 3)
+    joint = tree_distribution(p, q, (2, 1), monkeypatch, lambda node: stated.get(node, q(node)))
+    close(joint, p, 3)
 
 
 # ---- what was not drawn ----------------------------------------------------------------------
@@ -267,14 +269,14 @@ def paths_of(name):
     return paths
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("name", MATCHED)
-def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, law):
+def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, sampling):
     """Whatever the noise makes the target say at each depth, where its law allows it."""
-    p, paths = FilteredLaws(9, LAWS[law], zeros=True), paths_of(name)
+    p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(name)
     tree = DraftTree.from_lists(*MATCHED[name])
     logits = mx.array(np.array([p.logits(path) for path in paths], np.float32))
-    distributions = node_distributions(p.law, logits, tree)
+    distributions = node_distributions(p.sampling, logits, tree)
     texts = set()
     for forced in product(range(VOCAB), repeat=tree.num_levels):
         said = ()

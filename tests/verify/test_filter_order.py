@@ -26,7 +26,7 @@ SETTINGS = [
 ]
 
 
-def their_law(logits, settings, monkeypatch):
+def their_distribution(logits, settings, monkeypatch):
     """(n, V) what mlx-lm's sampler draws from, its coin for XTC counted out."""
     given = []
     monkeypatch.setattr(
@@ -43,7 +43,7 @@ def their_law(logits, settings, monkeypatch):
     return (1 - share) * never + share * always
 
 
-def our_law(settings):
+def our_sampling(settings):
     settings = dict(settings)
     special = tuple(settings.pop("xtc_special_tokens", ()))
     temperature = settings.pop("temp")
@@ -60,8 +60,8 @@ def variation(ours, theirs):
 def test_the_law_is_that_of_mlx_lm(settings, monkeypatch):
     for seed, spread in itertools.product(range(3), (0.5, 2.0, 6.0)):
         logits = spread * mx.random.normal((40, 50), key=mx.random.key(seed))
-        ours = NodeDistributions(our_law(settings), logits).probs
-        assert variation(ours, their_law(logits, settings, monkeypatch)) < 1e-5
+        ours = NodeDistributions(our_sampling(settings), logits).probs
+        assert variation(ours, their_distribution(logits, settings, monkeypatch)) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_the_law_is_that_of_mlx_lm(settings, monkeypatch):
 def test_the_law_is_that_of_mlx_lm_among_tied_tokens(settings, monkeypatch):
     """Whole numbers, so that many tokens are tied wherever a filter cuts."""
     logits = mx.random.randint(-3, 3, (60, 30), key=mx.random.key(4)).astype(mx.float32)
-    ours = NodeDistributions(our_law(settings), logits).probs
-    assert variation(ours, their_law(logits, settings, monkeypatch)) < 1e-5
+    ours = NodeDistributions(our_sampling(settings), logits).probs
+    assert variation(ours, their_distribution(logits, settings, monkeypatch)) < 1e-5
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 4}, {"top_k": 4, "top_p": 0.9}], ids=str)
@@ -80,8 +80,8 @@ def test_of_tied_tokens_top_k_keeps_as_many_as_mlx_lm_of_the_same_mass(settings,
     """Which of them mlx-lm keeps is left to its partition."""
     settings = {"temp": 0.8, **settings}
     logits = mx.random.randint(-3, 3, (60, 30), key=mx.random.key(4)).astype(mx.float32)
-    ours = np.sort(NodeDistributions(our_law(settings), logits).probs)
-    theirs = np.sort(their_law(logits, settings, monkeypatch))
+    ours = np.sort(NodeDistributions(our_sampling(settings), logits).probs)
+    theirs = np.sort(their_distribution(logits, settings, monkeypatch))
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
@@ -93,4 +93,4 @@ def test_the_order_of_hugging_face_is_another_law(settings, least, monkeypatch):
     logits = 3 * mx.random.normal((40, 50), key=mx.random.key(0))
     temperature, filters = settings["temp"], {k: v for k, v in settings.items() if k != "temp"}
     ours = NodeDistributions(SamplingParams(temperature, **filters), logits).probs
-    assert variation(ours, their_law(logits, settings, monkeypatch)) > least
+    assert variation(ours, their_distribution(logits, settings, monkeypatch)) > least

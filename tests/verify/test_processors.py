@@ -23,7 +23,7 @@ from tests.support.batches import DRAFTERS as BATCH_DRAFTERS
 from tests.support.batches import PROMPTS
 from tests.support.draws_by_hand import draw_by_hand
 from tests.support.tiny import emitted, make_engine, tiny_model
-from tests.support.truth import Target, exact_law
+from tests.support.truth import Target, exact_distribution
 
 VOCAB, LENGTH = 24, 16
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
@@ -85,14 +85,14 @@ def test_a_processor_is_given_the_text_of_each_node(drafter):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_a_sampled_reply_follows_the_law_after_the_processors(drafter):
     """The draw by hand, position by position, from the law that NumPy computes."""
-    law, noise, text = (
+    sampling, noise, text = (
         SamplingParams(temperature=0.9, top_k=9, presence_penalty=0.4),
         Noise.of_seed(5),
         PROMPT,
     )
-    said = reply(drafter, logits_processors=PROCESSORS, sampling=law, seed=5, exact_seed=True)
+    said = reply(drafter, logits_processors=PROCESSORS, sampling=sampling, seed=5, exact_seed=True)
     for token in said:
-        here = exact_law(by_hand(text), law, text, text[len(PROMPT) :])
+        here = exact_distribution(by_hand(text), sampling, text, text[len(PROMPT) :])
         if drafter != "uniform chain":  # it knows nothing of the noise
             assert token == draw_by_hand(here, noise.at(len(text)).gumbel(1, VOCAB)[0])[0]
         assert here[token] > 0
@@ -253,7 +253,8 @@ def test_the_joint_law_of_a_sampler_is_the_product_of_its_own(make_drafter):
     truth = Target(model)
     for text in product(range(3), repeat=2):
         steps = [
-            truth.law((*prompt, *text[:i]), SamplingParams(temperature=1.0), 2) for i in range(2)
+            truth.distribution((*prompt, *text[:i]), SamplingParams(temperature=1.0), 2)
+            for i in range(2)
         ]
         prob = np.prod([step[token] for step, token in zip(steps, text, strict=True)])
         assert found[text] == pytest.approx(prob, abs=1e-5)

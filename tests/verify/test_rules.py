@@ -20,7 +20,7 @@ from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import match_rule, verify
-from tests.support.exact_law import ContextLaws
+from tests.support.exact_distribution import ContextDistributions
 
 TREES = {  # tokens and parents, over a vocabulary of 3
     "root alone": ([0], [-1]),
@@ -55,7 +55,8 @@ def verdicts(name, p):
     tree, distributions = make_tree(name), [p(path) for path in paths_of(name)]
     for chosen in product(range(3), repeat=tree.n_nodes):
         weight = prod(
-            (law[y] for law, y in zip(distributions, chosen, strict=True)), start=Fraction(1)
+            (probs[y] for probs, y in zip(distributions, chosen, strict=True)),
+            start=Fraction(1),
         )
         if weight:
             verdict = match_rule(tree, mx.array(chosen, mx.int32))
@@ -69,7 +70,7 @@ def verdicts(name, p):
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", TREES)
 def test_the_match_rule_keeps_the_joint_law_of_four_tokens(name, seed):
-    p = ContextLaws(seed, zeros=seed == 1)
+    p = ContextDistributions(seed, zeros=seed == 1)
     paths, emitted = paths_of(name), Counter()
     for weight, accepted, bonus, _ in verdicts(name, p):
         emitted[(*paths[accepted[-1]], bonus)] += weight
@@ -79,7 +80,7 @@ def test_the_match_rule_keeps_the_joint_law_of_four_tokens(name, seed):
 @pytest.mark.parametrize("name", [name for name in TREES if "equal" not in name])
 def test_the_match_rule_accepts_a_path_as_often_as_the_target_says_it(name):
     """No lossless rule can accept more of a tree that is a function of the past."""
-    p = ContextLaws(2)
+    p = ContextDistributions(2)
     mean_accepted = sum(weight * (len(nodes) - 1) for weight, nodes, _, _ in verdicts(name, p))
     assert mean_accepted == sum(p.prob(path) for path in set(paths_of(name)) - {()})
 
@@ -87,7 +88,7 @@ def test_the_match_rule_accepts_a_path_as_often_as_the_target_says_it(name):
 @pytest.mark.parametrize("name", TREES)
 def test_accepted_nodes_are_one_path_and_the_residual_is_where_children_failed(name):
     parents = TREES[name][1]
-    for _, accepted, _, from_residual in verdicts(name, ContextLaws(3)):
+    for _, accepted, _, from_residual in verdicts(name, ContextDistributions(3)):
         assert [parents[node] for node in accepted] == [-1, *accepted[:-1]]
         assert from_residual == (accepted[-1] in parents)
 
@@ -160,7 +161,7 @@ DRAFTERS = {
     "the opposite law": -TARGET,
     "one token for ever": np.where(np.arange(VOCAB) == 3, 0.0, -np.inf) + 0 * TARGET,
 }
-LAWS = {
+SAMPLING = {
     "temperature": SamplingParams(temperature=0.9),
     "top-p": SamplingParams(temperature=1.0, top_p=0.8),
     "top-k and min-p": SamplingParams(temperature=1.3, top_k=4, min_p=0.1),
@@ -172,21 +173,21 @@ def softmax(logits):
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def expected_shares(law):
+def expected_shares(sampling):
     """(VOCAB ** 3,) the joint law of three tokens after token 0, from softmax and sets."""
-    rows = softmax(TARGET / law.temperature)
+    rows = softmax(TARGET / sampling.temperature)
     for row in rows:
         order = np.argsort(-row)
-        kept = order[: law.top_k or VOCAB]
+        kept = order[: sampling.top_k or VOCAB]
         mass = np.cumsum(row[order])
-        kept = kept[: 1 + np.searchsorted(mass, law.top_p)] if law.top_p < 1 else kept
-        kept = kept[row[kept] >= law.min_p * row.max()]
+        kept = kept[: 1 + np.searchsorted(mass, sampling.top_p)] if sampling.top_p < 1 else kept
+        kept = kept[row[kept] >= sampling.min_p * row.max()]
         row[np.setdiff1d(order, kept)] = 0
         row /= row.sum()
     return np.einsum("i,ij,jk->ijk", rows[0], rows, rows).ravel()
 
 
-def one_round(key, law, draft_logits, chain_rule, target=TARGET):
+def one_round(key, sampling, draft_logits, chain_rule, target=TARGET):
     """Draft two tokens after token 0, then verify; return the tokens drafted and the verdict."""
     *draft_keys, verify_key = mx.random.split(key, 3)
     tokens, distributions = [mx.zeros(1, mx.int32)], []
@@ -195,17 +196,17 @@ def one_round(key, law, draft_logits, chain_rule, target=TARGET):
         tokens.append(draw(distributions[-1], gumbel(1, distributions[-1].shape[1], draft_key)))
     tree = DraftTree.chain(mx.concatenate(tokens))
     draft = Draft(tree, sampled_from=mx.concatenate(distributions))
-    distributions = NodeDistributions(law, mx.array(target)[tree.tokens])
+    distributions = NodeDistributions(sampling, mx.array(target)[tree.tokens])
     return tree.tokens[1:], verify(draft, distributions, Noise(verify_key), chain_rule)
 
 
-def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
+def three_tokens(key, sampling, draft_logits, chain_rule, target=TARGET):
     """One round, then plain decoding up to three tokens."""
     key, *plain_keys = mx.random.split(key, 3)
-    drafted, verdict = one_round(key, law, draft_logits, chain_rule, target)
+    drafted, verdict = one_round(key, sampling, draft_logits, chain_rule, target)
     behind = [verdict.bonus_token]
     for plain_key in plain_keys:
-        distributions = NodeDistributions(law, mx.array(target)[behind[-1][None]])
+        distributions = NodeDistributions(sampling, mx.array(target)[behind[-1][None]])
         behind.append(distributions.draw(gumbel(*distributions.logits.shape, plain_key))[0])
     place, num_accepted = mx.arange(3), verdict.accepted.sum() - 1
     accepted = mx.pad(drafted, (0, 1))
@@ -214,14 +215,16 @@ def three_tokens(key, law, draft_logits, chain_rule, target=TARGET):
 
 
 @pytest.mark.parametrize("chain_rule", ["block", "token"])
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_sampled_chains_leave_the_joint_law_of_three_tokens(drafter, law, chain_rule):
+def test_sampled_chains_leave_the_joint_law_of_three_tokens(drafter, sampling, chain_rule):
     keys = mx.random.split(mx.random.key(11), N_DRAWS)
-    draws = mx.vmap(lambda key: three_tokens(key, LAWS[law], DRAFTERS[drafter], chain_rule))(keys)
+    draws = mx.vmap(
+        lambda key: three_tokens(key, SAMPLING[sampling], DRAFTERS[drafter], chain_rule)
+    )(keys)
     cells = np.array(draws) @ [VOCAB**2, VOCAB, 1]
     shares = np.bincount(cells, minlength=VOCAB**3) / N_DRAWS
-    expected = expected_shares(LAWS[law])
+    expected = expected_shares(SAMPLING[sampling])
     assert shares[expected == 0].sum() == 0
     mass = expected > 0
     chi_square = N_DRAWS * ((shares - expected)[mass] ** 2 / expected[mass]).sum()
@@ -233,8 +236,8 @@ def test_sampled_chains_leave_the_joint_law_of_three_tokens(drafter, law, chain_
 def test_rejecting_and_replacing_use_independent_noise(chain_rule):
     """A chain of 2 over 2 tokens: both noises have one shape, so one key would give one noise."""
     target, draft = np.log([[0.6, 0.4], [0.3, 0.7]]), np.log([[0.2, 0.8], [0.5, 0.5]])
-    keys, law = mx.random.split(mx.random.key(13), N_DRAWS), SamplingParams(temperature=1.0)
-    draws = mx.vmap(lambda key: three_tokens(key, law, draft, chain_rule, target))(keys)
+    keys, sampling = mx.random.split(mx.random.key(13), N_DRAWS), SamplingParams(temperature=1.0)
+    draws = mx.vmap(lambda key: three_tokens(key, sampling, draft, chain_rule, target))(keys)
     shares = np.bincount(np.array(draws) @ [4, 2, 1], minlength=8) / N_DRAWS
     p = np.exp(target)
     expected = np.einsum("i,ij,jk->ijk", p[0], p, p).ravel()

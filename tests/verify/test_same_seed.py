@@ -28,7 +28,7 @@ from tests.support.truth import Target
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 MODEL = tiny_model(vocab_size=VOCAB)
-LAWS = {
+SAMPLING = {
     "temperature": SamplingParams(temperature=0.8),
     "filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),
     "penalties": SamplingParams(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4),
@@ -53,55 +53,57 @@ def engine_with(make_drafter, kind="full"):
     return make_engine(MODEL, None, kind, make_drafter=make_drafter)
 
 
-def texts(engine, law, *, budget, exact_seed=False, seed=5):
+def texts(engine, sampling, *, budget, exact_seed=False, seed=5):
     """Two turns of a chat, the second on what the first left in the cache."""
     params = GenerationParams(
-        max_tokens=12, sampling=law, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
+        max_tokens=12, sampling=sampling, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
     )
     first = emitted(engine.generate(PROMPT, params))
     second = emitted(engine.generate([*PROMPT, *first, 9, 2], params))
     return first, second
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_plain_sampling_takes_the_largest_of_law_and_noise_at_every_position(law):
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_plain_sampling_takes_the_largest_of_law_and_noise_at_every_position(sampling):
     truth, noise, tokens = Target(MODEL), Noise.of_seed(5), list(PROMPT)
     engine = engine_with(lambda target: NoDrafter())
-    first, second = texts(engine, LAWS[law], budget=0)
+    first, second = texts(engine, SAMPLING[sampling], budget=0)
     assert len({*zip(first, second, strict=True)}) > 4
     for said, more in ((first, []), (second, [9, 2])):
         tokens += more
         length = len(tokens)
         for token in said:
-            here = truth.law(tuple(tokens), LAWS[law], length)
+            here = truth.distribution(tuple(tokens), SAMPLING[sampling], length)
             assert token == draw_by_hand(here, noise.at(len(tokens)).gumbel(1, VOCAB)[0])[0]
             tokens.append(token)
 
 
 @cache
-def plain_texts(law, kind="full"):
-    return texts(engine_with(CHOOSING["none"], kind), LAWS[law], budget=6)
+def plain_texts(sampling, kind="full"):
+    return texts(engine_with(CHOOSING["none"], kind), SAMPLING[sampling], budget=6)
 
 
 @pytest.mark.parametrize(
-    ("law", "kind"), [("temperature", "full"), ("filters", "rotating"), ("penalties", "full")]
+    ("sampling", "kind"), [("temperature", "full"), ("filters", "rotating"), ("penalties", "full")]
 )
 @pytest.mark.parametrize("drafter", [name for name in CHOOSING if name != "none"])
-def test_drafts_that_are_chosen_leave_the_text_of_the_seed(drafter, law, kind):
+def test_drafts_that_are_chosen_leave_the_text_of_the_seed(drafter, sampling, kind):
     engine = engine_with(CHOOSING[drafter], kind)
-    assert texts(engine, LAWS[law], budget=6) == plain_texts(law, kind)
+    assert texts(engine, SAMPLING[sampling], budget=6) == plain_texts(sampling, kind)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("drafter", [*DRAWING, "pool of heads"])
-def test_with_an_exact_seed_drafts_that_are_drawn_leave_it_too(drafter, law):
+def test_with_an_exact_seed_drafts_that_are_drawn_leave_it_too(drafter, sampling):
     engine = engine_with({**CHOOSING, **DRAWING}[drafter])
-    assert texts(engine, LAWS[law], budget=12, exact_seed=True) == plain_texts(law)
+    assert texts(engine, SAMPLING[sampling], budget=12, exact_seed=True) == plain_texts(sampling)
 
 
-@pytest.mark.parametrize("law", ["temperature", "penalties"])
-def test_without_it_they_need_not(law):
-    assert texts(engine_with(DRAWING["model"]), LAWS[law], budget=12) != plain_texts(law)
+@pytest.mark.parametrize("sampling", ["temperature", "penalties"])
+def test_without_it_they_need_not(sampling):
+    assert texts(engine_with(DRAWING["model"]), SAMPLING[sampling], budget=12) != plain_texts(
+        sampling
+    )
 
 
 def rates(make_drafter):
@@ -133,7 +135,7 @@ def test_drafts_drawn_with_the_shared_noise_say_nothing_of_a_law(drafter):
     engine.target.observe(PROMPT[:-1])
     for noise, is_stated in ((None, True), (Noise.of_seed(1), False)):
         engine.drafter.couple(noise)
-        engine.drafter.start(PROMPT, LAWS["temperature"], Noise.of_seed(2).key)
+        engine.drafter.start(PROMPT, SAMPLING["temperature"], Noise.of_seed(2).key)
         draft = engine.drafter.propose(PROMPT[-1], 3)
         assert draft.tree.n_nodes > 1
         assert (draft.sampled_from is not None) == is_stated
@@ -141,11 +143,11 @@ def test_drafts_drawn_with_the_shared_noise_say_nothing_of_a_law(drafter):
 
 def test_after_the_replies_with_an_exact_seed_a_drafter_draws_on_its_own_again():
     engine = engine_with(DRAWING["the target itself"])
-    own = texts(engine, LAWS["temperature"], budget=6)
-    texts(engine, LAWS["temperature"], budget=6, exact_seed=True)
+    own = texts(engine, SAMPLING["temperature"], budget=6)
+    texts(engine, SAMPLING["temperature"], budget=6, exact_seed=True)
     engine.target.reset()
     engine.drafter.decoder.reset()
-    assert texts(engine, LAWS["temperature"], budget=6) == own
+    assert texts(engine, SAMPLING["temperature"], budget=6) == own
 
 
 def test_a_drafter_draws_anew_in_every_turn():
@@ -153,9 +155,9 @@ def test_a_drafter_draws_anew_in_every_turn():
     keys = []
 
     class Spy(UniformChain):
-        def start(self, prompt, law, key):
-            super().start(prompt, law, key)
+        def start(self, prompt, sampling, key):
+            super().start(prompt, sampling, key)
             keys.append(tuple(key.tolist()))
 
-    texts(engine_with(lambda target: Spy(VOCAB)), LAWS["temperature"], budget=6)
+    texts(engine_with(lambda target: Spy(VOCAB)), SAMPLING["temperature"], budget=6)
     assert len(set(keys)) == 2

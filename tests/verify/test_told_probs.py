@@ -15,7 +15,7 @@ VOCAB = 8
 MODEL = tiny_model(vocab_size=VOCAB)
 TARGET = Target(MODEL)
 PROMPT = [3, 7, 1, 3, 7, 1]
-LAWS = {
+SAMPLING = {
     "greedy": SamplingParams(),
     "sampled": SamplingParams(temperature=1.3),
     "penalties": SamplingParams(temperature=1.5, top_k=6, presence_penalty=0.5),
@@ -27,8 +27,10 @@ DRAFTERS = {
 }
 
 
-def rounds(drafter, law, seed=3):
-    params = GenerationParams(max_tokens=20, num_draft_tokens=5, sampling=LAWS[law], seed=seed)
+def rounds(drafter, sampling, seed=3):
+    params = GenerationParams(
+        max_tokens=20, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=seed
+    )
     engine = make_engine(MODEL, DRAFTERS[drafter]())
     drafted = ()
     for event in engine.generate(PROMPT, params):
@@ -38,14 +40,14 @@ def rounds(drafter, law, seed=3):
         drafted = getattr(event, "nodes", drafted)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_p_of_a_token_is_that_of_the_target_after_all_before_it(drafter, law):
-    shown = SamplingParams(temperature=1.0) if law == "greedy" else LAWS[law]
+def test_p_of_a_token_is_that_of_the_target_after_all_before_it(drafter, sampling):
+    shown = SamplingParams(temperature=1.0) if sampling == "greedy" else SAMPLING[sampling]
     tokens, num_kept = list(PROMPT), 0
-    for _, event in rounds(drafter, law):
+    for _, event in rounds(drafter, sampling):
         for token in event.emit:
-            exact = TARGET.law(tuple(tokens), shown, len(PROMPT))
+            exact = TARGET.distribution(tuple(tokens), shown, len(PROMPT))
             assert token.target_prob == pytest.approx(exact[token.token], abs=1e-4)
             tokens.append(token.token)
         num_kept += len(getattr(event, "path", ()))

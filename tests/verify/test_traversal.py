@@ -17,7 +17,7 @@ import pytest
 
 from mlxspec.verify.rules import block_rule
 from mlxspec.verify.traversal import Traversal, traversal_rule, traverse
-from tests.support.exact_law import LAW_PAIRS
+from tests.support.exact_distribution import DISTRIBUTION_PAIRS
 
 SHAPES = [(1,), (2,), (3,), (1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 1, 1)]
 
@@ -32,18 +32,18 @@ def children_of(shape):
     return [*children, *[[] for _ in level]]
 
 
-def siblings(law, width):
+def siblings(distribution, width):
     """Yield (probability, tokens) of `width` draws from a law without replacement.
 
     Where the law has fewer tokens, others without mass stand for those that are missing.
     """
-    support = [token for token, prob in enumerate(law) if prob]
-    missing = [token for token in range(len(law)) if token not in support]
+    support = [token for token, prob in enumerate(distribution) if prob]
+    missing = [token for token in range(len(distribution)) if token not in support]
     for tokens in product(support, repeat=min(width, len(support))):
         if len(set(tokens)) == len(tokens):
             weight, left = Fraction(1), Fraction(1)
             for token in tokens:
-                weight, left = weight * law[token] / left, left - law[token]
+                weight, left = weight * distribution[token] / left, left - distribution[token]
             yield weight, (*tokens, *missing)[:width]
 
 
@@ -70,7 +70,8 @@ def judged(p, q, shape, paths):
     inner = [node for node, below in zip(nodes, children, strict=True) if below]
     tokens = mx.array([0, *(path[-1] for path in paths)], mx.int32)
     rows = [
-        mx.array([[float(x) for x in law(c)] for c in cs]) for law, cs in ((p, nodes), (q, inner))
+        mx.array([[float(x) for x in distribution(c)] for c in cs])
+        for distribution, cs in ((p, nodes), (q, inner))
     ]
     return traverse(tokens, children, *rows)
 
@@ -78,8 +79,8 @@ def judged(p, q, shape, paths):
 @cache
 def measured(case, shape):
     """Return {tokens of a round: probability} and the mean accepted length."""
-    p, q = LAW_PAIRS[case]
-    law, mean, total = Counter(), 0.0, Fraction(0)
+    p, q = DISTRIBUTION_PAIRS[case]
+    distribution, mean, total = Counter(), 0.0, Fraction(0)
     for weight, paths in drafts(q, shape):
         order, left = judged(p, q, shape, paths), float(weight)
         total += weight
@@ -91,22 +92,22 @@ def measured(case, shape):
             path = ((), *paths)[node]
             mean += left * chance * len(path)
             for token in np.flatnonzero(bonus):
-                law[(*path, int(token))] += left * float(chance) * float(bonus[token])
+                distribution[(*path, int(token))] += left * float(chance) * float(bonus[token])
             left *= 1 - float(chance)
     assert total == 1
-    return law, mean
+    return distribution, mean
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("case", LAW_PAIRS)
+@pytest.mark.parametrize("case", DISTRIBUTION_PAIRS)
 def test_a_tree_drawn_without_replacement_leaves_the_joint_law_exactly(case, shape):
-    p = LAW_PAIRS[case][0]
-    law = p.continued(measured(case, shape)[0], len(shape) + 1)
+    p = DISTRIBUTION_PAIRS[case][0]
+    distribution = p.continued(measured(case, shape)[0], len(shape) + 1)
     for tokens, prob in p.joint(len(shape) + 1).items():
-        assert float(law[tokens]) == pytest.approx(float(prob), abs=2e-6)
+        assert float(distribution[tokens]) == pytest.approx(float(prob), abs=2e-6)
 
 
-@pytest.mark.parametrize("case", LAW_PAIRS)
+@pytest.mark.parametrize("case", DISTRIBUTION_PAIRS)
 def test_more_siblings_are_accepted_more_often(case):
     means = [measured(case, shape)[1] for shape in ((1, 1), (2, 1), (3, 1))]
     assert means == pytest.approx(sorted(means), abs=1e-5)
@@ -114,22 +115,25 @@ def test_more_siblings_are_accepted_more_often(case):
         assert means[0] < means[1] - 0.01
 
 
-@pytest.mark.parametrize("case", LAW_PAIRS)
+@pytest.mark.parametrize("case", DISTRIBUTION_PAIRS)
 def test_every_token_drafted_is_one_accepted(case):
     """All tokens of the vocabulary below the root: whatever the target says is among them."""
-    if all(LAW_PAIRS[case][1](())):
+    if all(DISTRIBUTION_PAIRS[case][1](())):
         assert measured(case, (3,))[1] == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("case", LAW_PAIRS)
+@pytest.mark.parametrize("case", DISTRIBUTION_PAIRS)
 def test_on_a_chain_it_is_the_block_rule(case):
-    p, q = LAW_PAIRS[case]
+    p, q = DISTRIBUTION_PAIRS[case]
     uniforms = np.random.default_rng(0).random((20, 3)).astype(np.float32)
     for _, paths in drafts(q, (1, 1, 1)):
         order = judged(p, q, (1, 1, 1), paths)
         tokens = mx.array(paths[-1], mx.int32)
         contexts = [(), *paths]
-        rows = (mx.array([[float(x) for x in law(c)] for c in contexts]) for law in (p, q))
+        rows = (
+            mx.array([[float(x) for x in distribution(c)] for c in contexts])
+            for distribution in (p, q)
+        )
         p_rows, q_rows = rows
         for row in uniforms:
             node, bonus = traversal_rule(order, mx.array(row))
@@ -149,6 +153,6 @@ def test_the_first_node_below_its_chance_is_accepted_and_else_the_root():
         ([0.6, 0.0, 0.2], 1),  # a chance of nothing is not taken by a uniform of 0
         ([0.0, 0.0, 0.0], 2),
     ):
-        found, law = traversal_rule(order, mx.array(uniforms))
+        found, distribution = traversal_rule(order, mx.array(uniforms))
         assert found.item() == node
-        assert law.tolist() == pytest.approx(distributions[order.nodes.index(node)])
+        assert distribution.tolist() == pytest.approx(distributions[order.nodes.index(node)])

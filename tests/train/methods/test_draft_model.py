@@ -64,7 +64,7 @@ def test_the_embedding_keeps_the_frequent_tokens_products():
 
 def test_the_loss_is_the_cross_entropy_against_the_stated_probabilities(objective):
     given = features(length=12, prompt=4)
-    law = mx.softmax(
+    probs = mx.softmax(
         objective.network(mx.array(given.tokens[:-1])) @ objective.network.rows.T, axis=-1
     )
     expected = 0.0
@@ -75,14 +75,14 @@ def test_the_loss_is_the_cross_entropy_against_the_stated_probabilities(objectiv
             if token in IDS
         ]
         mass = sum(prob for _, prob in known)
-        expected -= sum(prob / mass * np.log(law[place, row].item()) for row, prob in known)
+        expected -= sum(prob / mass * np.log(probs[place, row].item()) for row, prob in known)
     np.testing.assert_allclose(objective.loss(given).item(), expected, rtol=1e-4)
 
 
 def test_acceptance_is_that_of_chains_of_four(objective):
     given = features(length=18, prompt=4)
-    law = np.array(objective.network(mx.array(given.tokens[:-1])) @ objective.network.rows.T)
-    hits = IDS[law.argmax(axis=1)][3:17] == given.tokens[4:18]
+    probs = np.array(objective.network(mx.array(given.tokens[:-1])) @ objective.network.rows.T)
+    hits = IDS[probs.argmax(axis=1)][3:17] == given.tokens[4:18]
     lengths = [1 + np.cumprod(hits[start : start + 4]).sum() for start in range(11)]
     figures = objective.evaluate([given])
     assert figures["mean_acceptance_length"] == pytest.approx(np.mean(lengths))
@@ -93,8 +93,8 @@ def test_no_chain_leaves_its_answer(objective):
     objective.network.rows = objective.network.rows * 0
     objective.network.rows[IDS.tolist().index(7)] = mx.ones(32)  # says 7, or else the first row
     given.tokens[4:] = [(7, 1)[place % 5 == 0] for place in range(56)]
-    law = np.array(objective.network(mx.array(given.tokens[:-1])) @ objective.network.rows.T)
-    hits = IDS[law.argmax(axis=1)] == given.tokens[1:]
+    probs = np.array(objective.network(mx.array(given.tokens[:-1])) @ objective.network.rows.T)
+    hits = IDS[probs.argmax(axis=1)] == given.tokens[1:]
     expected = mean_chain([hits] * 4, [*range(3, 29), *range(39, 59)])
     assert expected > 1
     assert objective.evaluate([given])["mean_acceptance_length"] == pytest.approx(expected)

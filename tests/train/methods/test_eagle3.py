@@ -70,8 +70,8 @@ def test_the_loss_is_that_of_the_formula(objective, model):
         for place in range(max(depth, 2), 10):
             row = np.array(states[0, place])
             own = row @ np.array(objective._head).T
-            law = np.exp(logits[place + 1]) / np.exp(logits[place + 1]).sum()
-            entropy = -(law * (own - np.log(np.exp(own).sum()))).sum()
+            probs = np.exp(logits[place + 1]) / np.exp(logits[place + 1]).sum()
+            entropy = -(probs * (own - np.log(np.exp(own).sum()))).sum()
             distance = np.square(row - final[place + 1]).mean() / scale
             expected += weight * (entropy + 0.2 * distance)
         weight *= 0.8

@@ -53,8 +53,8 @@ def test_the_loss_is_that_of_the_formula():
     scale = np.mean([np.square(final[t]).mean() for t in rows])
     expected = 0.0
     for t, row in rows.items():
-        law = np.exp(head @ final[t]) / np.exp(head @ final[t]).sum()
-        expected -= (law * (head @ row - np.log(np.exp(head @ row).sum()))).sum()
+        probs = np.exp(head @ final[t]) / np.exp(head @ final[t]).sum()
+        expected -= (probs * (head @ row - np.log(np.exp(head @ row).sum()))).sum()
         expected += 0.3 * np.square(row - final[t]).mean() / scale
     assert list(rows) == list(range(3, 11))
     np.testing.assert_allclose(made.loss(given).item(), expected, rtol=1e-4)
@@ -111,10 +111,10 @@ def test_the_figures_are_those_of_the_greedy_choices(threshold):
     head, agree, sure, hits = np.array(MODEL.lm_head.weight)[IDS], [], [], []
     for given in (greedy, sampled):
         for t, row in hidden_rows(made, given).items():
-            law = np.exp(head @ row) / np.exp(head @ row).sum()
-            chosen = IDS[int(np.argmax(law))]
+            probs = np.exp(head @ row) / np.exp(head @ row).sum()
+            chosen = IDS[int(np.argmax(probs))]
             agree.append(chosen == given.top_tokens[t, 0])
-            sure.append(law.max() >= threshold)
+            sure.append(probs.max() >= threshold)
             hits += [chosen == given.tokens[t + 1]] if given is greedy else []
     lengths = [
         1 + sum(np.cumprod(hits[i : i + LOOKAHEAD])) for i in range(len(hits) - LOOKAHEAD + 1)

@@ -101,7 +101,7 @@ def test_rows_of_features_are_means_of_the_targets_probabilities(tmp_path):
     for one in corpus[:3]:
         for place in np.flatnonzero(one.mask[1:]):
             text = one.tokens[: place + 1].tolist()
-            probs = target.law(tuple(text), SamplingParams(temperature=1.0), 0)
+            probs = target.distribution(tuple(text), SamplingParams(temperature=1.0), 0)
             rows.append((text, {token: probs[token] for token in np.argsort(-probs)[:8].tolist()}))
     assert_rows_are(stored, slow_means(rows))
 

@@ -34,7 +34,7 @@ PROMPT = [1, 2, 0, 1, 2]
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 1, "head_dim": 16}
 MODEL = tiny_model(vocab_size=VOCAB, seed=2, **SMALL)
 TRUTH = Target(MODEL)
-LAW = SamplingParams(temperature=1.2, top_p=0.97, presence_penalty=0.5, repetition_penalty=1.2)
+SAMPLING = SamplingParams(temperature=1.2, top_p=0.97, presence_penalty=0.5, repetition_penalty=1.2)
 
 
 def draft_model(lookahead):
@@ -83,7 +83,7 @@ def joint_distribution():
     for text in itertools.product(range(VOCAB), repeat=LENGTH):
         exact[text] = 1.0
         for i, token in enumerate(text):
-            exact[text] *= TRUTH.law((*PROMPT, *text[:i]), LAW, len(PROMPT))[token]
+            exact[text] *= TRUTH.distribution((*PROMPT, *text[:i]), SAMPLING, len(PROMPT))[token]
     return exact
 
 
@@ -109,7 +109,7 @@ def test_the_first_tokens_follow_the_joint_law_of_the_target(drafter):
     for seed in range(DRAWS):
         params = GenerationParams(
             max_tokens=LENGTH + num_nodes,  # a draft is never larger than what is left
-            sampling=LAW,
+            sampling=SAMPLING,
             seed=seed,
             num_draft_tokens=num_nodes,
             **settings,

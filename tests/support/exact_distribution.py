@@ -10,7 +10,7 @@ from itertools import product
 from math import prod
 
 
-class ContextLaws:
+class ContextDistributions:
     """A random distribution in fractions for every context, made at first use.
 
     With `zeros`, some tokens have no mass, so the supports of two of them differ.
@@ -41,20 +41,23 @@ class ContextLaws:
 
     def continued(self, emitted, length: int) -> dict[tuple[int, ...], float]:
         """Sum {emitted tokens: probability} up to `length` tokens by plain decoding."""
-        law = dict.fromkeys(self.sequences(length), 0)
+        distribution = dict.fromkeys(self.sequences(length), 0)
         for said, weight in emitted.items():
             for rest in self.sequences(length - len(said)):
                 whole = said + rest
                 steps = (self(whole[:i])[whole[i]] for i in range(len(said), length))
-                law[whole] += weight * prod(steps, start=Fraction(1))
-        return law
+                distribution[whole] += weight * prod(steps, start=Fraction(1))
+        return distribution
 
 
-LAW_PAIRS = {  # distributions of target and draft
-    "full supports": (ContextLaws(1), ContextLaws(2)),
-    "zeros in the target": (ContextLaws(5, zeros=True), ContextLaws(6)),
-    "zeros in the draft": (ContextLaws(7), ContextLaws(8, zeros=True)),
-    "zeros in both": (ContextLaws(9, zeros=True), ContextLaws(10, zeros=True)),
-    "zeros in both again": (ContextLaws(11, zeros=True), ContextLaws(12, zeros=True)),
-    "equal laws": (ContextLaws(13), ContextLaws(13)),
+DISTRIBUTION_PAIRS = {  # distributions of target and draft
+    "full supports": (ContextDistributions(1), ContextDistributions(2)),
+    "zeros in the target": (ContextDistributions(5, zeros=True), ContextDistributions(6)),
+    "zeros in the draft": (ContextDistributions(7), ContextDistributions(8, zeros=True)),
+    "zeros in both": (ContextDistributions(9, zeros=True), ContextDistributions(10, zeros=True)),
+    "zeros in both again": (
+        ContextDistributions(11, zeros=True),
+        ContextDistributions(12, zeros=True),
+    ),
+    "equal distributions": (ContextDistributions(13), ContextDistributions(13)),
 }
