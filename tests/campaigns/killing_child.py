@@ -18,7 +18,7 @@ from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.run import open_user_data
-from mlxspec_app.store.questions import find_last, fork_at
+from mlxspec_app.store.queries import find_last, fork_at
 from mlxspec_app.store.restore import restore
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.commands import chat
@@ -84,7 +84,7 @@ class Chat:
         self.user_data.take_in(event)
 
     def ask(self, question):
-        answer: Future = self.user_data.store.ask(question)
+        answer: Future = self.user_data.store.submit(question)
         return answer.result(PATIENCE_S)
 
     def act(self, weights: dict[str, int]) -> None:

@@ -13,7 +13,7 @@ from mlxspec_app.conversation.messages import said
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
-from mlxspec_app.store.questions import find_chat, find_version, fork_at
+from mlxspec_app.store.queries import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.restore import restore
 from tests.support.store_files import exchange, open_writer, texts_of

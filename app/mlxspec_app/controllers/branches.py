@@ -6,7 +6,7 @@ from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.conversation.messages import Message, said
 from mlxspec_app.conversation.screen_events import OrderGiven
-from mlxspec_app.store.questions import find_version, fork_at
+from mlxspec_app.store.queries import find_version, fork_at
 
 
 class Branches:

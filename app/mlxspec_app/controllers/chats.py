@@ -9,7 +9,7 @@ from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.questions import find_chat
+from mlxspec_app.store.queries import find_chat
 
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder

@@ -25,7 +25,7 @@ from mlxspec_app.conversation.session import (
     SessionEvent,
 )
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.questions import find_last, overview, standing
+from mlxspec_app.store.queries import find_last, overview, standing
 from mlxspec_app.store.records import Standing, StoredChat
 from mlxspec_app.store.restore import restore
 from mlxspec_app.user_data import UserData
@@ -124,7 +124,7 @@ class ChatKeeper:
         if self.store is None:
             return None
         try:
-            return await asyncio.wrap_future(self.store.ask(question))
+            return await asyncio.wrap_future(self.store.submit(question))
         except StoreError as error:
             if not is_quiet:
                 self._page.notify(str(error), severity="warning", timeout=6)

@@ -17,7 +17,7 @@ from mlxspec_app.settings.keys.chats import HISTORY, SEARCH
 from mlxspec_app.store.entries import ChosenChat, Entry
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.pages import ChatPages
-from mlxspec_app.store.questions import fork_chat
+from mlxspec_app.store.queries import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.text.safe_text import safe_line
@@ -85,7 +85,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @work(exclusive=True, group="load")
     async def _load_more(self) -> None:
         with self._explaining():
-            await self._pages.read_on()
+            await self._pages.read_next()
             self._show(None)
 
     def _show(self, pointed: int | None) -> None:
@@ -116,7 +116,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @on(Input.Changed, "#search")
     def _look_for(self, event: Input.Changed) -> None:
         if event.value != self._pages.query:
-            self._pages.look_for(event.value)
+            self._pages.set_query(event.value)
             self._load(0, PAUSE_S)
 
     @on(Input.Submitted, "#search")
@@ -197,5 +197,5 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         self, change: Callable[[Recorder], object], pointed: int | None = None
     ) -> None:
         with self._explaining():
-            await asyncio.wrap_future(self._store.ask(change))
+            await asyncio.wrap_future(self._store.submit(change))
         self._load(pointed)

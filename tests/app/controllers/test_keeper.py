@@ -6,7 +6,7 @@ from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.conversation.session import ChatCleared
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.questions import find_chat
+from mlxspec_app.store.queries import find_chat
 from tests.support.store_files import exchange, reply_events
 
 
