@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.fold import apply
-from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
@@ -85,7 +85,7 @@ class Chatting:
         self.recorder.apply(event)
 
     def take(self, step, number, ending):
-        shown = said(self.state.messages)
+        shown = without_system(self.state.messages)
         turns = [message for message in shown if message.role == "user"]
         if step == "say":
             self.interpreter.reply(f"turn {number}", ending, None)
@@ -117,7 +117,7 @@ def test_the_store_holds_the_conversation_on_the_screen(steps):
         chatting = Chatting(Path(folder))
         for step in steps:
             chatting.take(*step)
-            shown = said(chatting.state.messages)
+            shown = without_system(chatting.state.messages)
             kept = chatting.recorder.path()
             assert texts_of(kept) == texts_of(shown)
             assert [message.role for message in kept] == [message.role for message in shown]

@@ -6,7 +6,7 @@ from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.model_switch import ModelSwitch
 from mlxspec_app.controllers.turn_editor import TurnEditor
-from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.messages import without_system
 
 
 class Abilities:
@@ -44,4 +44,4 @@ class Abilities:
         state = self._feed.state
         if state.phase == "failed":
             return self._models.can_choose  # without a model, /retry loads the models again
-        return state.phase == "ready" and bool(said(state.messages))
+        return state.phase == "ready" and bool(without_system(state.messages))

@@ -4,7 +4,7 @@ from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.controllers.sampling import SamplingSwitch
-from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.conversation.messages import Message, without_system
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.store.queries import find_version, fork_at
 
@@ -53,7 +53,7 @@ class Branches:
 
     def step_at(self, number: int, step: int) -> None:
         """Switch the message with this number to another version."""
-        numbers = [message.number for message in said(self._feed.state.messages)]
+        numbers = [message.number for message in without_system(self._feed.state.messages)]
         if number in numbers:
             self._switch(numbers.index(number), step)
 
@@ -65,6 +65,6 @@ class Branches:
 
 def place_at_hand(feed: Feed, page: ChatPage) -> int:
     """Return the index of the selected message, else of the last one, without system prompts."""
-    messages: list[Message] = said(feed.state.messages)
+    messages: list[Message] = without_system(feed.state.messages)
     pointed = page.transcript.pointed_message
     return messages.index(pointed) if pointed in messages else len(messages) - 1

@@ -15,7 +15,7 @@ from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.page import ChatPage
-from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.conversation.messages import Message, without_system
 from mlxspec_app.conversation.screen_events import OrderGiven, OrderWithdrawn
 from mlxspec_app.conversation.session import (
     ChatCleared,
@@ -131,12 +131,12 @@ class ChatKeeper:
             return None
 
     async def _look_around(self) -> None:
-        if not said(self._feed.state.messages):
+        if not without_system(self._feed.state.messages):
             chats = await self.ask(overview, is_quiet=True)
             if chats is not None:
                 self._page.show_chats(chats)
         self.standing = await self.ask(standing, is_quiet=True) or Standing()
-        numbers = [message.number for message in said(self._feed.state.messages)]
+        numbers = [message.number for message in without_system(self._feed.state.messages)]
         versions = self.standing.versions.items()
         self._page.transcript.show_versions({numbers[index]: mark for index, mark in versions})
         self._page.prompt.show_chat(self.standing.title)

@@ -7,7 +7,7 @@ from mlxspec_app.controllers.branches import place_at_hand
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.page import ChatPage
-from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionEvent
 
@@ -50,7 +50,7 @@ class TurnEditor:
     def begin(self) -> None:
         """Put the selected user turn, else the last one above it, into the prompt."""
         at_hand = place_at_hand(self._feed, self._page)
-        before = said(self._feed.state.messages)[: at_hand + 1]
+        before = without_system(self._feed.state.messages)[: at_hand + 1]
         turns = [message.text for message in before if message.role == "user"]
         if not turns:
             return

@@ -248,7 +248,7 @@ def _measured(state: ChatState, event: CostMeasured) -> None:
     state.baseline = state.baseline.measured(event, state.reply)
 
 
-def _spec_off(state: ChatState, event: DrafterFailed) -> None:
+def _drafter_failed(state: ChatState, event: DrafterFailed) -> None:
     _open_reply(state).drafter_fault = event.message
     state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
 
@@ -311,7 +311,7 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     DraftProposed: _draft,
     DraftVerified: _verdict,
     PlainDecoded: _verdict,
-    DrafterFailed: _spec_off,
+    DrafterFailed: _drafter_failed,
     GenerationFinished: _finished,
     GenerationFailed: _failed,
     CostMeasured: _measured,
