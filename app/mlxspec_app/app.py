@@ -87,7 +87,7 @@ class MlxspecApp(App[None]):
         self._user_data = user_data
         self.settings = user_data.settings if user_data is not None else Settings()
         self.settings_place = (
-            str(user_data.places.settings) if user_data is not None else "kept nowhere"
+            str(user_data.paths.settings) if user_data is not None else "kept nowhere"
         )
         keys = usable_keys(self.settings.keys)
         self.keys: Mapping[str, str] = keys.keys

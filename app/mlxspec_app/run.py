@@ -67,7 +67,7 @@ def run_chat(
         return screens[-1]
 
     if user_data is not None:
-        user_data.keeps_chats = True
+        user_data.stores_chats = True
     code = _run(session, make_screen, theme, user_data, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 

@@ -24,7 +24,7 @@ def session():
 def test_what_goes_wrong_while_the_session_lasts_is_a_notice(tmp_path, session, capsys):
     (tmp_path / "in the way").write_text("")
     user_data = find_user_data(tmp_path / "in the way")
-    user_data.keep_chats_of(session)
+    user_data.store_chats_of(session)
     with pytest.raises(StoreError, match="chats cannot be saved"):
         user_data.store.submit(lambda recorder: None).result(20)
     (notice,) = told(session)
@@ -37,7 +37,7 @@ def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
     tmp_path, session, capsys, monkeypatch
 ):
     user_data = find_user_data(tmp_path)
-    user_data.keep_chats_of(session)
+    user_data.store_chats_of(session)
     user_data.store.submit(lambda recorder: None).result(20)
 
     def refuse(*args, **options):
@@ -45,7 +45,7 @@ def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
 
     monkeypatch.setattr(Writer, "add_message", refuse)
     for event in exchange("Hello", "Hi"):
-        user_data.take_in(event)
+        user_data.record(event)
     user_data.store.submit(lambda recorder: None).result(20)
     assert "the chat goes on" in told(session)[0]
     monkeypatch.setattr(Writer, "note_lost_endings", refuse)
@@ -62,7 +62,7 @@ def test_a_sqlite_without_full_text_search_is_explained(tmp_path, session, monke
 
     monkeypatch.setattr(opening, "migrate", lacks_fts5)
     user_data = find_user_data(tmp_path)
-    user_data.keep_chats_of(session)
+    user_data.store_chats_of(session)
     with pytest.raises(StoreError, match="lacks full-text search"):
         user_data.store.submit(lambda recorder: None).result(20)
     assert "(FTS5)" in told(session)[0]

@@ -77,8 +77,8 @@ class Chatting:
         self.state = ChatState()
         self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
         self.model = Model()
-        self.interpreter = ConversationDriver(self.publish)
-        self.interpreter.take(self.model)
+        self.driver = ConversationDriver(self.publish)
+        self.driver.switch_to(self.model)
 
     def publish(self, event):
         apply(self.state, event)
@@ -88,13 +88,13 @@ class Chatting:
         shown = without_system(self.state.messages)
         turns = [message for message in shown if message.role == "user"]
         if step == "say":
-            self.interpreter.reply(f"turn {number}", ending, None)
+            self.driver.reply(f"turn {number}", ending, None)
         elif step == "retry" and turns:
-            self.interpreter.regenerate(ending, None)
+            self.driver.regenerate(ending, None)
         elif step == "edit" and turns:
-            self.interpreter.edit(number % len(turns), f"edit {number}", ending, None)
+            self.driver.edit(number % len(turns), f"edit {number}", ending, None)
         elif step == "new":
-            self.interpreter.new_chat()
+            self.driver.new_chat()
         elif step == "open":
             chats = self.recorder.writer.reader.recent()
             if chats:
@@ -108,7 +108,7 @@ class Chatting:
         if found is not None:
             messages = restore(found.path, self.folder)
             leaf = found.path[-1].id if found.path else None
-            self.interpreter.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
+            self.driver.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
 
 
 @given(STEPS)

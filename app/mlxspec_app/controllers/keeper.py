@@ -79,7 +79,7 @@ class ChatKeeper:
 
     def take_in(self, event: Event | SessionEvent) -> None:
         if self._user_data is not None:
-            self._user_data.take_in(event)
+            self._user_data.record(event)
         if self.store is not None and isinstance(event, _MOVES):
             self.look_around()
         if isinstance(event, ChatOpened):
@@ -165,7 +165,7 @@ class ChatKeeper:
         found = await self.ask(find)
         if found is None or self._user_data is None:
             return False
-        messages = await asyncio.to_thread(restore, found.path, self._user_data.places.traces)
+        messages = await asyncio.to_thread(restore, found.path, self._user_data.paths.traces)
         numbers = [stored.id for stored in found.path]
         self._goal = messages[numbers.index(message)] if message in numbers else None
         leaf = numbers[-1] if numbers else None

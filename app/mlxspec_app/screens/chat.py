@@ -129,7 +129,7 @@ class ChatScreen(ConversationScreen):
     def on_mount(self) -> None:
         self.transcript.can_focus = True
         for notice in self.choices.notices:
-            self.session.tell(notice)
+            self.session.notify(notice)
         self._room.follow_settings(Settings(), self.choices.settings)
 
     def on_unmount(self) -> None:
@@ -141,8 +141,8 @@ class ChatScreen(ConversationScreen):
 
     def _begin(self) -> None:
         user_data = self.user_data
-        if user_data is not None and user_data.keeps_chats and user_data.store is None:
-            user_data.keep_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
+        if user_data is not None and user_data.stores_chats and user_data.store is None:
+            user_data.store_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
         self.keeper.begin(continues=self._continues)
         if self.keeper.store is not None:
             self.run_worker(self._remember_sent())
