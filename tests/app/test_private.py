@@ -30,11 +30,11 @@ def test_every_file_and_folder_is_private(tmp_path, umask):
         writer = Writer(open_for_writing(places.store, pytest.fail))
         say(writer, writer.new_chat(), "something secret")
         AppLog(places.logs).note("a line")
-        keeper = ReplyTraces(places.traces, pytest.fail)
-        name = keeper.begin(2, [])
+        traces = ReplyTraces(places.traces, pytest.fail)
+        name = traces.begin(2, [])
         for event in reply_events("a secret"):
-            keeper.write(event)
-        keeper.end()
+            traces.write(event)
+        traces.end()
         found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
         names = {path.name for path in found}
         assert {name, "chats.sqlite3", "chats.sqlite3-wal", "settings.toml", "app.log"} <= names

@@ -169,15 +169,15 @@ class ConversationScreen(SteadyScreen[None]):
 
     def tick(self) -> None:
         """Apply the events since the last frame and show them."""
-        news = self.feed.take_news()
-        if news.has_events:
+        changes = self.feed.update()
+        if changes.has_events:
             self.transcript.sync(self.state.messages)
-        if news.has_new_phase:
+        if changes.has_new_phase:
             self.on_phase_changed()
-        if news.has_new_phase or news.has_new_page:
+        if changes.has_new_phase or changes.has_new_page:
             self.refresh_bindings()
             self.update_views()
-        if news.is_over:
+        if changes.is_over:
             self.pacer.rest()
 
     def run_beside(
