@@ -12,7 +12,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec.errors import TraceError
 from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
@@ -22,16 +21,12 @@ from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
-from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.playback.demo import read_demo
-from mlxspec_app.playback.events_of import events_of
-from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.chat_navigation import ChatNavigation
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
-from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
@@ -80,6 +75,7 @@ class ChatScreen(ConversationScreen):
         self.outbox = Outbox(self.feed, self)
         self.storage = ChatStorage(self.feed, self, self.outbox, user_data)
         self.editor = TurnEditor(self.feed, self, self.outbox)
+        self._navigation = ChatNavigation(self.feed, self, user_data)
         self._chats = ChatSwitch(self.feed, self, self.outbox, self.storage)
         self._sampling = SamplingSwitch(self.feed, self)
         self._branches = Branches(self.feed, self, self.storage, self._sampling)
@@ -147,9 +143,7 @@ class ChatScreen(ConversationScreen):
         if self.storage.store is not None:
             self.run_worker(self._remember_sent())
         if self._introduce is not None and user_data is not None and user_data.is_new:
-            from mlxspec_app.screens.first_run import FirstRunScreen
-
-            self.app.push_screen(FirstRunScreen(self._introduce, self.state))
+            self._navigation.introduce(self._introduce)
 
     async def _remember_sent(self) -> None:
         sent = await self.storage.query_store(
@@ -276,36 +270,16 @@ class ChatScreen(ConversationScreen):
     # ---- other screens ----------------------------------------------------------------------
 
     def action_chats(self, words: str = "") -> None:
-        if self.storage.store is None:
-            self.notify("no chats are kept in this session", timeout=4)
-            return
-        from mlxspec_app.screens.history import HistoryScreen  # late: it delays the first frame
-
-        leave = self._chats.leave_deleted
-        screen = HistoryScreen(self.storage.store, words, on_deleted=leave)
-        self.app.push_screen(screen, self._chats.follow_choice)
+        chats = self._chats
+        self._navigation.choose_chat(
+            self.storage.store, words, chats.follow_choice, chats.leave_deleted
+        )
 
     def action_replay(self) -> None:
-        def num_rounds() -> int:
-            return sum(len(m.rounds) for m in self.state.messages if isinstance(m, Reply))
-
-        if self.state.reply is not None:
-            self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
-            return
-        try:
-            self.app.push_screen(DemoScreen(read_demo()))
-        except TraceError as error:
-            self.notify(str(error), severity="warning", timeout=4)
+        self._navigation.replay()
 
     def _pick_models(self, part: Part) -> bool:
-        if self.user_data is None or self.user_data.catalogue is None:
-            return False
-        from mlxspec_app.screens.models import ModelsScreen  # late: it delays the first frame
-
-        catalogue, stop = self.user_data.catalogue, self.session.stop
-        screen = ModelsScreen(self.user_data, catalogue, self.state, stop, begins_with=part)
-        self.app.push_screen(screen, self._models.load)
-        return True
+        return self._navigation.choose_model(part, self._models.load)
 
     def _ask_for_way(self, ways: Sequence[Way], context_length: int) -> None:
-        self.app.push_screen(ContextFullScreen(ways, context_length), self._overflow.follow_answer)
+        self._navigation.choose_way(ways, context_length, self._overflow.follow_answer)
