@@ -117,6 +117,11 @@ class MlxspecApp(App[None]):
             self._user_data.change(name, value, THEME_NAMES)
             self.run_worker(self._write_settings, thread=True, group="settings")
 
+    def change_theme(self, name: str = "") -> None:
+        """Change the theme to the named one, else to the next one."""
+        index = THEME_NAMES.index(self.theme) if self.theme in THEME_NAMES else -1
+        self.change("theme", name or THEME_NAMES[(index + 1) % len(THEME_NAMES)])
+
     def apply(self, settings: Settings) -> None:
         """Apply settings to the app and its screens; only changed ones have an effect."""
         before, self.settings = self.settings, settings
