@@ -50,7 +50,7 @@ class MlxspecApp(App[None]):
         settings: The settings.
         keys: The usable keys of the settings, by the id of their binding.
         notices: The problems of the settings, a sentence each.
-        settings_place: Path of the settings file, or a note that there is none.
+        settings_path: Path of the settings file, or a note that there is none.
     """
 
     TITLE = "mlxspec"
@@ -80,13 +80,13 @@ class MlxspecApp(App[None]):
         """
         super().__init__()
         self._make_screen = make_screen
-        for known in THEMES:
-            self.register_theme(known)
+        for each in THEMES:
+            self.register_theme(each)
         self._ascii = AsciiFilter()
         self._takes_unicode = terminal_takes_unicode()
         self._user_data = user_data
         self.settings = user_data.settings if user_data is not None else Settings()
-        self.settings_place = (
+        self.settings_path = (
             str(user_data.paths.settings) if user_data is not None else "kept nowhere"
         )
         keys = usable_keys(self.settings.keys)

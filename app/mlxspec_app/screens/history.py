@@ -93,10 +93,10 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         for chats in self.query(ChatList):  # none if the screen was closed while the store read
             chats.show(entries, pointed)
         nothing = "No chat holds these words." if self._pages.query else NO_CHATS
-        self._say_instead("" if entries else nothing)
+        self._show_instead("" if entries else nothing)
         self.refresh_bindings()
 
-    def _say_instead(self, text: str) -> None:
+    def _show_instead(self, text: str) -> None:
         """Show a text instead of an empty list; "" hides it."""
         for note in self.query("#nothing").results(Static):  # none if the screen was closed
             note.display = bool(text)
@@ -111,10 +111,10 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             if self._pages.entries:
                 self.notify(str(error), severity="warning", timeout=4, markup=False)
             else:
-                self._say_instead(f"The chats cannot be shown: {error}")
+                self._show_instead(f"The chats cannot be shown: {error}")
 
     @on(Input.Changed, "#search")
-    def _look_for(self, event: Input.Changed) -> None:
+    def _search_for(self, event: Input.Changed) -> None:
         if event.value != self._pages.query:
             self._pages.set_query(event.value)
             self._load(0, PAUSE_S)
@@ -175,8 +175,8 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         if chats.entry is not None and chats.row_in_view is not None:
             self.query_one(TitleField).ask(chats.entry, chats.row_in_view)
 
-    @on(TitleField.Given)
-    def _rename(self, event: TitleField.Given) -> None:
+    @on(TitleField.Titled)
+    def _rename(self, event: TitleField.Titled) -> None:
         self._end_renaming()
         pointed = None if self._pages.query else 0  # the renamed chat moves to the top
         self._change(lambda recorder: recorder.writer.rename(event.chat, event.title), pointed)

@@ -57,8 +57,8 @@ def outcome(round_: Round) -> Content:
     if not drafted:
         return Content.styled("no draft", MUTED)
     shape = f"{drafted} nodes, depth {round_.depth}" if round_.is_tree else f"k={drafted}"
-    kept = f"kept {round_.accepted}" + (f" +{own}" if own > 0 else "")
-    return Content.assemble((f"{shape}  ", MUTED), (kept, "$foreground bold"))
+    outcome_text = f"kept {round_.accepted}" + (f" +{own}" if own > 0 else "")
+    return Content.assemble((f"{shape}  ", MUTED), (outcome_text, "$foreground bold"))
 
 
 def timing(round_: Round) -> Content:

@@ -118,8 +118,8 @@ def _twigs(siblings: list[Branch]) -> list[tuple[list[Branch], Branch]]:
     """Return the leaves whose removal saves a row, each with the list that contains it."""
     found = []
     for branch in siblings:
-        kept = branch.token.mark not in ("rejected", "skipped")
-        if not kept and len(siblings) > 1 and branch.num_leaves == 1:
+        is_accepted = branch.token.mark not in ("rejected", "skipped")
+        if not is_accepted and len(siblings) > 1 and branch.num_leaves == 1:
             found.append((siblings, branch))
         else:
             found += _twigs(branch.children)
@@ -140,9 +140,11 @@ def _fill(grid: list[list[Content]], siblings: list[Branch], depth: int) -> None
 
 
 def _cell(branch: Branch, *, first: bool, more: bool) -> Content:
-    kept = branch.token.mark not in ("rejected", "skipped")
-    style = "$foreground" if kept else MUTED
-    return Content.assemble((_LINES[kept, first, more], style), " ", labelled(branch.token), " ")
+    is_accepted = branch.token.mark not in ("rejected", "skipped")
+    style = "$foreground" if is_accepted else MUTED
+    return Content.assemble(
+        (_LINES[is_accepted, first, more], style), " ", labelled(branch.token), " "
+    )
 
 
 def labelled(token: MarkedToken) -> Content:
