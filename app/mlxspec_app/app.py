@@ -50,7 +50,7 @@ class MlxspecApp(App[None]):
         settings: The settings.
         keys: The usable keys of the settings, by the id of their binding.
         notices: The problems of the settings, a sentence each.
-        settings_place: Path of the settings file, or a note that there is none.
+        settings_path: Path of the settings file, or a note that there is none.
     """
 
     TITLE = "mlxspec"
@@ -80,14 +80,14 @@ class MlxspecApp(App[None]):
         """
         super().__init__()
         self._make_screen = make_screen
-        for known in THEMES:
-            self.register_theme(known)
+        for each in THEMES:
+            self.register_theme(each)
         self._ascii = AsciiFilter()
         self._takes_unicode = terminal_takes_unicode()
         self._user_data = user_data
         self.settings = user_data.settings if user_data is not None else Settings()
-        self.settings_place = (
-            str(user_data.places.settings) if user_data is not None else "kept nowhere"
+        self.settings_path = (
+            str(user_data.paths.settings) if user_data is not None else "kept nowhere"
         )
         keys = usable_keys(self.settings.keys)
         self.keys: Mapping[str, str] = keys.keys
@@ -116,6 +116,11 @@ class MlxspecApp(App[None]):
         if self._user_data is not None:
             self._user_data.change(name, value, THEME_NAMES)
             self.run_worker(self._write_settings, thread=True, group="settings")
+
+    def change_theme(self, name: str = "") -> None:
+        """Change the theme to the named one, else to the next one."""
+        index = THEME_NAMES.index(self.theme) if self.theme in THEME_NAMES else -1
+        self.change("theme", name or THEME_NAMES[(index + 1) % len(THEME_NAMES)])
 
     def apply(self, settings: Settings) -> None:
         """Apply settings to the app and its screens; only changed ones have an effect."""

@@ -72,18 +72,19 @@ class FrameBudget:
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        spent: Callable[[], float] = time.thread_time,
+        cpu_time: Callable[[], float] = time.thread_time,
     ) -> None:
         """Begin without a limit.
 
         Args:
             clock: Returns the time in seconds.
-            spent: Returns the processor seconds of the drawing thread.
+            cpu_time: Returns the processor seconds of the drawing thread.
         """
-        self._clock, self._spent = clock, spent
+        self._clock, self._cpu_time = clock, cpu_time
         self._share = 1.0
         self._drawn_at = clock()
-        self._spent_then: float | None = spent()  # None: the next frame's cost does not count
+        # None: the next frame's cost does not count
+        self._cpu_time_before: float | None = cpu_time()
         self._cost_s = 0.0
         self._charted_at = -_CHARTS_EVERY_S
 
@@ -94,17 +95,17 @@ class FrameBudget:
         out a new message, and its cost would delay the first words of the reply.
         """
         self._share = SHARE_BESIDE_A_MODEL if is_shared else 1.0
-        self._cost_s, self._spent_then = 0.0, None
+        self._cost_s, self._cpu_time_before = 0.0, None
 
     def allows_frame(self) -> bool:
         """Return whether a frame may be drawn now; if so, begin to measure its cost."""
         now = self._clock()
         if now - self._drawn_at < min(_LONGEST_GAP_S, self._cost_s / self._share):
             return False
-        spent = self._spent()
-        if self._spent_then is not None:
-            self._cost_s += _RATE * (spent - self._spent_then - self._cost_s)
-        self._drawn_at, self._spent_then = now, spent
+        cpu_time = self._cpu_time()
+        if self._cpu_time_before is not None:
+            self._cost_s += _RATE * (cpu_time - self._cpu_time_before - self._cost_s)
+        self._drawn_at, self._cpu_time_before = now, cpu_time
         return True
 
     def allows_charts(self) -> bool:

@@ -67,7 +67,7 @@ def run_chat(
         return screens[-1]
 
     if user_data is not None:
-        user_data.keeps_chats = True
+        user_data.stores_chats = True
     code = _run(session, make_screen, theme, user_data, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 
@@ -167,10 +167,10 @@ def as_plain_text(messages: Iterable[Message]) -> str:
 
     Roles look as in the plain chat. The text goes to a terminal, so it has no control characters.
     """
-    return "\n\n".join(_told(message) for message in messages)
+    return "\n\n".join(_message_text(message) for message in messages)
 
 
-def _told(message: Message) -> str:
+def _message_text(message: Message) -> str:
     name = _ROLES.get(message.role, message.role)
     lines = [f"{safe_line(name)}> {safe_text(message.text).rstrip()}".rstrip()]
     if isinstance(message, Reply):

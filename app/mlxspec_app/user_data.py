@@ -31,34 +31,34 @@ class UserData:
     """The user data, shared by the screens.
 
     Attributes:
-        places: The paths of its files and folders.
+        paths: The paths of its files and folders.
         settings: The settings.
         notices: The problems of the settings file, a sentence each.
-        store: The store of the chats; None before `keep_chats_of`.
+        store: The store of the chats; None before `store_chats_of`.
         catalogue: Lists the models and drafters; None where the user cannot choose.
         log: The log of errors.
         is_new: Whether there was no store before.
-        keeps_chats: Whether a chat screen opens the store when it begins.
+        stores_chats: Whether a chat screen opens the store when it begins.
     """
 
-    places: Paths
+    paths: Paths
     settings: Settings = field(default_factory=Settings)
     notices: tuple[str, ...] = ()
     store: "StoreThread | None" = None
     catalogue: Catalogue | None = None
     log: AppLog = field(init=False)
     is_new: bool = False
-    keeps_chats: bool = False
-    _tell: Callable[[str], None] = field(default=_print, init=False, repr=False)
+    stores_chats: bool = False
+    _notify: Callable[[str], None] = field(default=_print, init=False, repr=False)
     _unwritten: "queue.SimpleQueue[tuple[str, Value | None]]" = field(
         default_factory=queue.SimpleQueue, repr=False
     )
     _writing: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
-        self.log = AppLog(self.places.logs)
+        self.log = AppLog(self.paths.logs)
 
-    def keep_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
+    def store_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
         """Open the store; its errors become notices of the session, while it lasts.
 
         Args:
@@ -67,19 +67,19 @@ class UserData:
         """
         from mlxspec_app.store.thread import StoreThread  # late: it imports SQLite
 
-        def tell(text: str) -> None:
-            session.tell(text)
+        def notify(text: str) -> None:
+            session.notify(text)
             wake()
 
-        self._tell = tell
+        self._notify = notify
         self.store = StoreThread(
-            self.places.store, lambda text: self._tell(text), self.places.traces
+            self.paths.store, lambda text: self._notify(text), self.paths.traces
         )
         self.store.start()
 
-    def take_in(self, event: Event | SessionEvent) -> None:
+    def record(self, event: Event | SessionEvent) -> None:
         """Store an event, and log it if it is an error."""
-        self.log.take_in(event)
+        self.log.record(event)
         if self.store is not None:
             self.store.record(event)
 
@@ -109,11 +109,11 @@ class UserData:
                 name, value = self._unwritten.get()
                 changes[name] = value
             if changes:
-                change_settings(self.places.settings, changes)
+                change_settings(self.paths.settings, changes)
 
     def close(self) -> None:
         """Write what is left, and wait for it; errors from here on go to standard error."""
-        self._tell = _print
+        self._notify = _print
         with suppress(SettingsError):  # the first attempt to write has shown the error
             self.write_settings()
         if self.store is not None:
@@ -134,6 +134,6 @@ def find_user_data(
         themes: The allowed themes; empty allows every name.
         key_ids: The allowed ids of bindings; empty allows every id.
     """
-    places = find_paths(data_dir)
-    read = read_settings(places.settings, themes=themes, key_ids=key_ids)
-    return UserData(places, read.settings, read.notices, is_new=not places.store.exists())
+    paths = find_paths(data_dir)
+    loaded = read_settings(paths.settings, themes=themes, key_ids=key_ids)
+    return UserData(paths, loaded.settings, loaded.notices, is_new=not paths.store.exists())

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args is not None and args.debug:
             raise
-        say(_told(error))
+        say(_error_text(error))
         return 2 if isinstance(error, ValueError) else 1
 
 
@@ -66,7 +66,7 @@ def _run(args: argparse.Namespace) -> int:
     return code
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the message of an error; for a full disk it says what to do."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         name = error.filename or "the output"

@@ -20,7 +20,7 @@ async def test_what_the_store_says_then_is_shown(tmp_path, monkeypatch):
 
     monkeypatch.setattr(thread, "open_for_writing", refuse)
     user_data = find_user_data(tmp_path)
-    user_data.keeps_chats = True
+    user_data.stores_chats = True
     try:
         async with chat(user_data=user_data) as driver:
             await driver.pilot.pause(0.3)  # frames have stopped by now

@@ -75,7 +75,7 @@ async def test_the_answer_is_carried_out_and_kept(user_data, downs, policy, orde
         assert isinstance(driver.app.screen, ChatScreen)
         assert scripted.orders == ["start", *orders]
         await driver.app.workers.wait_for_complete()
-    assert read_settings(user_data.places.settings).settings.context_full == policy
+    assert read_settings(user_data.paths.settings).settings.context_full == policy
 
 
 async def test_an_answer_for_once_is_not_kept(user_data):
@@ -84,7 +84,7 @@ async def test_an_answer_for_once_is_not_kept(user_data):
         driver.app.change("ink", "off")
         assert driver.session.orders == ["start", ("forget_oldest", True), "regenerate"]
         await driver.app.workers.wait_for_complete()
-    assert read_settings(user_data.places.settings).settings.context_full == "ask"
+    assert read_settings(user_data.paths.settings).settings.context_full == "ask"
 
 
 async def test_escape_leaves_the_turn_unanswered(user_data):

@@ -15,7 +15,7 @@ class Machine:
     """A thread on which some time passes and frames cost processor time."""
 
     def __init__(self):
-        self.now = self.spent = 0.0
+        self.now = self.cpu_time = 0.0
 
     def draw(self, budget, seconds, cost_s):
         """Offer a frame at every frame's time; return how many were drawn."""
@@ -24,7 +24,7 @@ class Machine:
             self.now += FRAME_S
             if budget.allows_frame():
                 drawn += 1
-                self.spent += cost_s
+                self.cpu_time += cost_s
         return drawn
 
 
@@ -35,7 +35,7 @@ def machine():
 
 @pytest.fixture
 def budget(machine):
-    return FrameBudget(lambda: machine.now, lambda: machine.spent)
+    return FrameBudget(lambda: machine.now, lambda: machine.cpu_time)
 
 
 def test_where_nothing_is_shared_every_frame_is_drawn(machine, budget):
@@ -46,8 +46,8 @@ def test_where_nothing_is_shared_every_frame_is_drawn(machine, budget):
 def test_beside_a_model_frames_keep_to_their_share(machine, budget, cost_s):
     budget.limit(is_shared=True)
     machine.draw(budget, 60.0, cost_s)
-    assert machine.spent <= SHARE_BESIDE_A_MODEL * 60.0 * 1.05
-    assert machine.spent >= SHARE_BESIDE_A_MODEL * 60.0 * 0.4
+    assert machine.cpu_time <= SHARE_BESIDE_A_MODEL * 60.0 * 1.05
+    assert machine.cpu_time >= SHARE_BESIDE_A_MODEL * 60.0 * 0.4
 
 
 def test_however_dear_frames_are_some_come(machine, budget):

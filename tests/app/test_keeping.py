@@ -32,7 +32,7 @@ async def main():
             await driver.wait(0.05)
             reply = driver.screen.state.reply
             if reply is not None and reply.rounds:
-                await driver.screen.keeper.ask(lambda recorder: None)
+                await driver.screen.storage.query_store(lambda recorder: None)
                 tell(reply.text.encode().hex())
                 if len(reply.rounds) > 5:
                     tell("enough")

@@ -29,12 +29,12 @@ def written(tmp_path):
     "event", [GenerationFailed(1.0, "by zero", "Traceback ..."), SessionFailed("by zero", "Trace")]
 )
 def test_an_error_is_noted_with_its_traceback(log, written, event):
-    log.take_in(event)
+    log.record(event)
     assert "ERROR by zero\nTrace" in written()
 
 
 def test_what_is_said_is_not_noted(log, tmp_path):
-    log.take_in(TurnStarted("user", "a secret"))
+    log.record(TurnStarted("user", "a secret"))
     assert not (tmp_path / "logs").exists()
 
 
@@ -51,7 +51,7 @@ def test_a_log_on_a_full_disk_is_done_without_a_word(tmp_path, capsys):
     (tmp_path / "logs" / "app.log").symlink_to("/dev/full")
     log = AppLog(tmp_path / "logs")
     log.note("frames")
-    log.take_in(GenerationFailed(1.0, "by zero", "Traceback ..."))
+    log.record(GenerationFailed(1.0, "by zero", "Traceback ..."))
     log.close()
     assert capsys.readouterr().err == ""
 

@@ -8,7 +8,7 @@ import pytest
 from mlxspec_app.settings.file import change_settings
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.presence import present
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user.log import AppLog
 from mlxspec_app.user.paths import find_paths
@@ -30,11 +30,11 @@ def test_every_file_and_folder_is_private(tmp_path, umask):
         writer = Writer(open_for_writing(places.store, pytest.fail))
         say(writer, writer.new_chat(), "something secret")
         AppLog(places.logs).note("a line")
-        keeper = TraceKeeper(places.traces, pytest.fail)
-        name = keeper.begin(2, [])
+        traces = ReplyTraces(places.traces, pytest.fail)
+        name = traces.begin(2, [])
         for event in reply_events("a secret"):
-            keeper.write(event)
-        keeper.end()
+            traces.write(event)
+        traces.end()
         found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
         names = {path.name for path in found}
         assert {name, "chats.sqlite3", "chats.sqlite3-wal", "settings.toml", "app.log"} <= names

@@ -69,11 +69,11 @@ async def test_what_was_sent_in_an_earlier_session_comes_back(tmp_path):
     for said in ("one", "two"):
         user_data = UserData(find_paths(tmp_path))
         async with chat(user_data=user_data) as driver:
-            user_data.keep_chats_of(driver.session)
+            user_data.store_chats_of(driver.session)
             await driver.say(said)
         user_data.close()
     user_data = UserData(find_paths(tmp_path))
-    user_data.keep_chats_of(ScriptedSession())
+    user_data.store_chats_of(ScriptedSession())
     async with chat(user_data=user_data) as driver:
         await driver.app.workers.wait_for_complete()
         seen = []

@@ -10,7 +10,7 @@ from mlxspec_app.conversation.fold import apply, fold
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionReady
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from tests.support.app_driver import chat, running, texts
@@ -97,7 +97,7 @@ def test_a_model_that_is_loaded_takes_the_prompt_over(tmp_path):
 @pytest.fixture
 def recorder(tmp_path):
     recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
     )
     yield recorder
     recorder.close()

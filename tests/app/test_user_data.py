@@ -24,9 +24,9 @@ def session():
 def test_what_goes_wrong_while_the_session_lasts_is_a_notice(tmp_path, session, capsys):
     (tmp_path / "in the way").write_text("")
     user_data = find_user_data(tmp_path / "in the way")
-    user_data.keep_chats_of(session)
+    user_data.store_chats_of(session)
     with pytest.raises(StoreError, match="chats cannot be saved"):
-        user_data.store.ask(lambda recorder: None).result(20)
+        user_data.store.submit(lambda recorder: None).result(20)
     (notice,) = told(session)
     assert "this chat is not saved" in notice
     user_data.close()
@@ -37,16 +37,16 @@ def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
     tmp_path, session, capsys, monkeypatch
 ):
     user_data = find_user_data(tmp_path)
-    user_data.keep_chats_of(session)
-    user_data.store.ask(lambda recorder: None).result(20)
+    user_data.store_chats_of(session)
+    user_data.store.submit(lambda recorder: None).result(20)
 
     def refuse(*args, **options):
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(Writer, "add_message", refuse)
     for event in exchange("Hello", "Hi"):
-        user_data.take_in(event)
-    user_data.store.ask(lambda recorder: None).result(20)
+        user_data.record(event)
+    user_data.store.submit(lambda recorder: None).result(20)
     assert "the chat goes on" in told(session)[0]
     monkeypatch.setattr(Writer, "note_lost_endings", refuse)
     user_data.close()
@@ -62,9 +62,9 @@ def test_a_sqlite_without_full_text_search_is_explained(tmp_path, session, monke
 
     monkeypatch.setattr(opening, "migrate", lacks_fts5)
     user_data = find_user_data(tmp_path)
-    user_data.keep_chats_of(session)
+    user_data.store_chats_of(session)
     with pytest.raises(StoreError, match="lacks full-text search"):
-        user_data.store.ask(lambda recorder: None).result(20)
+        user_data.store.submit(lambda recorder: None).result(20)
     assert "(FTS5)" in told(session)[0]
     user_data.close()
 

@@ -18,7 +18,7 @@ from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.run import open_user_data
-from mlxspec_app.store.questions import find_last, fork_at
+from mlxspec_app.store.queries import find_last, fork_at
 from mlxspec_app.store.restore import restore
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.commands import chat
@@ -47,7 +47,7 @@ class Chat:
         self.shown = self.reason = ""
         for notice in self.user_data.notices:
             tell("notice", text=notice)
-        self.user_data.keep_chats_of(self.session)
+        self.user_data.store_chats_of(self.session)
         self.session.start()
         self.until(SessionReady)
         tell("ready")
@@ -81,10 +81,10 @@ class Chat:
                 tell("notice", text=event.message)
             case SessionFailed():
                 raise AssertionError(event.traceback)
-        self.user_data.take_in(event)
+        self.user_data.record(event)
 
     def ask(self, question):
-        answer: Future = self.user_data.store.ask(question)
+        answer: Future = self.user_data.store.submit(question)
         return answer.result(PATIENCE_S)
 
     def act(self, weights: dict[str, int]) -> None:
@@ -136,7 +136,7 @@ class Chat:
     def open(self, find) -> None:
         found = self.ask(find)
         if found is not None:
-            messages = restore(found.path, self.user_data.places.traces)
+            messages = restore(found.path, self.user_data.paths.traces)
             leaf = found.path[-1].id if found.path else None
             chat_opened = ChatOpened(messages, found.chat.system, found.chat.id, leaf)
             self.session.open_chat(chat_opened)

@@ -96,14 +96,14 @@ class Soaker:
     def __init__(self, driver, draw: random.Random, models: tuple[str, str], folder: Path) -> None:
         self._driver, self._draw, self._models, self._folder = driver, draw, models, folder
         self.times = Times()
-        interpreter = driver.session._interpreter
-        publish = interpreter._publish
+        conversation_driver = driver.session._driver
+        publish = conversation_driver._publish
 
         def watched(event):
             self.times.take_in(event)
             publish(event)
 
-        interpreter._publish = watched
+        conversation_driver._publish = watched
 
     async def turn(self, number: int) -> dict:
         """Do something, wait for what comes of it, and return the line that tells it."""
@@ -224,7 +224,7 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
     args = build_parser().parse_args(["chat", "--data-dir", str(folder), "--max-tokens", "24"])
     args.model = None if options.model == DEFAULT else options.model
     user_data = open_user_data(folder)
-    user_data.catalogue, user_data.keeps_chats = ChatCatalogue(), True
+    user_data.catalogue, user_data.stores_chats = ChatCatalogue(), True
     chosen = chat.filled_in(args, user_data.settings)
     session = chat._session(chosen, generation_params(chosen))
     collect_rarely()

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.fold import apply
-from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
-from mlxspec_app.store.questions import find_chat, find_version, fork_at
+from mlxspec_app.store.queries import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.restore import restore
 from tests.support.store_files import exchange, open_writer, texts_of
@@ -77,24 +77,24 @@ class Chatting:
         self.state = ChatState()
         self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
         self.model = Model()
-        self.interpreter = ConversationDriver(self.publish)
-        self.interpreter.take(self.model)
+        self.driver = ConversationDriver(self.publish)
+        self.driver.switch_to(self.model)
 
     def publish(self, event):
         apply(self.state, event)
         self.recorder.apply(event)
 
     def take(self, step, number, ending):
-        shown = said(self.state.messages)
+        shown = without_system(self.state.messages)
         turns = [message for message in shown if message.role == "user"]
         if step == "say":
-            self.interpreter.reply(f"turn {number}", ending, None)
+            self.driver.reply(f"turn {number}", ending, None)
         elif step == "retry" and turns:
-            self.interpreter.regenerate(ending, None)
+            self.driver.regenerate(ending, None)
         elif step == "edit" and turns:
-            self.interpreter.edit(number % len(turns), f"edit {number}", ending, None)
+            self.driver.edit(number % len(turns), f"edit {number}", ending, None)
         elif step == "new":
-            self.interpreter.new_chat()
+            self.driver.new_chat()
         elif step == "open":
             chats = self.recorder.writer.reader.recent()
             if chats:
@@ -108,7 +108,7 @@ class Chatting:
         if found is not None:
             messages = restore(found.path, self.folder)
             leaf = found.path[-1].id if found.path else None
-            self.interpreter.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
+            self.driver.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
 
 
 @given(STEPS)
@@ -117,7 +117,7 @@ def test_the_store_holds_the_conversation_on_the_screen(steps):
         chatting = Chatting(Path(folder))
         for step in steps:
             chatting.take(*step)
-            shown = said(chatting.state.messages)
+            shown = without_system(chatting.state.messages)
             kept = chatting.recorder.path()
             assert texts_of(kept) == texts_of(shown)
             assert [message.role for message in kept] == [message.role for message in shown]

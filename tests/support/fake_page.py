@@ -110,7 +110,7 @@ class DirectStore:
     def record(self, event):
         self.recorder.apply(event)
 
-    def ask(self, question):
+    def submit(self, question):
         answer = Future()
         try:
             answer.set_result(question(self.recorder))

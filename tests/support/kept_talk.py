@@ -1,9 +1,10 @@
 """A chat that is kept, without a screen: a feed, a store that answers at once, the controllers."""
 
+from mlxspec_app.controllers.storage import ChatStorage
+
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.feed import Feed
-from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.turn_editor import TurnEditor
@@ -26,19 +27,19 @@ class KeptTalk:
         self.user_data.store = DirectStore(self.recorder)
         self.feed = Feed(self.session)
         self.outbox = Outbox(self.feed, self.page)
-        self.keeper = ChatKeeper(self.feed, self.page, self.outbox, self.user_data)
+        self.storage = ChatStorage(self.feed, self.page, self.outbox, self.user_data)
         self.editor = TurnEditor(self.feed, self.page, self.outbox)
-        self.chats = ChatSwitch(self.feed, self.page, self.outbox, self.keeper)
+        self.chats = ChatSwitch(self.feed, self.page, self.outbox, self.storage)
         sampling = SamplingSwitch(self.feed, self.page)
-        self.branches = Branches(self.feed, self.page, self.keeper, sampling)
-        self.feed.listen(self.keeper.take_in, self.editor.take_in)
+        self.branches = Branches(self.feed, self.page, self.storage, sampling)
+        self.feed.listen(self.storage.handle, self.editor.handle)
 
     async def hear(self, *groups):
         """Let the session tell events, and groups of them, and all that follows happen."""
         for group in groups:
             self.session.news += [group] if hasattr(group, "__dataclass_fields__") else group
-        if self.feed.take_news().has_new_phase:
-            self.keeper.follow_phase()
+        if self.feed.update().has_new_phase:
+            self.storage.follow_phase()
             self.outbox.follow_phase()
         await self.page.settle()
 

@@ -47,7 +47,7 @@ class ScriptedSession:
     def load(self, choice):
         self.orders.append(("load", choice))
 
-    def tell(self, message):
+    def notify(self, message):
         self.news.append(SessionNotice(message))
 
     def stop(self):

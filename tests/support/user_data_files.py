@@ -24,7 +24,7 @@ async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, si
     clock = Clock()
     user_data = find_user_data(folder)
     session = session or ReplaySession(make_fake.chat(), speed=speed, clock=clock)
-    user_data.keep_chats_of(session)
+    user_data.store_chats_of(session)
     app = MlxspecApp(lambda: ChatScreen(session, user_data, continues=continues))
     begun = noting_start(session)
     try:

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 
 from mlxspec_app.controllers.feed import Feed
-from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.model_switch import ModelSwitch
+from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
-from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.messages import without_system
 
 
 class Abilities:
     """One rule an action. An action without a rule is always possible."""
 
     def __init__(
-        self, feed: Feed, keeper: ChatKeeper, editor: TurnEditor, models: ModelSwitch
+        self, feed: Feed, storage: ChatStorage, editor: TurnEditor, models: ModelSwitch
     ) -> None:
         """Make the rules, which look at the state of these controllers at each call."""
         self._feed, self._models = feed, models
@@ -26,8 +26,8 @@ class Abilities:
             "regenerate": self._can_regenerate,
             "new_chat": lambda: not feed.state.is_empty,
             "edit": lambda: not feed.state.is_empty,
-            "fork": lambda: not feed.state.is_empty and keeper.store is not None,
-            "version": lambda: bool(keeper.standing.versions),
+            "fork": lambda: not feed.state.is_empty and storage.store is not None,
+            "version": lambda: bool(storage.standing.versions),
         }
 
     @property
@@ -44,4 +44,4 @@ class Abilities:
         state = self._feed.state
         if state.phase == "failed":
             return self._models.can_choose  # without a model, /retry loads the models again
-        return state.phase == "ready" and bool(said(state.messages))
+        return state.phase == "ready" and bool(without_system(state.messages))

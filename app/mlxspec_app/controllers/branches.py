@@ -1,29 +1,29 @@
 """The branches of a chat: write a reply again, fork, and switch to another version."""
 
 from mlxspec_app.controllers.feed import Feed
-from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.controllers.sampling import SamplingSwitch
-from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.controllers.storage import ChatStorage
+from mlxspec_app.conversation.messages import Message, without_system
 from mlxspec_app.conversation.screen_events import OrderGiven
-from mlxspec_app.store.questions import find_version, fork_at
+from mlxspec_app.store.queries import find_version, fork_at
 
 
 class Branches:
     """Makes and switches the branches of the chat on the screen."""
 
     def __init__(
-        self, feed: Feed, page: ChatPage, keeper: ChatKeeper, sampling: SamplingSwitch
+        self, feed: Feed, page: ChatPage, storage: ChatStorage, sampling: SamplingSwitch
     ) -> None:
         """Make a controller that has done nothing yet.
 
         Args:
             feed: Holds the conversation.
             page: Shows it and its cursor.
-            keeper: Stores its branches.
+            storage: Stores its branches.
             sampling: Sets another seed, for a different reply.
         """
-        self._feed, self._page, self._keeper, self._sampling = feed, page, keeper, sampling
+        self._feed, self._page, self._storage, self._sampling = feed, page, storage, sampling
 
     def regenerate(self, seed: str = "") -> None:
         """Write the last reply again; `seed` "new" sets another seed first."""
@@ -36,8 +36,8 @@ class Branches:
 
     def fork(self) -> None:
         """Continue in a copy of the chat, which ends at the selected message."""
-        index = place_at_hand(self._feed, self._page)
-        self._keeper.go_on_with(lambda recorder: fork_at(recorder, index))
+        index = selected_index(self._feed, self._page)
+        self._storage.open_found(lambda recorder: fork_at(recorder, index))
         self._page.prompt.focus()
 
     def step(self, step: int) -> None:
@@ -46,25 +46,25 @@ class Branches:
         Args:
             step: 1 for the next version, -1 for the one before.
         """
-        at_hand = place_at_hand(self._feed, self._page)
-        indices = [index for index in self._keeper.standing.versions if index <= at_hand]
+        selected = selected_index(self._feed, self._page)
+        indices = [index for index in self._storage.standing.versions if index <= selected]
         if indices:
             self._switch(max(indices), step)
 
     def step_at(self, number: int, step: int) -> None:
         """Switch the message with this number to another version."""
-        numbers = [message.number for message in said(self._feed.state.messages)]
+        numbers = [message.number for message in without_system(self._feed.state.messages)]
         if number in numbers:
             self._switch(numbers.index(number), step)
 
-    def _switch(self, place: int, step: int) -> None:
-        version = self._keeper.standing.versions.get(place)
+    def _switch(self, index: int, step: int) -> None:
+        version = self._storage.standing.versions.get(index)
         if version is not None and 1 <= version.number + step <= version.count:
-            self._keeper.go_on_with(lambda recorder: find_version(recorder, place, step))
+            self._storage.open_found(lambda recorder: find_version(recorder, index, step))
 
 
-def place_at_hand(feed: Feed, page: ChatPage) -> int:
+def selected_index(feed: Feed, page: ChatPage) -> int:
     """Return the index of the selected message, else of the last one, without system prompts."""
-    messages: list[Message] = said(feed.state.messages)
+    messages: list[Message] = without_system(feed.state.messages)
     pointed = page.transcript.pointed_message
     return messages.index(pointed) if pointed in messages else len(messages) - 1

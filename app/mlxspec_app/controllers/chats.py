@@ -4,12 +4,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mlxspec_app.controllers.feed import Feed
-from mlxspec_app.controllers.keeper import ChatKeeper
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.page import ChatPage
+from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.questions import find_chat
+from mlxspec_app.store.queries import find_chat
 
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 class ChatSwitch:
     """Puts another chat on the screen."""
 
-    def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, keeper: ChatKeeper) -> None:
-        """Make a controller for the chat of this feed, which `keeper` stores."""
-        self._feed, self._page, self._outbox, self._keeper = feed, page, outbox, keeper
+    def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, storage: ChatStorage) -> None:
+        """Make a controller for the chat of this feed, which `storage` stores."""
+        self._feed, self._page, self._outbox, self._storage = feed, page, outbox, storage
 
-    def begin_anew(self) -> None:
+    def begin_new(self) -> None:
         """Begin an empty chat."""
-        self._outbox.give_back()
+        self._outbox.return_to_prompt()
         self._feed.session.stop()
         self._feed.session.new_chat()
         self._page.after_order()
 
     def follow_choice(self, choice: ChosenChat | None) -> None:
         """Open the chat that was chosen from the list; None stays in the current one."""
-        self._keeper.look_around()  # the list may have renamed the current chat
+        self._storage.refresh_standing()  # the list may have renamed the current chat
         if choice is None:
             return
         if choice.chat is None:
-            self.begin_anew()
+            self.begin_new()
             return
         chat, message = choice.chat, choice.message
-        if message is not None or chat != self._keeper.standing.chat:
-            self._keeper.go_on_with(lambda recorder: find_chat(recorder, chat, message), message)
+        if message is not None or chat != self._storage.standing.chat:
+            self._storage.open_found(lambda recorder: find_chat(recorder, chat, message), message)
 
     def leave_deleted(self, chat: int) -> None:
         """Begin an empty chat if the deleted one is on the screen."""
-        if chat == self._keeper.standing.chat:
-            self.begin_anew()
+        if chat == self._storage.standing.chat:
+            self.begin_new()
 
     def rename(self, title: str) -> None:
         """Give the chat another title."""
@@ -56,5 +56,5 @@ class ChatSwitch:
                 raise GoneError("nothing was said in this chat yet: it has no title to change")
             recorder.writer.rename(recorder.chat, title)
 
-        await self._keeper.ask(rename)
-        self._keeper.look_around()
+        await self._storage.query_store(rename)
+        self._storage.refresh_standing()

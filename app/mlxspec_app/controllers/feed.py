@@ -12,7 +12,7 @@ from mlxspec_app.conversation.state import ChatState
 Listener = Callable[[Event | SessionEvent], None]
 
 
-class News(NamedTuple):
+class Changes(NamedTuple):
     """What changed since the last frame.
 
     Attributes:
@@ -50,7 +50,7 @@ class Feed:
         """Change the state by an event of the screen."""
         apply(self.state, event)
 
-    def take_news(self) -> News:
+    def update(self) -> Changes:
         """Apply the events since the last call and return what they changed."""
         # read before the drain: a session that is idle here has queued all its events
         was_idle = not self.session.busy
@@ -60,7 +60,7 @@ class Feed:
             apply(self.state, event)
             for listener in self._listeners:
                 listener(event)
-        return News(
+        return Changes(
             has_events=bool(events),
             has_new_phase=self.state.phase != phase,
             has_new_page=self.state.is_empty != was_empty,

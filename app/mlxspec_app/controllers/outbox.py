@@ -34,13 +34,13 @@ class Outbox:
         reply = state.reply
         is_broken = reply is not None and (reply.reason == "cancelled" or bool(reply.error))
         if state.load_failure is not None or (is_broken and not was_loading):
-            self.give_back()
+            self.return_to_prompt()
             return
         text = state.queue[0]
         self._feed.note(QueuedSent())
         self._send(text)
 
-    def give_back(self) -> None:
+    def return_to_prompt(self) -> None:
         """Move the queued messages back into the prompt: what they were to follow has changed."""
         self._page.prompt.restore("\n".join(self._feed.state.queue))
         self._feed.note(QueueEmptied())

@@ -88,7 +88,7 @@ class FramePacer:
         if self._frames is not None:
             self._frames.resume()
 
-    def take_in(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: Event | SessionEvent) -> None:
         """Draw less while a model writes on the same processor."""
         if isinstance(event, GenerationStarted):
             self.budget.limit(is_shared=bool(event.blas))

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from mlxspec.trace.events import Event
-from mlxspec_app.controllers.branches import place_at_hand
+from mlxspec_app.controllers.branches import selected_index
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.page import ChatPage
-from mlxspec_app.conversation.messages import said
+from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionEvent
 
@@ -43,14 +43,14 @@ class TurnEditor:
         """Whether the prompt holds an earlier turn."""
         return self._edit is not None
 
-    def take_in(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: Event | SessionEvent) -> None:
         if isinstance(event, ChatCleared | ChatOpened):
             self.end()
 
     def begin(self) -> None:
         """Put the selected user turn, else the last one above it, into the prompt."""
-        at_hand = place_at_hand(self._feed, self._page)
-        before = said(self._feed.state.messages)[: at_hand + 1]
+        selected = selected_index(self._feed, self._page)
+        before = without_system(self._feed.state.messages)[: selected + 1]
         turns = [message.text for message in before if message.role == "user"]
         if not turns:
             return
@@ -79,7 +79,7 @@ class TurnEditor:
         if edit is None or not self.end():
             return False
         if self._feed.state.phase == "busy":  # the running reply follows the old turn
-            self._outbox.give_back()
+            self._outbox.return_to_prompt()
             self._feed.session.stop()
         self._feed.note(OrderGiven())
         self._feed.session.edit(edit.turn, text)

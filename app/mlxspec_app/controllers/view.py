@@ -9,7 +9,7 @@ STATS_FROM_WIDTH = 100
 STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
-class Told(Protocol):
+class Notify(Protocol):
     """A function that shows a notice."""
 
     def __call__(self, message: str, *, title: str = "", timeout: float | None = None) -> None:
@@ -23,15 +23,15 @@ class InkChoice:
         ink: The ink in use.
     """
 
-    def __init__(self, show: Callable[[Ink], None], tell: Told) -> None:
+    def __init__(self, show: Callable[[Ink], None], notify: Notify) -> None:
         """Begin with the default ink, without drawing it.
 
         Args:
             show: Draws the text in an ink.
-            tell: Shows a notice.
+            notify: Shows a notice.
         """
         self.ink = INKS[0]
-        self._show, self._tell = show, tell
+        self._show, self._notify = show, notify
 
     def use(self, name: str) -> None:
         """Use the ink of this name."""
@@ -40,7 +40,7 @@ class InkChoice:
     def choose(self, name: str = "") -> None:
         """Use the named ink, else the next one, and show what it means."""
         self._use(ink_named(name) if name else next_ink(self.ink))
-        self._tell(self.ink.meaning, title=f"ink: {self.ink.name}", timeout=2)
+        self._notify(self.ink.meaning, title=f"ink: {self.ink.name}", timeout=2)
 
     def _use(self, ink: Ink) -> None:
         self.ink = ink
@@ -52,7 +52,7 @@ class StatsChoice:
 
     def __init__(self) -> None:
         """Decide by the width alone until `toggle`."""
-        self._wanted: bool | None = None
+        self._choice: bool | None = None
 
     def fits(self, width: int) -> bool:
         """Return whether the statistics fit a terminal of `width` columns."""
@@ -60,9 +60,9 @@ class StatsChoice:
 
     def is_shown(self, width: int) -> bool:
         """Return whether the statistics are shown at a width of `width` columns."""
-        wanted = width >= STATS_BY_DEFAULT_FROM_WIDTH if self._wanted is None else self._wanted
-        return wanted and self.fits(width)
+        is_chosen = width >= STATS_BY_DEFAULT_FROM_WIDTH if self._choice is None else self._choice
+        return is_chosen and self.fits(width)
 
     def toggle(self, width: int) -> None:
         """Show or hide the statistics; from now on the width no longer decides."""
-        self._wanted = not self.is_shown(width)
+        self._choice = not self.is_shown(width)

@@ -20,14 +20,14 @@ class Baseline:
         cost: The last measured cost curve of the target.
         slowdown: Share of plain decoding's speed that the running reply lost for some seconds;
             None unless the user is to be warned, which happens once in a session.
-        was_told: Whether the user was warned.
+        was_warned: Whether the user was warned.
         last_fast_s: When the running reply was last as fast as plain decoding, in seconds since
             its start.
     """
 
     cost: CostMeasured | None = None
     slowdown: float | None = None
-    was_told: bool = False
+    was_warned: bool = False
     last_fast_s: float = 0.0
 
     def measured(self, cost: CostMeasured, reply: Reply | None) -> "Baseline":
@@ -48,9 +48,9 @@ class Baseline:
             return replace(self, last_fast_s=now)
         # both speeds leave the prefill out, so its time is not slow time
         slow_s = now - max(self.last_fast_s, reply.stats.prefill_s)
-        if self.was_told or slow_s < _SLOW_FOR_S:
+        if self.was_warned or slow_s < _SLOW_FOR_S:
             return self
-        return replace(self, slowdown=1 - gain, was_told=True)
+        return replace(self, slowdown=1 - gain, was_warned=True)
 
 
 def speedup(reply: Reply) -> float | None:

@@ -69,13 +69,13 @@ class Part:
 
 def fitting(parts: Sequence[Part], width: int, gap: int) -> list[Part]:
     """Return the parts that fit `width` cells with `gap` cells between them, in their order."""
-    kept = list(parts)
-    while len(kept) > 1 and _cells(kept, gap) > width:
-        worst = max(kept, key=lambda part: part.rank)
+    shown = list(parts)
+    while len(shown) > 1 and _cells(shown, gap) > width:
+        worst = max(shown, key=lambda part: part.rank)
         if worst.rank == 0:
             break
-        kept.remove(worst)
-    return kept
+        shown.remove(worst)
+    return shown
 
 
 def _cells(parts: Sequence[Part], gap: int) -> int:

@@ -7,22 +7,10 @@ report. The result depends neither on where an event comes from nor on the clock
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mlxspec.trace.events import (
-    CostMeasured,
-    DrafterFailed,
-    DraftProposed,
-    DraftVerified,
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-    PrefillProgress,
-    TurnStarted,
-)
+from mlxspec.trace.events import Event, TurnStarted
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.reply_events import REPLY_EVENTS
 from mlxspec_app.conversation.screen_events import (
     MessageQueued,
     OrderGiven,
@@ -187,9 +175,6 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
     state.reply.is_proven = proof.is_identical if is_known else None
 
 
-# ---- a reply -------------------------------------------------------------------------------
-
-
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
@@ -202,87 +187,6 @@ def _turn(state: ChatState, event: TurnStarted) -> None:
     if state.repeats_turn and last is not None and last.role == event.role:
         return  # the session sends the turn of a regenerated reply again
     state.messages.append(Message(event.role, [Span(event.text)]))
-
-
-def _started(state: ChatState, event: GenerationStarted) -> None:
-    state.phase, state.repeats_turn, state.draft = "busy", False, None
-    state.target, state.drafter = event.target, event.drafter
-    state.context_length = event.context_length
-    reply = _open_reply(state)
-    if reply.started is not None:  # the reply before never ended: begin another message
-        reply = Reply()
-        state.messages.append(reply)
-    reply.started = event
-    reply.stats.add(event)
-    state.baseline = state.baseline.before(reply)
-
-
-def _prefill(state: ChatState, event: PrefillProgress) -> None:
-    reply = _open_reply(state)
-    reply.prefill = event
-    reply.stats.add(event)
-    state.context = event.done
-
-
-def _draft(state: ChatState, event: DraftProposed) -> None:
-    _open_reply(state).stats.add(event)
-    state.draft = event
-
-
-def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
-    reply, draft = _open_reply(state), state.draft
-    state.draft = None
-    reply.stats.add(event)
-    # in a damaged trace the last draft may belong to another round
-    fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
-    round_ = Round(draft if fits else None, event)
-    reply.rounds.append(round_)
-    reply.pace.add(round_)
-    pairs = zip(event.emit, round_.sources, strict=True)
-    reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
-    state.context = event.context
-    state.baseline = state.baseline.after_round(reply)
-
-
-def _measured(state: ChatState, event: CostMeasured) -> None:
-    state.baseline = state.baseline.measured(event, state.reply)
-
-
-def _spec_off(state: ChatState, event: DrafterFailed) -> None:
-    _open_reply(state).drafter_fault = event.message
-    state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
-
-
-def _finished(state: ChatState, event: GenerationFinished) -> None:
-    reply = _open_reply(state)
-    reply.stats.add(event)
-    reply.reason = event.reason
-    if event.text:
-        last = reply.rounds[-1].verdict if reply.rounds else None
-        kind = last.emit[-1].kind if last is not None and last.emit else "plain"
-        reply.spans.append(Span(event.text, kind, last.r if last is not None else 0))
-    # the stats of a trace may hold anything: show a plausible figure or none
-    memory = event.stats.get("peak_memory_gb")
-    if isinstance(memory, int | float) and 0 < memory < 1e6:
-        reply.peak_memory = float(memory)
-    state.phase = "ready"
-
-
-def _failed(state: ChatState, event: GenerationFailed) -> None:
-    reply = _open_reply(state)
-    reply.stats.add(event)
-    reply.error, reply.traceback = event.message or "the reply broke off", event.traceback
-    state.phase, state.repeats_turn = "ready", False
-
-
-def _open_reply(state: ChatState) -> Reply:
-    """Return the unfinished reply; begin one if there is none."""
-    last = state.messages[-1] if state.messages else None
-    if isinstance(last, Reply) and not last.is_finished:
-        return last
-    reply = Reply()
-    state.messages.append(reply)
-    return reply
 
 
 _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
@@ -306,13 +210,5 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     ProofProgress: _proving,
     ProofFinished: _proven,
     TurnStarted: _turn,
-    GenerationStarted: _started,
-    PrefillProgress: _prefill,
-    DraftProposed: _draft,
-    DraftVerified: _verdict,
-    PlainDecoded: _verdict,
-    DrafterFailed: _spec_off,
-    GenerationFinished: _finished,
-    GenerationFailed: _failed,
-    CostMeasured: _measured,
+    **REPLY_EVENTS,
 }

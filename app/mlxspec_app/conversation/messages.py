@@ -106,7 +106,7 @@ class Reply(Message):
         return self.reason is not None or bool(self.error)
 
 
-def said(messages: Iterable[Message]) -> list[Message]:
+def without_system(messages: Iterable[Message]) -> list[Message]:
     """Return the messages without the system prompts."""
     return [message for message in messages if message.role != "system"]
 

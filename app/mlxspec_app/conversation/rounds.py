@@ -58,7 +58,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Judged:
+class MarkedToken:
     """A token of a round and the verdict on it.
 
     Attributes:
@@ -75,13 +75,13 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """The tokens that competed for one position of the reply, the winner first if there is one."""
 
-    tokens: tuple[Judged, ...]
+    tokens: tuple[MarkedToken, ...]
 
 
-def places(round_: Round) -> list[Place]:
+def positions(round_: Round) -> list[Position]:
     """Return the positions of a round from the root down.
 
     A position holds the accepted node and its rejected siblings. The next one holds the rejected
@@ -89,25 +89,27 @@ def places(round_: Round) -> list[Place]:
     their most probable branch.
     """
     verdict = round_.verdict
-    own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
+    own = [mark_emitted(token) for token in verdict.emit if token.kind != "accepted"]
     if isinstance(verdict, PlainDecoded):
-        return [Place(tuple(own))]
+        return [Position(tuple(own))]
     children = children_by_parent(round_.nodes)
-    kept_tokens = [token for token in verdict.emit if token.kind == "accepted"]
-    found: list[Place] = []
+    accepted_tokens = [token for token in verdict.emit if token.kind == "accepted"]
+    found: list[Position] = []
     last = 0
     for step, index in enumerate(verdict.path):
-        target_prob = kept_tokens[step].target_prob if step < len(kept_tokens) else None
+        target_prob = accepted_tokens[step].target_prob if step < len(accepted_tokens) else None
         winners = [node for node in children.get(last, []) if node.index == index]
         losers = [node for node in children.get(last, []) if node.index != index]
-        tokens = [Judged(token_label(n.text), "accepted", target_prob, n.prob) for n in winners]
-        found.append(Place((*tokens, *_judge(losers, "rejected"))))
+        tokens = [
+            MarkedToken(token_label(n.text), "accepted", target_prob, n.prob) for n in winners
+        ]
+        found.append(Position((*tokens, *_mark_nodes(losers, "rejected"))))
         last = index
     rest = children.get(last, [])
     if rest or own:
-        found.append(Place((*_judge(rest, "rejected"), *own)))
+        found.append(Position((*_mark_nodes(rest, "rejected"), *own)))
     while rest and (rest := children.get(rest[0].index, [])):
-        found.append(Place(tuple(_judge(rest[:1], "skipped"))))
+        found.append(Position(tuple(_mark_nodes(rest[:1], "skipped"))))
     return found
 
 
@@ -124,9 +126,9 @@ def node_marks(round_: Round) -> dict[int, Mark]:
     return {node.index: mark(node) for node in round_.nodes}
 
 
-def judge_emitted(token: EmittedToken) -> Judged:
+def mark_emitted(token: EmittedToken) -> MarkedToken:
     """Return an emitted token, marked with its kind."""
-    return Judged(token_label(token.text), token.kind, token.target_prob, token.draft_prob)
+    return MarkedToken(token_label(token.text), token.kind, token.target_prob, token.draft_prob)
 
 
 def children_by_parent(nodes: Iterable[DraftNode]) -> dict[int, list[DraftNode]]:
@@ -139,5 +141,5 @@ def children_by_parent(nodes: Iterable[DraftNode]) -> dict[int, list[DraftNode]]
     return children
 
 
-def _judge(nodes: Iterable[DraftNode], mark: Mark) -> list[Judged]:
-    return [Judged(token_label(node.text), mark, None, node.prob) for node in nodes]
+def _mark_nodes(nodes: Iterable[DraftNode], mark: Mark) -> list[MarkedToken]:
+    return [MarkedToken(token_label(node.text), mark, None, node.prob) for node in nodes]

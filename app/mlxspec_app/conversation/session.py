@@ -266,7 +266,7 @@ class Session(Protocol):
     def adjustable(self) -> dict[str, str]:
         """Return the settings of the next reply that `adjust` can change, by name."""
 
-    def tell(self, message: str) -> None:
+    def notify(self, message: str) -> None:
         """Send a notice as an event; safe from any thread."""
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mlxspec.trace.events import EmittedToken
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.rounds import Judged, Place, Round, places
+from mlxspec_app.conversation.rounds import MarkedToken, Position, Round, positions
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TokenFacts:
     round: int
     depth: int
     source: str
-    rivals: tuple[Judged, ...] = ()
+    rivals: tuple[MarkedToken, ...] = ()
 
 
 def facts_of(reply: Reply, span: int) -> TokenFacts | None:
@@ -46,6 +46,6 @@ def facts_of(reply: Reply, span: int) -> TokenFacts | None:
 
 def _facts(round_: Round, depth: int) -> TokenFacts:
     token = round_.verdict.emit[depth]
-    found = dict(enumerate(places(round_))).get(depth, Place(()))
+    found = dict(enumerate(positions(round_))).get(depth, Position(()))
     rivals = tuple(judged for judged in found.tokens if judged.mark == "rejected")
     return TokenFacts(token, token.text, round_.verdict.r, depth + 1, round_.sources[depth], rivals)

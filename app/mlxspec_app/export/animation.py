@@ -19,7 +19,7 @@ from rich.cells import set_cell_size
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.figures import Part, fitting, reply_figures
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.rounds import Round, children_by_parent, places
+from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
 from mlxspec_app.export.picture import (
     ASCENT,
     HEAD,
@@ -32,9 +32,9 @@ from mlxspec_app.export.picture import (
     legend_rows,
     page_width,
     reply_rows,
-    said_rows,
     schemes,
     shapes,
+    user_rows,
 )
 from mlxspec_app.export.recording import Recording, growth
 from mlxspec_app.text.safe_text import safe_line
@@ -154,7 +154,7 @@ def render(recording: Recording, width: int = WIDTH) -> str:
             _play(shown, message, times, dict(enumerate(rows, top)))
             shown.note(end, reply_figures(message))
         else:
-            rows = said_rows(message, width)
+            rows = user_rows(message, width)
             shown.write(end, dict(enumerate(rows, top)))
         top += len(rows) + 1
     return _page(shown, _title(recording, width), min(HEIGHT, top - 1 + _FALLEN_ROWS))
@@ -218,7 +218,7 @@ def _draft(shown: _Animation, round_: Round, at: float, written: dict[int, Row])
     branch = set_cell_size(safe_line(_branch(round_)).strip(" "), shown.width - first.column)
     start = max(0.0, at - max(0.0, round_.verdict.ts - round_.draft.ts))
     shown.flash(start, at, row, Piece(first.column, branch.rstrip(" "), "pending", first.round))
-    spots = {word.place: _Spot(row, word.column) for row, word in reversed(words)}
+    spots = {word.token_index: _Spot(row, word.column) for row, word in reversed(words)}
     fallen = _fallen(round_, spots, shown.width)
     if fallen:
         shown.fade(at, fallen)
@@ -242,8 +242,8 @@ def _branch(round_: Round) -> str:
 def _fallen(round_: Round, spots: dict[int, _Spot], width: int) -> dict[int, Row]:
     """Return the rejected tokens, each below the token that was emitted instead."""
     found: dict[int, Row] = {}
-    for number, place in enumerate(places(round_)):
-        losers = [token.label for token in place.tokens if token.mark == "rejected"]
+    for number, position in enumerate(positions(round_)):
+        losers = [token.label for token in position.tokens if token.mark == "rejected"]
         if (spot := spots.get(number)) is None:  # a token without text of its own
             continue
         for below, label in enumerate(losers[:_FALLEN_ROWS], spot.row + 1):

@@ -25,7 +25,7 @@ _RESET = "\x1b[0m"
 _DARK = colours(dark=True)
 _MUTED = f"\x1b[38;5;{xterm(_DARK['muted'])}m"
 _BANDS = (xterm(_DARK["band-a"]), xterm(_DARK["band-b"]))
-_SAID = "\u276f "
+_PROMPT_SIGN = "\u276f "
 
 
 class Frame(NamedTuple):
@@ -59,7 +59,7 @@ def _theme() -> dict[str, str]:
 def _frames(recording: Recording, width: int) -> Iterator[Frame]:
     for message, times, end in growth(recording):
         if not isinstance(message, Reply):
-            yield Frame(end, _said(message, width))
+            yield Frame(end, _user_message(message, width))
             continue
         page = _Page(width)
         grown = zip(times, written_by_round(message), strict=True)
@@ -68,9 +68,9 @@ def _frames(recording: Recording, width: int) -> Iterator[Frame]:
         yield Frame(end, _end(message, width))
 
 
-def _said(message: Message, width: int) -> str:
-    rows = _plain_rows(safe_text(message.text), width - len(_SAID))
-    signs = [_SAID] + [" " * len(_SAID)] * (len(rows) - 1)
+def _user_message(message: Message, width: int) -> str:
+    rows = _plain_rows(safe_text(message.text), width - len(_PROMPT_SIGN))
+    signs = [_PROMPT_SIGN] + [" " * len(_PROMPT_SIGN)] * (len(rows) - 1)
     lines = [f"\x1b[1m{sign}{row}{_RESET}" for sign, row in zip(signs, rows, strict=True)]
     return "\r\n".join([*lines, "", ""])
 

@@ -28,11 +28,11 @@ def chat(messages: Sequence[Message]) -> str:
             articles.append(_reply(message, num_replies, num_rounds))
             num_rounds += len(message.rounds)
         else:
-            articles.append(_said(message, num_replies + 1))
+            articles.append(_user_message(message, num_replies + 1))
     return "\n".join(articles)
 
 
-def _said(message: Message, answered_by: int) -> str:
+def _user_message(message: Message, answered_by: int) -> str:
     role = _ROLES.get(message.role, safe_line(message.role))
     return (
         f'<article class="said" data-reply="{answered_by}"><h2>{escape(role)}</h2>'
@@ -61,14 +61,14 @@ def _round(written: Sequence[Written], number: int, *, is_known: bool) -> str:
     return f'<span class="round band-{"ab"[number % 2]}"{mark}>{tokens}</span>'
 
 
-def _token(place: int, span: Span) -> str:
+def _token(index: int, span: Span) -> str:
     styles = ((ink.name, ink.style_of(span)) for ink in INKS)
     looks = " ".join(f"{name}-{style}" for name, style in styles if style != "plain")
     text = safe_text(span.text)
     word = text.lstrip(" ") or text
     gap = text[: len(text) - len(word)]  # outside the span: spaces are not underlined
     return (
-        f'{gap}<span class="{f"token {looks}".strip()}" data-place="{place}">{escape(word)}</span>'
+        f'{gap}<span class="{f"token {looks}".strip()}" data-place="{index}">{escape(word)}</span>'
     )
 
 

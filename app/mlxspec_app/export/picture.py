@@ -26,7 +26,7 @@ MARGIN, HEAD = 26, 42
 ASCENT = 15  # pixels from the top of a row to its baseline
 _SIZE = 14
 _FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
-_SAID = "\u276f "
+_PROMPT_SIGN = "\u276f "
 _NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML allows them neither raw nor escaped
 _KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
 _SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
@@ -41,14 +41,14 @@ class Piece:
         text: The characters.
         look: Name of a CSS rule.
         round: Number of the round that emitted them, from 1; 0 for other text.
-        place: Index of their token in that round, from 0.
+        token_index: Index of their token in that round, from 0.
     """
 
     column: int
     text: str
     look: str
     round: int = 0
-    place: int = 0
+    token_index: int = 0
 
     @property
     def end(self) -> int:
@@ -62,7 +62,9 @@ class Piece:
         indent = len(self.text) - len(left)
         word = left.rstrip(" ")
         return (
-            Piece(self.column + indent, word, self.look, self.round, self.place) if word else None
+            Piece(self.column + indent, word, self.look, self.round, self.token_index)
+            if word
+            else None
         )
 
 
@@ -129,10 +131,10 @@ def _paint(tint: dict[str, str]) -> list[str]:
     return rules + [f".{name}{{fill:{tint[LOOKS[name].colour]}}}" for name in get_args(StyleName)]
 
 
-def said_rows(message: Message, width: int) -> list[Row]:
+def user_rows(message: Message, width: int) -> list[Row]:
     """Return the rows of a message of the user or of a system prompt."""
-    rows = line_rows(message.text, width - len(_SAID), "said")
-    signs = [_SAID] + [" " * len(_SAID)] * (len(rows) - 1)
+    rows = line_rows(message.text, width - len(_PROMPT_SIGN), "said")
+    signs = [_PROMPT_SIGN] + [" " * len(_PROMPT_SIGN)] * (len(rows) - 1)
     return [
         [Piece(0, sign + piece.text, piece.look) for piece in row]
         for sign, row in zip(signs, rows, strict=True)

@@ -66,7 +66,7 @@ class Recording:
 class Written(NamedTuple):
     """A span and the index of its token among the tokens of its round, from 0."""
 
-    place: int
+    token_index: int
     span: Span
 
 

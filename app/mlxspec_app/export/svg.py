@@ -15,8 +15,8 @@ from mlxspec_app.export.picture import (
     line_rows,
     page_width,
     reply_rows,
-    said_rows,
     shapes,
+    user_rows,
 )
 from mlxspec_app.export.recording import Recording
 
@@ -33,7 +33,7 @@ def render(recording: Recording, width: int = WIDTH) -> str:
 
 def _message(message: Message, width: int) -> Iterator[Row]:
     if not isinstance(message, Reply):
-        yield from [*said_rows(message, width), []]
+        yield from [*user_rows(message, width), []]
         return
     figures = [part.text for part in reply_figures(message)]
     figures += [message.error] if message.error else []

@@ -37,27 +37,27 @@ class Shelf:
             for model in self.models
         ]
 
-    def model_place(self) -> int | None:
+    def model_index(self) -> int | None:
         """Return the index to begin at: the loaded model, else the first one."""
         sources = [model.source for model in self.models]
-        return _place(self.current.model, sources)
+        return _index_of(self.current.model, sources)
 
     def drafter_rows(self, source: str) -> list[Content]:
         now = self.current.drafter if self._is_current(source) else ""
         drafters = self.drafters.get(source, ())
         return [drafter_row(each, is_current=each.drafter == now) for each in drafters]
 
-    def drafter_place(self, source: str) -> int | None:
+    def drafter_index(self, source: str) -> int | None:
         """Return the index to begin at: the present drafter, else `auto`."""
         names = [each.drafter for each in self.drafters.get(source, ())]
-        return _place(self.current.drafter if source == self.current.model else AUTO, names)
+        return _index_of(self.current.drafter if source == self.current.model else AUTO, names)
 
-    def model_at(self, place: int | None) -> ModelEntry | None:
-        return self.models[place] if place is not None and place < len(self.models) else None
+    def model_at(self, index: int | None) -> ModelEntry | None:
+        return self.models[index] if index is not None and index < len(self.models) else None
 
-    def drafter_at(self, source: str, place: int | None) -> DrafterEntry | None:
+    def drafter_at(self, source: str, index: int | None) -> DrafterEntry | None:
         drafters = self.drafters.get(source, ())
-        return drafters[place] if place is not None and place < len(drafters) else None
+        return drafters[index] if index is not None and index < len(drafters) else None
 
     def obstacle(self, model: ModelEntry) -> Content | None:
         """Return why a model is not loaded at once; the warning of a too large one comes once."""
@@ -82,5 +82,5 @@ class Shelf:
         return self.is_loaded and source == self.current.model
 
 
-def _place(wanted: str, names: Sequence[str]) -> int | None:
-    return names.index(wanted) if wanted in names else 0 if names else None
+def _index_of(name: str, names: Sequence[str]) -> int | None:
+    return names.index(name) if name in names else 0 if names else None

@@ -34,7 +34,7 @@ class Checkpoints:
             opening: Events of the session before the recording begins.
         """
         self._timeline = timeline
-        self._places = _places(timeline)
+        self._positions = _positions(timeline)
         self._saved = [fold(opening)]
 
     def state_at(self, position: int) -> ChatState:
@@ -43,18 +43,18 @@ class Checkpoints:
         Messages have the same numbers in each call. A reply that is not finished at the position
         is a copy with the same number as the finished one, and with perhaps fewer spans.
         """
-        nearest = bisect_right(self._places, position) - 1
+        nearest = bisect_right(self._positions, position) - 1
         while len(self._saved) <= nearest:
             last = len(self._saved) - 1
-            start, end = self._places[last], self._places[last + 1]
+            start, end = self._positions[last], self._positions[last + 1]
             self._saved.append(self._folded(self._saved[last], start, end))
-        return self._folded(self._saved[nearest], self._places[nearest], position)
+        return self._folded(self._saved[nearest], self._positions[nearest], position)
 
     def _folded(self, state: ChatState, start: int, end: int) -> ChatState:
         return fold(folded_events(self._timeline.moments[start:end]), copy_state(state))
 
 
-def _places(timeline: Timeline) -> list[int]:
+def _positions(timeline: Timeline) -> list[int]:
     """Return the positions of checkpoints: also around each reply, so that others are shared."""
     found = {0, *range(0, len(timeline), _SPACING)}
     for position, (before, after) in enumerate(pairwise(timeline.moments), 1):

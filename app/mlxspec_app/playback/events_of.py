@@ -24,7 +24,7 @@ def events_of(state: ChatState) -> list[Event]:
     events: list[Event] = []
     cost: CostMeasured | None = None
     for message in state.messages:
-        events += _told(message)
+        events += _events_of_message(message)
         # Replies share a measurement until the next one: its event must occur only once.
         if isinstance(message, Reply) and message.cost is not None and message.cost is not cost:
             cost = message.cost
@@ -32,7 +32,7 @@ def events_of(state: ChatState) -> list[Event]:
     return events
 
 
-def _told(message: Message) -> Iterator[Event]:
+def _events_of_message(message: Message) -> Iterator[Event]:
     if not isinstance(message, Reply):
         yield TurnStarted(message.role, message.text)
         return

@@ -120,7 +120,7 @@ class ReplaySession:
 
     def send(self, text: str) -> None:
         if not len(self.timeline):
-            self.tell(_EMPTY)
+            self.notify(_EMPTY)
             return
         self._news.append(TurnStarted("user", text))
         if self.position >= len(self.timeline):
@@ -135,7 +135,7 @@ class ReplaySession:
 
     def regenerate(self) -> None:
         if not len(self.timeline):
-            self.tell(_EMPTY)
+            self.notify(_EMPTY)
             return
         started = [i for i in range(self.position) if self._is(i, GenerationStarted)]
         self._news.append(ReplyDiscarded())
@@ -171,7 +171,7 @@ class ReplaySession:
     def adjustable(self) -> dict[str, str]:
         return {}
 
-    def tell(self, message: str) -> None:
+    def notify(self, message: str) -> None:
         self._news.append(SessionNotice(message))
 
     def stop(self) -> None:

@@ -117,19 +117,19 @@ def drafting_ms(rounds: Iterable[Round]) -> float:
 
 
 def expectations(
-    places: Sequence[Position], costs: Mapping[int, float], draft_ms: float = 0.0
+    positions: Sequence[Position], costs: Mapping[int, float], draft_ms: float = 0.0
 ) -> list[Expectation]:
     """Return the estimate for each k from 1 to the number of positions.
 
     Args:
-        places: Acceptance at each position.
+        positions: Acceptance at each position.
         costs: Milliseconds of a forward by its number of rows.
         draft_ms: Milliseconds of drafting in every round.
     """
     found: list[Expectation] = []
     reach, tokens = 1.0, 1.0
-    for k, place in enumerate(places, start=1):
-        reach *= place.accepted / place.judged
+    for k, position in enumerate(positions, start=1):
+        reach *= position.accepted / position.judged
         tokens += reach
         forward_ms = _between(costs, k + 1)
         round_ms = forward_ms + draft_ms if forward_ms is not None else None

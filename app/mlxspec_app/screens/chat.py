@@ -12,26 +12,21 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec.errors import TraceError
 from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
-from mlxspec_app.controllers.context_room import ContextRoom, Way
-from mlxspec_app.controllers.keeper import ChatKeeper
+from mlxspec_app.controllers.context_overflow import ContextOverflow, Way
 from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
+from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
-from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.playback.demo import read_demo
-from mlxspec_app.playback.events_of import events_of
-from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.chat_navigation import ChatNavigation
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
-from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
@@ -51,7 +46,7 @@ class ChatScreen(ConversationScreen):
     Attributes:
         user_data: The user data, or None if nothing is stored.
         outbox: Sends and queues messages.
-        keeper: Stores the chat.
+        storage: Stores the chat.
         editor: Edits an earlier turn.
     """
 
@@ -78,16 +73,17 @@ class ChatScreen(ConversationScreen):
         super().__init__(session)
         self.user_data, self._introduce, self._continues = user_data, introduce, continues
         self.outbox = Outbox(self.feed, self)
-        self.keeper = ChatKeeper(self.feed, self, self.outbox, user_data)
+        self.storage = ChatStorage(self.feed, self, self.outbox, user_data)
         self.editor = TurnEditor(self.feed, self, self.outbox)
-        self._chats = ChatSwitch(self.feed, self, self.outbox, self.keeper)
+        self._navigation = ChatNavigation(self.feed, self, user_data)
+        self._chats = ChatSwitch(self.feed, self, self.outbox, self.storage)
         self._sampling = SamplingSwitch(self.feed, self)
-        self._branches = Branches(self.feed, self, self.keeper, self._sampling)
+        self._branches = Branches(self.feed, self, self.storage, self._sampling)
         self._models = ModelSwitch(self.feed, self, self._pick_models)
-        self._abilities = Abilities(self.feed, self.keeper, self.editor, self._models)
-        self._room = ContextRoom(self.feed, self, self._ask_for_way)
+        self._abilities = Abilities(self.feed, self.storage, self.editor, self._models)
+        self._overflow = ContextOverflow(self.feed, self, self._ask_for_way)
         self.feed.listen(
-            self._room.take_in, self.keeper.take_in, self.editor.take_in, self.pacer.take_in
+            self._overflow.handle, self.storage.handle, self.editor.handle, self.pacer.handle
         )
 
     def orders(self) -> dict[str, Callable[..., object]]:
@@ -95,12 +91,12 @@ class ChatScreen(ConversationScreen):
             **super().orders(),
             "adjust": self._sampling.adjust,
             "chats": self.action_chats,
-            "continue": self.keeper.go_on_with_last,
+            "continue": self.storage.open_last,
             "draft": self._models.choose_drafter,
             "edit": self.editor.begin,
             "fork": self._branches.fork,
             "model": self._models.choose_model,
-            "new_chat": self._chats.begin_anew,
+            "new_chat": self._chats.begin_new,
             "regenerate": self.action_regenerate,
             "rename": self._chats.rename,
             "replay": self.action_replay,
@@ -129,8 +125,8 @@ class ChatScreen(ConversationScreen):
     def on_mount(self) -> None:
         self.transcript.can_focus = True
         for notice in self.choices.notices:
-            self.session.tell(notice)
-        self._room.follow_settings(Settings(), self.choices.settings)
+            self.session.notify(notice)
+        self._overflow.follow_settings(Settings(), self.choices.settings)
 
     def on_unmount(self) -> None:
         if self.user_data is not None:
@@ -141,28 +137,28 @@ class ChatScreen(ConversationScreen):
 
     def _begin(self) -> None:
         user_data = self.user_data
-        if user_data is not None and user_data.keeps_chats and user_data.store is None:
-            user_data.keep_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
-        self.keeper.begin(continues=self._continues)
-        if self.keeper.store is not None:
+        if user_data is not None and user_data.stores_chats and user_data.store is None:
+            user_data.store_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
+        self.storage.begin(continues=self._continues)
+        if self.storage.store is not None:
             self.run_worker(self._remember_sent())
         if self._introduce is not None and user_data is not None and user_data.is_new:
-            from mlxspec_app.screens.first_run import FirstRunScreen
-
-            self.app.push_screen(FirstRunScreen(self._introduce, self.state))
+            self._navigation.introduce(self._introduce)
 
     async def _remember_sent(self) -> None:
-        sent = await self.keeper.ask(lambda it: it.writer.reader.recent_turns(), is_quiet=True)
+        sent = await self.storage.query_store(
+            lambda it: it.writer.reader.recent_turns(), is_quiet=True
+        )
         for prompt in self.query(Prompt):
             prompt.remember(sent or [])
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         super().follow_settings(before, settings)
-        self._room.follow_settings(before, settings)
+        self._overflow.follow_settings(before, settings)
         self._sampling.follow_settings(before, settings)
 
     def on_phase_changed(self) -> None:
-        self.keeper.follow_phase()
+        self.storage.follow_phase()
         self.outbox.follow_phase()
 
     def after_order(self) -> None:
@@ -219,7 +215,7 @@ class ChatScreen(ConversationScreen):
         self.after_order()
 
     @on(Welcome.WayOut)
-    async def _take_way_out(self, event: Welcome.WayOut) -> None:
+    async def _follow_way_out(self, event: Welcome.WayOut) -> None:
         await self.run_action(event.action)
 
     # ---- actions ----------------------------------------------------------------------------
@@ -230,7 +226,7 @@ class ChatScreen(ConversationScreen):
         if self._abilities.is_at_work:
             self.session.stop()
         else:
-            self.outbox.give_back()
+            self.outbox.return_to_prompt()
         self.after_order()
 
     def action_regenerate(self, seed: str = "") -> None:
@@ -266,7 +262,7 @@ class ChatScreen(ConversationScreen):
         self._branches.step_at(event.message, event.step)
 
     def action_new_chat(self) -> None:
-        self._chats.begin_anew()
+        self._chats.begin_new()
 
     def action_model(self) -> None:
         self._models.choose_model()
@@ -274,36 +270,16 @@ class ChatScreen(ConversationScreen):
     # ---- other screens ----------------------------------------------------------------------
 
     def action_chats(self, words: str = "") -> None:
-        if self.keeper.store is None:
-            self.notify("no chats are kept in this session", timeout=4)
-            return
-        from mlxspec_app.screens.history import HistoryScreen  # late: it delays the first frame
-
-        leave = self._chats.leave_deleted
-        screen = HistoryScreen(self.keeper.store, words, on_deleted=leave)
-        self.app.push_screen(screen, self._chats.follow_choice)
+        chats = self._chats
+        self._navigation.choose_chat(
+            self.storage.store, words, chats.follow_choice, chats.leave_deleted
+        )
 
     def action_replay(self) -> None:
-        def num_rounds() -> int:
-            return sum(len(m.rounds) for m in self.state.messages if isinstance(m, Reply))
-
-        if self.state.reply is not None:
-            self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
-            return
-        try:
-            self.app.push_screen(DemoScreen(read_demo()))
-        except TraceError as error:
-            self.notify(str(error), severity="warning", timeout=4)
+        self._navigation.replay()
 
     def _pick_models(self, part: Part) -> bool:
-        if self.user_data is None or self.user_data.catalogue is None:
-            return False
-        from mlxspec_app.screens.models import ModelsScreen  # late: it delays the first frame
-
-        catalogue, stop = self.user_data.catalogue, self.session.stop
-        screen = ModelsScreen(self.user_data, catalogue, self.state, stop, begins_with=part)
-        self.app.push_screen(screen, self._models.load)
-        return True
+        return self._navigation.choose_model(part, self._models.load)
 
     def _ask_for_way(self, ways: Sequence[Way], context_length: int) -> None:
-        self.app.push_screen(ContextFullScreen(ways, context_length), self._room.take)
+        self._navigation.choose_way(ways, context_length, self._overflow.follow_answer)

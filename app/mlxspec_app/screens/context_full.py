@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Checkbox, OptionList, Static
 from textual.widgets.option_list import Option
 
-from mlxspec_app.controllers.context_room import ContextAnswer, Way
+from mlxspec_app.controllers.context_overflow import ContextAnswer, Way
 from mlxspec_app.screens.steady import SteadyModal
 
 _MUTED = "$spec-muted"

@@ -13,13 +13,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from mlxspec_app.app import FEW_ROWS, MlxspecApp, choices_of
+from mlxspec_app.app import MlxspecApp, choices_of
 from mlxspec_app.controllers.commander import Commander
 from mlxspec_app.controllers.exporting import Exporter
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.pacer import FramePacer
 from mlxspec_app.controllers.reading import MessageReader
-from mlxspec_app.controllers.view import STATS_FROM_WIDTH, InkChoice
+from mlxspec_app.controllers.view import InkChoice
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
@@ -31,7 +31,6 @@ from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.screens.surroundings import Surroundings
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.text.clipboard import copy_text
-from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
@@ -74,7 +73,6 @@ class ConversationScreen(SteadyScreen[None]):
         self.inks = InkChoice(self._show_ink, self.notify)
         self.reader = MessageReader(self.feed, self, self.copy)
         self.surroundings = Surroundings(self, self.FOLLOW_KEYS)
-        self._has_few_rows = False
 
     @cached_property
     def commander(self) -> Commander:
@@ -95,7 +93,7 @@ class ConversationScreen(SteadyScreen[None]):
             "read_back": partial(self.action_scroll, "up"),
             "read_on": partial(self.action_scroll, "down"),
             "settings": self.action_settings,
-            "theme": self._change_theme,
+            "theme": lambda name: self.choices.change_theme(name),  # late: it needs the app
             "toggle_markdown": self.action_toggle_markdown,
             "toggle_stats": self.action_toggle_stats,
             "toggle_tree": self.action_toggle_tree,
@@ -169,15 +167,15 @@ class ConversationScreen(SteadyScreen[None]):
 
     def tick(self) -> None:
         """Apply the events since the last frame and show them."""
-        news = self.feed.take_news()
-        if news.has_events:
+        changes = self.feed.update()
+        if changes.has_events:
             self.transcript.sync(self.state.messages)
-        if news.has_new_phase:
+        if changes.has_new_phase:
             self.on_phase_changed()
-        if news.has_new_phase or news.has_new_page:
+        if changes.has_new_phase or changes.has_new_page:
             self.refresh_bindings()
             self.update_views()
-        if news.is_over:
+        if changes.is_over:
             self.pacer.rest()
 
     def run_beside(
@@ -220,10 +218,8 @@ class ConversationScreen(SteadyScreen[None]):
     # ---- what the user sees -----------------------------------------------------------------
 
     def on_resize(self) -> None:
-        self._place_stats()
-        has_few, self._has_few_rows = self._has_few_rows, self.size.height < FEW_ROWS
-        if self._has_few_rows and not has_few:
-            self.notify(f"keys and drafts need {FEW_ROWS} rows", timeout=3)
+        self.surroundings.fit()
+        self.call_after_refresh(self.update_panels)
 
     @on(Transcript.Pointed)
     def _inspect(self, event: Transcript.Pointed) -> None:
@@ -236,15 +232,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.transcript.set_ink(ink)
 
     def action_toggle_stats(self) -> None:
-        stats, width = self.surroundings.stats, self.size.width
-        if stats.fits(width):
-            stats.toggle(width)
-            self._place_stats()
-        else:
-            self.notify(f"the statistics need {STATS_FROM_WIDTH} columns", timeout=3)
-
-    def _place_stats(self) -> None:
-        self.surroundings.place_stats()
+        self.surroundings.toggle_stats()
         self.call_after_refresh(self.update_panels)
 
     def action_toggle_tree(self, view: str = "") -> None:
@@ -309,8 +297,3 @@ class ConversationScreen(SteadyScreen[None]):
 
     def action_quit(self) -> None:
         self.app.exit()
-
-    def _change_theme(self, name: str) -> None:
-        names = [theme.name for theme in THEMES]
-        index = names.index(self.app.theme) if self.app.theme in names else -1
-        self.choices.change("theme", name or names[(index + 1) % len(names)])

@@ -17,7 +17,7 @@ from mlxspec_app.settings.keys.chats import HISTORY, SEARCH
 from mlxspec_app.store.entries import ChosenChat, Entry
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.pages import ChatPages
-from mlxspec_app.store.questions import fork_chat
+from mlxspec_app.store.queries import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.text.safe_text import safe_line
@@ -85,7 +85,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @work(exclusive=True, group="load")
     async def _load_more(self) -> None:
         with self._explaining():
-            await self._pages.read_on()
+            await self._pages.read_next()
             self._show(None)
 
     def _show(self, pointed: int | None) -> None:
@@ -93,10 +93,10 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         for chats in self.query(ChatList):  # none if the screen was closed while the store read
             chats.show(entries, pointed)
         nothing = "No chat holds these words." if self._pages.query else NO_CHATS
-        self._say_instead("" if entries else nothing)
+        self._show_instead("" if entries else nothing)
         self.refresh_bindings()
 
-    def _say_instead(self, text: str) -> None:
+    def _show_instead(self, text: str) -> None:
         """Show a text instead of an empty list; "" hides it."""
         for note in self.query("#nothing").results(Static):  # none if the screen was closed
             note.display = bool(text)
@@ -111,12 +111,12 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             if self._pages.entries:
                 self.notify(str(error), severity="warning", timeout=4, markup=False)
             else:
-                self._say_instead(f"The chats cannot be shown: {error}")
+                self._show_instead(f"The chats cannot be shown: {error}")
 
     @on(Input.Changed, "#search")
-    def _look_for(self, event: Input.Changed) -> None:
+    def _search_for(self, event: Input.Changed) -> None:
         if event.value != self._pages.query:
-            self._pages.look_for(event.value)
+            self._pages.set_query(event.value)
             self._load(0, PAUSE_S)
 
     @on(Input.Submitted, "#search")
@@ -175,8 +175,8 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         if chats.entry is not None and chats.row_in_view is not None:
             self.query_one(TitleField).ask(chats.entry, chats.row_in_view)
 
-    @on(TitleField.Given)
-    def _rename(self, event: TitleField.Given) -> None:
+    @on(TitleField.Titled)
+    def _rename(self, event: TitleField.Titled) -> None:
         self._end_renaming()
         pointed = None if self._pages.query else 0  # the renamed chat moves to the top
         self._change(lambda recorder: recorder.writer.rename(event.chat, event.title), pointed)
@@ -197,5 +197,5 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         self, change: Callable[[Recorder], object], pointed: int | None = None
     ) -> None:
         with self._explaining():
-            await asyncio.wrap_future(self._store.ask(change))
+            await asyncio.wrap_future(self._store.submit(change))
         self._load(pointed)

@@ -117,12 +117,12 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def _show_models(self, models: Sequence[ModelEntry]) -> None:
         self._shelf.models = models
-        rows, index = self._shelf.model_rows(), self._shelf.model_place()
+        rows, index = self._shelf.model_rows(), self._shelf.model_index()
         self.query_one("#models", ChoiceList).show(rows, index)
 
     def _show_drafters(self) -> None:
         source = self._model.source if self._model is not None else ""
-        rows, index = self._shelf.drafter_rows(source), self._shelf.drafter_place(source)
+        rows, index = self._shelf.drafter_rows(source), self._shelf.drafter_index(source)
         self.query_one("#drafters", ChoiceList).show(rows, index)
 
     def _show_news(self) -> None:
@@ -138,7 +138,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         if model is None:
             return
         self._shelf.forget_warning()
-        self._say(model_facts(model, self._shelf.memory_gb))
+        self._show_detail(model_facts(model, self._shelf.memory_gb))
         self._show_drafters()
         if model.source not in self._shelf.drafters and not model.problem:
             self._read_drafters(model.source)
@@ -146,7 +146,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     @on(OptionList.OptionHighlighted, "#drafters")
     def _look_at_drafter(self) -> None:
         if self._drafter is not None and self.query_one("#drafters").has_focus:
-            self._say(drafter_facts(self._drafter))
+            self._show_detail(drafter_facts(self._drafter))
 
     @on(OptionList.OptionSelected)
     def _choose(self) -> None:
@@ -159,11 +159,11 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         if obstacle is None:
             self.dismiss(self._shelf.pair(model.source, drafter))
         else:
-            self._say(obstacle)
+            self._show_detail(obstacle)
             self.app.bell()
 
     @on(Input.Submitted)
-    def _take_typed(self, event: Input.Submitted) -> None:
+    def _load_typed(self, event: Input.Submitted) -> None:
         if event.value.strip():
             self.dismiss(self._shelf.pair(event.value.strip()))
 
@@ -187,7 +187,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         words = f"{pair.model or 'the default model'} with {pair.drafter}, from the next start on"
         self.app.call_from_thread(self.notify, words, title="Default", timeout=3)
 
-    def _say(self, what: Content) -> None:
+    def _show_detail(self, what: Content) -> None:
         self.query_one("#facts", Static).update(what)
 
     def _read(self, look: Callable[[], T], show: Callable[[T], None]) -> None:
@@ -198,7 +198,9 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
             words = f"{type(error).__name__}: {error}"
             if not worker.is_cancelled:
-                self.app.call_from_thread(self._say, trouble("what is here cannot be read", words))
+                self.app.call_from_thread(
+                    self._show_detail, trouble("what is here cannot be read", words)
+                )
             return
         if not worker.is_cancelled:
             self.app.call_from_thread(show, found)

@@ -52,7 +52,7 @@ class SettingsScreen(SteadyScreen[None]):
 
     def compose(self) -> ComposeResult:
         choices = choices_of(self.app)
-        yield Static(_title(choices.settings_place), id="settings-title")
+        yield Static(_title(choices.settings_path), id="settings-title")
         if self._now:
             yield Static(_now_row(self._now), id="settings-now")
         if choices.notices:
@@ -81,14 +81,14 @@ class SettingsScreen(SteadyScreen[None]):
 
     @on(SettingList.OptionHighlighted)
     def _describe(self) -> None:
-        self._say()
+        self._show_detail()
 
     @on(SettingList.OptionSelected)
     def _select(self) -> None:
         table, _, rest = self._chosen.partition(".")
         if table == KEYS:
             question = PressKeyScreen(self._bindings_by_id[rest].tooltip)
-            self.app.push_screen(question, self._take_key)
+            self.app.push_screen(question, self._set_key)
         elif self._rule.choices or self._rule.kind is bool:
             self.action_cycle(1)
         else:
@@ -99,7 +99,7 @@ class SettingsScreen(SteadyScreen[None]):
         try:
             value = read_typed(self._rule, event.value)
         except ValueError as error:
-            self._say(f"{self._chosen} {error}")
+            self._show_detail(f"{self._chosen} {error}")
             return
         self._stop_editing()
         self._change(value)
@@ -122,7 +122,7 @@ class SettingsScreen(SteadyScreen[None]):
     def action_leave(self) -> None:
         if self.query_one(Input).display:
             self._stop_editing()
-            self._say()
+            self._show_detail()
         else:
             self.dismiss()
 
@@ -137,7 +137,7 @@ class SettingsScreen(SteadyScreen[None]):
         self.query_one(Input).display = False
         self.query_one(SettingList).focus()
 
-    def _take_key(self, key: str | None) -> None:
+    def _set_key(self, key: str | None) -> None:
         if key is None:
             return
         chosen = dict(choices_of(self.app).settings.keys)
@@ -146,7 +146,7 @@ class SettingsScreen(SteadyScreen[None]):
         # only the conflicts of this key: older ones must not block the change
         troubles = [t for t in usable_keys(chosen).troubles if t not in before]
         if troubles:
-            self._say(troubles[0])
+            self._show_detail(troubles[0])
         else:
             self._change(key)
 
@@ -156,9 +156,9 @@ class SettingsScreen(SteadyScreen[None]):
         row = setting_row(choices.settings, name, self._bindings_by_id)
         self.query_one(SettingList).replace_option_prompt(name, row)
         self.query_one(InkSample).set_ink(ink_named(choices.settings.ink))
-        self._say()
+        self._show_detail()
 
-    def _say(self, error: str = "") -> None:
+    def _show_detail(self, error: str = "") -> None:
         """Describe the highlighted setting, or show why its new value is refused."""
         name = self._chosen
         if not name:
@@ -174,11 +174,11 @@ class SettingsScreen(SteadyScreen[None]):
         )
 
 
-def _title(place: str) -> Content:
+def _title(path: str) -> Content:
     return Content.assemble(
         (" mlxspec ", "bold $background on $foreground"),
         (" settings ", "$foreground on $spec-line"),
-        (f"  {safe_line(place)}", "$spec-muted"),
+        (f"  {safe_line(path)}", "$spec-muted"),
     )
 
 

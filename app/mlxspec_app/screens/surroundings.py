@@ -3,7 +3,8 @@
 from textual.screen import Screen
 from textual.widgets import Static
 
-from mlxspec_app.controllers.view import StatsChoice
+from mlxspec_app.app import FEW_ROWS
+from mlxspec_app.controllers.view import STATS_FROM_WIDTH, StatsChoice
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
@@ -17,8 +18,7 @@ from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 class Surroundings:
     """Shows a state in the widgets of a screen, except the transcript.
 
-    Attributes:
-        stats: Decides whether the statistics are shown.
+    A terminal that is too small for a panel hides it, and a notice gives the size that it needs.
     """
 
     def __init__(self, screen: Screen[None], follow_keys: str) -> None:
@@ -28,8 +28,9 @@ class Surroundings:
             screen: Holds the widgets.
             follow_keys: The keys that follow the newest text again, in a few words.
         """
-        self.stats = StatsChoice()
         self._screen, self._follow_keys = screen, follow_keys
+        self._stats = StatsChoice()
+        self._has_few_rows = False
 
     def show(self, state: ChatState) -> None:
         """Redraw all panels."""
@@ -63,7 +64,22 @@ class Surroundings:
         if unseen:
             pill.update(f" ↓ {unseen} new tokens · {self._follow_keys} ")
 
-    def place_stats(self) -> None:
-        """Show or hide the statistics, by the width and the choice of the user."""
-        is_shown = self.stats.is_shown(self._screen.size.width)
+    def fit(self) -> None:
+        """Show the panels that fit the size of the screen."""
+        self._place_stats()
+        has_few, self._has_few_rows = self._has_few_rows, self._screen.size.height < FEW_ROWS
+        if self._has_few_rows and not has_few:
+            self._screen.notify(f"keys and drafts need {FEW_ROWS} rows", timeout=3)
+
+    def toggle_stats(self) -> None:
+        """Show or hide the statistics, as the user wishes from now on."""
+        width = self._screen.size.width
+        if self._stats.fits(width):
+            self._stats.toggle(width)
+            self._place_stats()
+        else:
+            self._screen.notify(f"the statistics need {STATS_FROM_WIDTH} columns", timeout=3)
+
+    def _place_stats(self) -> None:
+        is_shown = self._stats.is_shown(self._screen.size.width)
         self._screen.query_one(StatsPanel).set_class(is_shown, "-shown")

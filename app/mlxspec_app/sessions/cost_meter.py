@@ -38,7 +38,7 @@ class CostMeter:
         self._measured_at: int | None = None  # tokens in the cache
         self._ended: tuple[float, float] | None = None  # end of the last reply: its `ts`, the clock
 
-    def take_in(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Follow a reply."""
         match event:
             case DraftVerified() | PlainDecoded():

@@ -92,11 +92,11 @@ class ConversationDriver:
         """
         self._conversation: ConversationLike = NoModel(system)
         self._publish = publish
-        self._heard: list[bool] = []  # for each turn on the screen: is it in the conversation?
+        self._included: list[bool] = []  # for each turn on the screen: is it in the conversation?
         self._refused = ""  # the last turn, if it is not in the conversation
         self._meter = CostMeter()
 
-    def take(self, conversation: ConversationLike) -> None:
+    def switch_to(self, conversation: ConversationLike) -> None:
         """Continue the turns of the present conversation in another one, and drop the first."""
         before, self._conversation = self._conversation, conversation
         self._meter = CostMeter()
@@ -104,33 +104,33 @@ class ConversationDriver:
         conversation.forgets_oldest = before.forgets_oldest
 
     def reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._heard.append(False)
+        self._included.append(False)
         self._answer(text, partial(self._conversation.reply, text, params, should_stop=should_stop))
 
     def regenerate(self, params: GenerationParams, should_stop: ShouldStop) -> None:
         self._publish(ReplyDiscarded())
         text = self._refused
-        ask = partial(self._conversation.reply, text) if text else self._conversation.regenerate
-        self._answer(text, partial(ask, params, should_stop=should_stop))
+        begin = partial(self._conversation.reply, text) if text else self._conversation.regenerate
+        self._answer(text, partial(begin, params, should_stop=should_stop))
 
     def edit(self, turn: int, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._conversation.cut(sum(self._heard[:turn]))  # the screen also counts refused turns
-        del self._heard[turn:]
+        self._conversation.cut(sum(self._included[:turn]))  # the screen also counts refused turns
+        del self._included[turn:]
         self._refused = ""
         self._publish(ChatCut(turn))
         self.reply(text, params, should_stop)
 
     def new_chat(self) -> None:
         self._conversation.reset()
-        self._heard, self._refused = [], ""
+        self._included, self._refused = [], ""
         self._publish(ChatCleared())
 
     def open_chat(self, chat: ChatOpened) -> None:
         turns = turns_of(chat.messages)
-        self._heard = [turn.reply is not None for turn in turns]
+        self._included = [turn.reply is not None for turn in turns]
         self._refused = turns[-1].user if turns and turns[-1].reply is None else ""
-        heard = [(turn.user, turn.reply) for turn in turns if turn.reply is not None]
-        self._conversation.restore(heard, chat.system)
+        included = [(turn.user, turn.reply) for turn in turns if turn.reply is not None]
+        self._conversation.restore(included, chat.system)
         self._publish(chat)
 
     def set_system(self, text: str) -> None:
@@ -164,21 +164,21 @@ class ConversationDriver:
         if curve is not None:
             self._publish(self._meter.note(curve))
 
-    def _answer(self, text: str, ask: Callable[[], Iterator[Event]]) -> None:
+    def _answer(self, text: str, begin: Callable[[], Iterator[Event]]) -> None:
         """Publish the events of a reply; an error ends this reply, not the chat.
 
         Args:
             text: The turn to answer; "" if it is already in the conversation.
-            ask: Begins the reply.
+            begin: Begins the reply.
         """
         last: Event | None = None
         num_forgotten = self._conversation.num_forgotten
         try:
-            for last in ask():
+            for last in begin():
                 self._publish(last)
-                self._meter.take_in(last)
+                self._meter.record(last)
                 if isinstance(last, TurnStarted):
-                    self._note_heard(num_forgotten)
+                    self._mark_included(num_forgotten)
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
             if last is None and text:
                 self._refused = text
@@ -188,10 +188,10 @@ class ConversationDriver:
             if last is None and isinstance(error, ContextLengthError):
                 self._publish(ContextFull(error.context_length))
 
-    def _note_heard(self, num_forgotten: int) -> None:
+    def _mark_included(self, num_forgotten: int) -> None:
         self._refused = ""
-        if self._heard:
-            self._heard[-1] = True
+        if self._included:
+            self._included[-1] = True
         if self._conversation.num_forgotten > num_forgotten:
             self._publish(TurnsForgotten(self._conversation.num_forgotten))
 

@@ -84,7 +84,7 @@ class EngineSession:
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
         self._system = system
-        self._interpreter = ConversationDriver(self._publish)
+        self._driver = ConversationDriver(self._publish)
         self._events: deque[Event | SessionEvent] = deque()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._open_orders: list[_Order] = []
@@ -101,31 +101,31 @@ class EngineSession:
         self._thread.start()
 
     def send(self, text: str) -> None:
-        self._give(lambda stop: self._interpreter.reply(text, self._params, stop))
+        self._enqueue(lambda stop: self._driver.reply(text, self._params, stop))
 
     def regenerate(self) -> None:
-        self._give(lambda stop: self._interpreter.regenerate(self._params, stop))
+        self._enqueue(lambda stop: self._driver.regenerate(self._params, stop))
 
     def edit(self, turn: int, text: str) -> None:
-        self._give(lambda stop: self._interpreter.edit(turn, text, self._params, stop))
+        self._enqueue(lambda stop: self._driver.edit(turn, text, self._params, stop))
 
     def prove(self) -> None:
-        self._give(self._interpreter.prove)
+        self._enqueue(self._driver.prove)
 
     def new_chat(self) -> None:
-        self._give(lambda stop: self._interpreter.new_chat())
+        self._enqueue(lambda stop: self._driver.new_chat())
 
     def open_chat(self, chat: ChatOpened) -> None:
-        self._give(lambda stop: self._interpreter.open_chat(chat))
+        self._enqueue(lambda stop: self._driver.open_chat(chat))
 
     def set_system(self, text: str) -> None:
-        self._give(lambda stop: self._interpreter.set_system(text))
+        self._enqueue(lambda stop: self._driver.set_system(text))
 
     def forget_oldest(self, allowed: bool) -> None:
-        self._give(lambda stop: self._interpreter.forget_oldest(allowed))
+        self._enqueue(lambda stop: self._driver.forget_oldest(allowed))
 
     def load(self, choice: ModelChoice) -> None:
-        self._give(lambda stop: self._load(choice, stop))
+        self._enqueue(lambda stop: self._load(choice, stop))
 
     def adjust(self, name: str, value: str) -> None:
         self._params = adjusted(self._params, name, value)
@@ -138,7 +138,7 @@ class EngineSession:
             for order in self._open_orders:
                 order.cancel.set()
 
-    def tell(self, message: str) -> None:
+    def notify(self, message: str) -> None:
         self._events.append(SessionNotice(message))
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class EngineSession:
                 drained.append(self._events.popleft())
         return drained
 
-    def _give(self, act: Callable[[ShouldStop], None]) -> None:
+    def _enqueue(self, act: Callable[[ShouldStop], None]) -> None:
         order = _Order(act)
         # First, so that `busy` is true at once, and because the thread removes it at its end.
         with self._lock:
@@ -168,7 +168,7 @@ class EngineSession:
         try:
             self._open_trace()
             if self._system:
-                self._interpreter.set_system(self._system)
+                self._driver.set_system(self._system)
             while (order := self._orders.get()) is not None and not self._closing.is_set():
                 self._carry_out(order)
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
@@ -177,19 +177,18 @@ class EngineSession:
             )
         finally:
             self._open_orders.clear()
-            self._interpreter.take(
-                NoModel()
-            )  # drops the model's arrays in the thread that made them
+            # drops the model's arrays in the thread that made them
+            self._driver.switch_to(NoModel())
             self._close_trace()
             _leave_mlx()
 
     def _carry_out(self, order: _Order) -> None:
-        def must_make_way() -> bool:
+        def must_yield() -> bool:
             return order.cancel.is_set() or len(self._open_orders) > 1
 
         try:
             order.act(order.cancel.is_set)
-            self._interpreter.use_idle_time(must_make_way)
+            self._driver.use_idle_time(must_yield)
         finally:
             with self._lock:
                 self._open_orders.remove(order)
@@ -217,10 +216,10 @@ class EngineSession:
 
         name = choice.model or self._default_name
         self._events.append(SessionOpening(name, choice.drafter, choice))
-        self._interpreter.take(NoModel())  # two targets at once may not fit in memory
+        self._driver.switch_to(NoModel())  # two targets at once may not fit in memory
         self._loaded = None
         _free_unused()
-        self._interpreter.take(self._open_conversation(choice, show))
+        self._driver.switch_to(self._open_conversation(choice, show))
         self._loaded = choice
         self._events.append(SessionReady())
 
@@ -231,7 +230,7 @@ class EngineSession:
         try:
             self._trace.write(event)
         except TraceError as error:
-            self.tell(f"{error}; the trace ends here")
+            self.notify(f"{error}; the trace ends here")
             self._close_trace()
 
     def _open_trace(self) -> None:

@@ -87,11 +87,11 @@ def read_settings(
         return SettingsRead(Settings(), (f"{path} cannot be read: {reason}; defaults are used",))
     except (ValueError, RecursionError) as error:
         return SettingsRead(Settings(), (f"{path} is not TOML: {error}; defaults are used",))
-    known = {**rules(themes), **{f"{KEYS}.{name}": KEY_LIST for name in key_ids}}
+    allowed = {**rules(themes), **{f"{KEYS}.{name}": KEY_LIST for name in key_ids}}
     values: dict[str, Value] = {}
     notices = []
     for name, value in entries.items():
-        rule = known.get(name) or (KEY_LIST if _is_free_key(name, key_ids) else None)
+        rule = allowed.get(name) or (KEY_LIST if _is_free_key(name, key_ids) else None)
         if rule is None:
             notices.append(f"{path.name}: {name} is not a setting of this version")
             continue
@@ -125,7 +125,7 @@ def change_settings(
         source = path.read_text(encoding="utf-8") if path.exists() else _HEADER
         document = tomlkit.parse(source)
         for name, value in checked.items():
-            _put(document, name, value)
+            _set_entry(document, name, value)
         make_private_folder(path.resolve().parent)
         replace_file(path, tomlkit.dumps(document).encode())
     except OSError as error:
@@ -172,21 +172,21 @@ def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value |
         raise SettingsError(f"{name} {error}") from error
 
 
-def _put(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:
+def _set_entry(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:
     """Set an entry where it is, or remove it; an entry in two spellings is in the file twice."""
     while name in _flat(document):
-        table, key = _place(document, name)
+        table, key = _find_entry(document, name)
         if value is not None:
             table[key] = value
             if _flat(document)[name] == value:
                 return
         del table[key]  # else another spelling further down overrides it
     if value is not None:
-        table, key = _place(document, name)
+        table, key = _find_entry(document, name)
         table[key] = value
 
 
-def _place(
+def _find_entry(
     table: MutableMapping[str, Any], name: str, is_root: bool = True
 ) -> tuple[MutableMapping[str, Any], str]:
     """Return the table that holds a dotted name, and its key there.
@@ -200,5 +200,5 @@ def _place(
     if is_root and not isinstance(table.get(head), MutableMapping):
         table[head] = {}
     if isinstance(table.get(head), MutableMapping):
-        return _place(table[head], rest, is_root=False)
+        return _find_entry(table[head], rest, is_root=False)
     return table, name

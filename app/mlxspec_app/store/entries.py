@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.store.records import ChatSummary, SearchHit
-from mlxspec_app.store.words import SnippetPart
+from mlxspec_app.store.search_text import SnippetPart
 from mlxspec_app.text.ages import ago
 from mlxspec_app.text.safe_text import safe_line
 

@@ -13,19 +13,19 @@ from pathlib import Path
 
 from mlxspec_app.store.errors import DamagedStoreError, StoreError, explain
 from mlxspec_app.store.schema import is_ours, migrate, scripts, version_of
-from mlxspec_app.store.words import spaced
+from mlxspec_app.store.search_text import spaced
 from mlxspec_app.user.private import make_private_file, make_private_folder, private_opener
 
 BUSY_S = 3.0  # how long one process waits for another to finish writing
 _COMPANIONS = ("", "-wal", "-shm")  # the files that make up one database
 
 
-def open_for_writing(path: Path, say: Callable[[str], None]) -> sqlite3.Connection:
+def open_for_writing(path: Path, notify: Callable[[str], None]) -> sqlite3.Connection:
     """Return a connection to a store of the newest schema; create the store if there is none.
 
     Args:
         path: The file. Its folder is created.
-        say: Called with a message for the user when a damaged file was moved aside.
+        notify: Called with a message for the user when a damaged file was moved aside.
 
     Raises:
         StoreError: The folder cannot be written, or the file belongs to another program or to a
@@ -37,7 +37,9 @@ def open_for_writing(path: Path, say: Callable[[str], None]) -> sqlite3.Connecti
                 return _open(path)
             except DamagedStoreError:
                 aside = _set_aside(path)
-                say(f"the store of chats was damaged: it is now {aside}, and a new one was begun")
+                notify(
+                    f"the store of chats was damaged: it is now {aside}, and a new one was begun"
+                )
                 return _open(path)
     except OSError as error:
         reason = error.strerror or error

@@ -26,22 +26,22 @@ class ChatPages:
         self.is_whole = False
         self.is_stale = True
         self._store = store
-        self._num_wanted = PAGE
+        self._num_requested = PAGE
 
-    def look_for(self, query: str) -> None:
+    def set_query(self, query: str) -> None:
         """Set another query for the next `read`."""
-        self.query, self._num_wanted, self.is_stale = query, PAGE, True
+        self.query, self._num_requested, self.is_stale = query, PAGE, True
 
     async def read(self) -> None:
         """Read again as many pages as before."""
         if self.query.strip():
             await self._search()
         else:
-            self.entries = await self._page(self._num_wanted, 0)
-            self.is_whole = len(self.entries) < self._num_wanted
+            self.entries = await self._page(self._num_requested, 0)
+            self.is_whole = len(self.entries) < self._num_requested
         self.is_stale = False
 
-    async def read_on(self) -> None:
+    async def read_next(self) -> None:
         """Read the next page, if there is one."""
         if self.is_whole:
             return
@@ -50,16 +50,16 @@ class ChatPages:
         listed = {entry.chat for entry in self.entries}
         self.entries += [entry for entry in page if entry.chat not in listed]
         self.is_whole = len(page) < PAGE
-        self._num_wanted += PAGE
+        self._num_requested += PAGE
 
     async def _search(self) -> None:
         query = self.query
-        answer = self._store.ask(lambda recorder: recorder.writer.reader.search(query))
+        answer = self._store.submit(lambda recorder: recorder.writer.reader.search(query))
         hits = await asyncio.wrap_future(answer)
         self.entries = [entry_of_hit(hit, time.time()) for hit in hits]
         self.is_whole = True
 
     async def _page(self, limit: int, offset: int) -> list[Entry]:
-        answer = self._store.ask(lambda recorder: recorder.writer.reader.recent(limit, offset))
+        answer = self._store.submit(lambda recorder: recorder.writer.reader.recent(limit, offset))
         chats = await asyncio.wrap_future(answer)
         return [entry_of(chat, time.time()) for chat in chats]

@@ -17,7 +17,7 @@ from mlxspec_app.store.records import (
     StoredMessage,
     Version,
 )
-from mlxspec_app.store.words import MARK_END, MARK_START, match_expression, snippet_parts
+from mlxspec_app.store.search_text import MARK_END, MARK_START, match_expression, snippet_parts
 
 SNIPPET_WORDS = 16
 _SNIPPET_CHARACTERS = 120

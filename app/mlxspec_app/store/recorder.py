@@ -27,7 +27,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation, MessageState, Role, StoredMessage
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 
 _OWN_COLUMNS = ("target", "drafter", "seed", "format")
@@ -47,7 +47,7 @@ class Recorder:
     """
 
     def __init__(
-        self, writer: Writer, traces: TraceKeeper | None = None, *, is_alone: bool = True
+        self, writer: Writer, traces: ReplyTraces | None = None, *, is_alone: bool = True
     ) -> None:
         """Begin with a new chat.
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mlxspec_app.store.words import SnippetPart
+from mlxspec_app.store.search_text import SnippetPart
 
 Role = Literal["user", "assistant"]
 MessageState = Literal["finished", "partial", "failed"]

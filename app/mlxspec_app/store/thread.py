@@ -23,7 +23,7 @@ from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.presence import present
 from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 
 RETRY_S = 1.0  # seconds between two attempts to write after an error
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Question:
-    ask: Callable[[Recorder], Any]
+class _Query:
+    run: Callable[[Recorder], Any]
     answer: "Future[Any]"
 
 
@@ -42,7 +42,7 @@ class _NoNews:
     """No event came for `RETRY_S` while others waited to be written."""
 
 
-_Item = Event | SessionEvent | _Question | _NoNews
+_Item = Event | SessionEvent | _Query | _NoNews
 
 
 class StoreThread:
@@ -51,7 +51,7 @@ class StoreThread:
     def __init__(
         self,
         path: Path,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         traces: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,13 +59,13 @@ class StoreThread:
 
         Args:
             path: The store.
-            say: Called in the thread with messages for the user.
+            notify: Called in the thread with messages for the user.
             traces: Folder for the traces of the replies, or None to write none.
             clock: Returns the time in seconds.
         """
         self._path = path
-        self._say = say
-        self._keeper = TraceKeeper(traces, say) if traces is not None else None
+        self._notify = notify
+        self._traces = ReplyTraces(traces, notify) if traces is not None else None
         self._clock = clock
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._waiting: deque[Event | SessionEvent] = deque()
@@ -80,17 +80,17 @@ class StoreThread:
         """Put an event into the queue; never blocks and never raises."""
         self._queue.put(event)
 
-    def ask(self, question: Callable[[Recorder], T]) -> "Future[T]":
+    def submit(self, query: Callable[[Recorder], T]) -> "Future[T]":
         """Run a query or a change in the thread.
 
         Args:
-            question: Called with the recorder; must return plain records only.
+            query: Called with the recorder; must return plain records only.
 
         Returns:
             A future of the answer or of the `StoreError`; never done if the thread was not started.
         """
         answer: Future[T] = Future()
-        self._queue.put(_Question(question, answer))
+        self._queue.put(_Query(query, answer))
         return answer
 
     def close(self) -> None:
@@ -103,9 +103,9 @@ class StoreThread:
 
     def _run(self) -> None:
         try:
-            writer = Writer(open_for_writing(self._path, self._say))
+            writer = Writer(open_for_writing(self._path, self._notify))
             with present(self._path) as is_alone:
-                recorder = Recorder(writer, self._keeper, is_alone=is_alone)
+                recorder = Recorder(writer, self._traces, is_alone=is_alone)
                 try:
                     self._serve(recorder)
                 except Exception:
@@ -121,7 +121,7 @@ class StoreThread:
     def _serve(self, recorder: Recorder) -> None:
         self._tidy(recorder)
         while (item := self._next()) is not None:
-            if isinstance(item, _Question):
+            if isinstance(item, _Query):
                 self._write(recorder)
                 _answer(item, recorder)
                 continue
@@ -139,11 +139,13 @@ class StoreThread:
 
     def _leave(self, recorder: Recorder) -> None:
         if self._waiting:
-            self._say("the last messages could not be written to the store of chats: they are lost")
+            self._notify(
+                "the last messages could not be written to the store of chats: they are lost"
+            )
         try:
             recorder.close()
         except StoreError as error:
-            self._say(str(error))
+            self._notify(str(error))
 
     def _tidy(self, recorder: Recorder) -> None:
         try:
@@ -151,7 +153,7 @@ class StoreThread:
         except DamagedStoreError:
             raise
         except StoreError as error:
-            self._put_off(error)
+            self._retry_later(error)
 
     def _write(self, recorder: Recorder) -> None:
         while self._waiting:
@@ -162,29 +164,29 @@ class StoreThread:
             except GoneError:
                 recorder.new_chat()  # the chat of this event was deleted: go on with the next one
             except StoreError as error:
-                self._put_off(error)
+                self._retry_later(error)
                 return
             self._waiting.popleft()
             if self._retry_at is not None and not self._waiting:
                 self._retry_at = None
-                self._say("the store of chats works again; no message is missing in it")
+                self._notify("the store of chats works again; no message is missing in it")
 
-    def _put_off(self, error: StoreError) -> None:
+    def _retry_later(self, error: StoreError) -> None:
         if self._retry_at is None:
-            self._say(f"{error}; the chat goes on, and is saved as soon as that works")
+            self._notify(f"{error}; the chat goes on, and is saved as soon as that works")
         self._retry_at = self._clock() + RETRY_S
 
     def _refuse(self, error: StoreError) -> None:
-        self._say(f"{error}; this chat is not saved")
+        self._notify(f"{error}; this chat is not saved")
         while (item := self._queue.get()) is not None:
-            if isinstance(item, _Question) and item.answer.set_running_or_notify_cancel():
+            if isinstance(item, _Query) and item.answer.set_running_or_notify_cancel():
                 item.answer.set_exception(error)
 
 
-def _answer(question: _Question, recorder: Recorder) -> None:
-    if not question.answer.set_running_or_notify_cancel():
+def _answer(query: _Query, recorder: Recorder) -> None:
+    if not query.answer.set_running_or_notify_cancel():
         return
     try:
-        question.answer.set_result(question.ask(recorder))
+        query.answer.set_result(query.run(recorder))
     except Exception as error:  # the thread's edge: the caller raises it when it reads the future
-        question.answer.set_exception(error)
+        query.answer.set_exception(error)

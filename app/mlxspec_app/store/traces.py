@@ -11,18 +11,18 @@ from mlxspec.trace.file import TraceWriter
 from mlxspec_app.user.private import make_private_file, make_private_folder
 
 
-class TraceKeeper:
+class ReplyTraces:
     """Writes the trace of one reply at a time; an error ends the trace, never the reply."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, notify: Callable[[str], None]) -> None:
         """Write into a folder, which the first trace creates.
 
         Args:
             folder: Folder of the traces.
-            say: Called with a message for the user when a trace cannot be written.
+            notify: Called with a message for the user when a trace cannot be written.
         """
         self._folder = folder
-        self._say = say
+        self._notify = notify
         self._file: TraceWriter | None = None
         self._name = ""
         self._before: list[Event] = []
@@ -83,5 +83,5 @@ class TraceKeeper:
 
     def _fail(self, message: str) -> None:
         if not self._has_failed:  # report it once: the next reply fails for the same reason
-            self._say(message)
+            self._notify(message)
         self._has_failed = True

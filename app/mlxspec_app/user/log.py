@@ -32,7 +32,7 @@ class AppLog:
         """Write a line."""
         self._write(logging.INFO, message)
 
-    def take_in(self, event: Event | SessionEvent) -> None:
+    def record(self, event: Event | SessionEvent) -> None:
         """Log an event if it is an error."""
         if isinstance(event, GenerationFailed | LoadFailed | SessionFailed):
             self._write(logging.ERROR, f"{event.message}\n{event.traceback}".rstrip())

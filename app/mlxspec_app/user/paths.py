@@ -41,16 +41,16 @@ def find_paths(data_dir: str | PathLike[str] | None = None) -> Paths:
     chosen = os.fspath(data_dir) if data_dir else os.environ.get("MLXSPEC_HOME")
     if chosen:
         folder = Path(expanduser(chosen)).absolute()
-        return _places(data=folder, config=folder, logs=folder / "logs")
+        return _paths_in(data=folder, config=folder, logs=folder / "logs")
     name = "mlxspec"
-    return _places(
+    return _paths_in(
         data=user_data_path(name, appauthor=False),
         config=user_config_path(name, appauthor=False),
         logs=user_log_path(name, appauthor=False),
     )
 
 
-def _places(data: Path, config: Path, logs: Path) -> Paths:
+def _paths_in(data: Path, config: Path, logs: Path) -> Paths:
     return Paths(
         store=data / "chats.sqlite3",
         learned=data / "learned",

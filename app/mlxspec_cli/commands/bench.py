@@ -101,7 +101,7 @@ def _compare(
             plan,
             rows,
             notes,
-            partial(_keep, out, setup),
+            partial(_save_rows, out, setup),
         )
     except KeyboardInterrupt:
         is_partial = True
@@ -141,7 +141,7 @@ def _measure(runner: Runner, plan: Plan, rows: list[Row], notes: list[str], keep
             bar.update()
 
 
-def _keep(out: Path | None, setup: Setup, rows: list[Row]) -> None:
+def _save_rows(out: Path | None, setup: Setup, rows: list[Row]) -> None:
     if out:
         append_rows(out, rows, setup)
 

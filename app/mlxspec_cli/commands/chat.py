@@ -84,10 +84,10 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
 
         try:
             chosen = _chosen(args, choice, is_first=choice == first)
-            prepared = open_engine(chosen, on_progress, session.tell)
+            prepared = open_engine(chosen, on_progress, session.notify)
         except ValueError as error:  # for example a drafter that does not exist
             raise MlxspecError(str(error)) from error
-        session.tell(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
+        session.notify(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
         return Conversation(prepared.engine)
 
     first = ModelChoice(args.model or "", options(args).asked, args.max_kv_size)

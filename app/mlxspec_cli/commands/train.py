@@ -59,11 +59,11 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _data(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+def _data(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     settings = DataSettings(
         num_tokens=args.tokens, batch_size=args.batch_size, seed=args.seed, prompts=args.prompts
     )
-    _say_memory(estimate_memory(loaded, settings) / backend.GB)
+    _print_memory(estimate_memory(loaded, settings) / backend.GB)
     with tqdm(total=args.tokens, unit="tok", unit_scale=True, desc="writing", disable=None) as bar:
 
         def show(progress: DataProgress) -> None:
@@ -74,36 +74,36 @@ def _data(args: Namespace, loaded: LoadedModel, place: Path) -> None:
             )
             bar.update(progress.num_tokens - bar.n)
 
-        made = make_corpus(loaded, place / "corpus", settings, show)
+        made = make_corpus(loaded, root / "corpus", settings, show)
     say(
         f"{made.num_tokens} tokens in {made.num_conversations} conversations; {made.num_heldout} "
         "of these are held out, to judge drafters by"
         + ("" if made.num_heldout else ": training needs some, so ask for more --tokens")
     )
-    print(place / "corpus")
+    print(root / "corpus")
 
 
-def _features(args: Namespace, loaded: LoadedModel, place: Path) -> None:
-    conversations = load_corpus(args.corpus or place / "corpus", loaded.config.vocab_size)
-    folder = place / "features"
+def _features(args: Namespace, loaded: LoadedModel, root: Path) -> None:
+    conversations = load_corpus(args.corpus or root / "corpus", loaded.config.vocab_size)
+    folder = root / "features"
     shards = missing_shards(
         conversations, folder, max_heldout=args.heldout, max_train_shards=args.shards
     )
     sizes = [sum(len(conversations[index].tokens) for index in members) for _, members in shards]
     layers = capture_layers(loaded.config.num_hidden_layers)
     row_bytes = 4 * loaded.config.hidden_size * (1 + len(layers))
-    _say_memory((loaded.model.nbytes + 3 * row_bytes * max(sizes, default=0)) / backend.GB + 1.0)
+    _print_memory((loaded.model.nbytes + 3 * row_bytes * max(sizes, default=0)) / backend.GB + 1.0)
     with tqdm(total=sum(sizes), unit="tok", unit_scale=True, desc="reading", disable=None) as bar:
         write_shards(loaded.model, conversations, shards, folder, layers, bar.update)
     print(folder)
 
 
-def _table(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+def _table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     vocab_size = loaded.config.vocab_size
-    conversations = load_corpus(args.corpus or place / "corpus", vocab_size)
+    conversations = load_corpus(args.corpus or root / "corpus", vocab_size)
     tokens = sum(len(conversation.tokens) for conversation in conversations)
-    _say_memory(0.5 + tokens * _TABLE_BYTES_PER_TOKEN / backend.GB)
-    shards = shard_paths(args.features or place / "features", "train")
+    _print_memory(0.5 + tokens * _TABLE_BYTES_PER_TOKEN / backend.GB)
+    shards = shard_paths(args.features or root / "features", "train")
     occurrences = observe(conversations, tqdm(shards, desc="features", disable=None))
     rows = build_table(occurrences, vocab_size, max_bytes=round(args.max_mb * 1e6))
     card = {
@@ -117,12 +117,12 @@ def _table(args: Namespace, loaded: LoadedModel, place: Path) -> None:
     print(out)
 
 
-def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     recipe = recipe_of_arguments(args)
-    features = args.features or place / "features"
-    folder = place / _run_name(recipe)
+    features = args.features or root / "features"
+    folder = root / _run_name(recipe)
     objective = build_objective(loaded, features, recipe, folder)
-    _say_memory(memory_gb(loaded, objective))
+    _print_memory(memory_gb(loaded, objective))
     out = _out(args, loaded)
     with tqdm(
         total=recipe.tokens, unit="tok", unit_scale=True, desc=recipe.kind, disable=None
@@ -136,19 +136,19 @@ def _head(args: Namespace, loaded: LoadedModel, place: Path) -> None:
     print(out)
 
 
-def _eval(args: Namespace, loaded: LoadedModel, place: Path) -> None:
+def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=say)
-    results = _walked(args, prepared, place) if args.walk else _answered(args, prepared, place)
+    results = _walked(args, prepared, root) if args.walk else _answered(args, prepared, root)
     figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
     print(json.dumps(figures) if args.json else as_table(results))
 
 
-def _walked(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
+def _walked(args: Namespace, prepared: api.Prepared, root: Path) -> list[Acceptance]:
     """Measure acceptance on stored greedy answers; the target does not run."""
     drafter = prepared.engine.drafter
     if "exit" in (drafter.name, *parts_of(prepared.choice.drafter)):
         raise ValueError("the drafter 'exit' runs the target, which --walk does not: leave it out")
-    folder = args.features or place / "features"
+    folder = args.features or root / "features"
     shards = shard_paths(folder, "heldout")
     stored = [features for path in shards for features in read_shard(path)]
     greedy = [features for features in stored if GREEDY in features.mask][: args.answers]
@@ -171,10 +171,10 @@ def _walked(args: Namespace, prepared: api.Prepared, place: Path) -> list[Accept
     ]
 
 
-def _answered(args: Namespace, prepared: api.Prepared, place: Path) -> list[Acceptance]:
+def _answered(args: Namespace, prepared: api.Prepared, root: Path) -> list[Acceptance]:
     """Measure acceptance while the target answers held-out prompts."""
     vocab_size = prepared.engine.target.vocab_size
-    conversations = load_corpus(args.corpus or place / "corpus", vocab_size)
+    conversations = load_corpus(args.corpus or root / "corpus", vocab_size)
     prompts = heldout_prompts(conversations, args.answers)
     if not prompts:
         raise MlxspecError(
@@ -248,5 +248,5 @@ def _out(args: Namespace, loaded: LoadedModel) -> Path:
     return path
 
 
-def _say_memory(gb: float) -> None:
+def _print_memory(gb: float) -> None:
     say(f"takes about {gb:.1f} GB of memory; this machine has {backend.memory_gb():.1f} GB")

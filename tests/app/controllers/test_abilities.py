@@ -23,7 +23,7 @@ LOADED = (SessionOpening("t", "d", ModelChoice()), SessionReady())
 @pytest.fixture
 def abilities(talk):
     models = ModelSwitch(talk.feed, talk.page, lambda part: True)
-    return Abilities(talk.feed, talk.keeper, talk.editor, models)
+    return Abilities(talk.feed, talk.storage, talk.editor, models)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ async def test_a_new_chat_ends_the_reply_and_gives_back_what_waits(talk):
     await talk.begin(exchange("One", "1"))
     talk.outbox.submit("Two")
     talk.outbox.submit("Three")
-    talk.chats.begin_anew()
+    talk.chats.begin_new()
     assert talk.session.orders == [("send", "Two"), "stop", "new_chat"]
     assert talk.page.prompt.text == "Three"
 

@@ -21,7 +21,7 @@ def test_listeners_hear_every_event_in_turn_with_a_state_that_knows_it(session):
         lambda event: heard.append(("second", event, feed.state.phase)),
     )
     session.news = [SessionOpening("t"), SessionReady()]
-    feed.take_news()
+    feed.update()
     assert [(name, phase) for name, _, phase in heard] == [
         ("first", "loading"),
         ("second", "loading"),
@@ -33,19 +33,19 @@ def test_listeners_hear_every_event_in_turn_with_a_state_that_knows_it(session):
 def test_news_tell_a_new_phase_and_a_page_that_fills(session):
     feed = Feed(session)
     session.news = [SessionReady()]
-    assert feed.take_news()[:3] == (True, True, False)
+    assert feed.update()[:3] == (True, True, False)
     session.news = [TurnStarted("user", "hi"), GenerationStarted("t", "d")]
-    assert feed.take_news()[:3] == (True, True, True)
+    assert feed.update()[:3] == (True, True, True)
     session.news = [round_of("x")]
-    assert feed.take_news()[:3] == (True, False, False)
+    assert feed.update()[:3] == (True, False, False)
 
 
 def test_only_an_idle_session_with_nothing_to_tell_is_over(session):
     feed = Feed(session)
     session.busy = False
-    assert not feed.take_news().is_over  # it loads, and will say so
+    assert not feed.update().is_over  # it loads, and will say so
     session.news = [SessionReady(), TurnStarted("user", "hi"), GenerationFinished(1.0, "stop")]
-    assert not feed.take_news().is_over
-    assert feed.take_news().is_over
+    assert not feed.update().is_over
+    assert feed.update().is_over
     session.busy = True
-    assert not feed.take_news().is_over
+    assert not feed.update().is_over

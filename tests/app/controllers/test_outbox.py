@@ -23,7 +23,7 @@ class Talk:
 
     def hear(self, *events):
         self.session.news += events
-        if self.feed.take_news().has_new_phase:
+        if self.feed.update().has_new_phase:
             self.outbox.follow_phase()
 
 

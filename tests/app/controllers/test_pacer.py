@@ -111,5 +111,5 @@ def test_frames_are_limited_while_a_model_computes_on_the_processor(pacer, end):
     limits = []
     pacer.budget.limit = lambda *, is_shared: limits.append(is_shared)
     for event in (GenerationStarted("t", "d", blas="OpenBLAS"), end, GenerationStarted("t", "d")):
-        pacer.take_in(event)
+        pacer.handle(event)
     assert limits == [True, False, False]

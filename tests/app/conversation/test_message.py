@@ -40,8 +40,8 @@ async def pilot():
         yield pilot
 
 
-async def mounted(pilot, spans=(), *, said=False):
-    widget = TokenMessage(said=said)
+async def mounted(pilot, spans=(), *, is_user=False):
+    widget = TokenMessage(is_user=is_user)
     await pilot.app.screen.query_one(Transcript).mount(widget)
     widget.extend(spans)
     await pilot.pause()
@@ -137,7 +137,7 @@ async def test_without_ink_it_is_plain_text(pilot):
 
 
 async def test_a_user_message_has_no_inks(pilot):
-    widget = await mounted(pilot, [Span("hello")], said=True)
+    widget = await mounted(pilot, [Span("hello")], is_user=True)
     assert drawn(widget) == ["\u276f hello"]
 
 
@@ -199,7 +199,7 @@ async def test_a_mark_that_completes_a_construct_repaints_the_rows_before(pilot)
 
 
 async def test_what_the_user_said_is_not_read_as_markdown(pilot):
-    widget = await mounted(pilot, [Span("# **one** `two`")], said=True)
+    widget = await mounted(pilot, [Span("# **one** `two`")], is_user=True)
     [(text, style)] = styles(widget)
     assert text.strip() == "# **one** `two`"
     assert not style.bold

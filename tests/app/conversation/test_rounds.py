@@ -1,7 +1,7 @@
 """The last round as the lane and the tree panel show it."""
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
-from mlxspec_app.conversation.rounds import Round, places
+from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.widgets.draft.lane_rows import outcome, token_row
 from mlxspec_app.widgets.draft.tree_rows import tree_rows
 
@@ -46,7 +46,9 @@ FULL = make_round(
 
 
 def test_a_chain_reads_from_the_root_to_what_was_never_judged():
-    marks = [[(token.label, token.mark) for token in place.tokens] for place in places(CHAIN)]
+    marks = [
+        [(token.label, token.mark) for token in position.tokens] for position in positions(CHAIN)
+    ]
     assert marks == [
         [("produced", "accepted")],
         [("on", "accepted")],
@@ -57,12 +59,14 @@ def test_a_chain_reads_from_the_root_to_what_was_never_judged():
 
 
 def test_a_kept_node_carries_both_probabilities():
-    first = places(CHAIN)[0].tokens[0]
+    first = positions(CHAIN)[0].tokens[0]
     assert (first.target_prob, first.draft_prob) == (0.93, 0.71)
 
 
 def test_siblings_stand_with_the_node_that_beat_them():
-    marks = [[(token.label, token.mark) for token in place.tokens] for place in places(TREE)]
+    marks = [
+        [(token.label, token.mark) for token in position.tokens] for position in positions(TREE)
+    ]
     assert marks[0] == [("produced", "accepted"), ("written", "rejected")]
     assert marks[1] == [("on", "accepted"), ("by", "rejected")]
 
@@ -71,7 +75,7 @@ def test_a_reply_that_ends_inside_the_path_still_shows_the_path():
     cut = make_round(
         [(0, " a", 0.9), (1, " b", 0.9)], (1, 2), EmittedToken(1, " a", "accepted", 0.8)
     )
-    assert [place.tokens[0].mark for place in places(cut)] == ["accepted", "accepted"]
+    assert [position.tokens[0].mark for position in positions(cut)] == ["accepted", "accepted"]
     assert outcome(cut).plain == "k=2  kept 2"
 
 

@@ -346,6 +346,7 @@ def test_messages_wait_in_the_order_they_were_typed():
 
 # ---- nobody else writes --------------------------------------------------------------------
 
+APP = Path(fold_module.__file__).parents[1]
 CHANGES_A_LIST = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
 
 
@@ -367,10 +368,12 @@ def written_in(source):
 
 
 def test_the_fold_alone_writes_the_state():
-    app = Path(fold_module.__file__).parents[1]
-    writers = {path.name: list(written_in(path.read_text())) for path in app.rglob("*.py")}
-    assert len(writers.pop("fold.py")) > 20
+    sources = {path.name: path.read_text() for path in APP.rglob("*.py")}
+    writers = {name: list(written_in(source)) for name, source in sources.items()}
+    assert all(len(writers.pop(name)) > 15 for name in ("fold.py", "reply_events.py"))
     assert {name: written for name, written in writers.items() if written} == {}
+    users = {name for name, source in sources.items() if "conversation.reply_events" in source}
+    assert users == {"fold.py"}  # so the events of a reply too change the state through `apply`
 
 
 @pytest.mark.parametrize(

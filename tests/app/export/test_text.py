@@ -209,12 +209,16 @@ def test_text_held_back_to_the_end_belongs_to_the_last_token():
     events = export_traces.events_saying(["a"], "?")
     recording = Recording.of("t", [*events[:-1], GenerationFinished(1.0, "stop", text="rest")])
     written = written_by_round(recording.replies[0])
-    assert [(place, span.text) for place, span in written[-1]] == [(0, "a"), (1, "!"), (1, "rest")]
+    assert [(position, span.text) for position, span in written[-1]] == [
+        (0, "a"),
+        (1, "!"),
+        (1, "rest"),
+    ]
 
 
 def test_a_token_without_text_keeps_the_places_of_the_others():
     written = written_by_round(export_traces.saying("", "b").replies[0])
-    assert [[place for place, _ in round_] for round_ in written] == [[1], [0, 1]]
+    assert [[position for position, _ in round_] for round_ in written] == [[1], [0, 1]]
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

@@ -28,7 +28,7 @@ def reply(context, ts=3.0):
 
 def follow(meter, *events):
     for event in events:
-        meter.take_in(event)
+        meter.record(event)
 
 
 def test_the_first_reply_makes_a_measurement_due():

@@ -35,16 +35,16 @@ class Listener(FakeConversation):
 
 
 class Told:
-    """An interpreter, its conversation, and what it told."""
+    """A driver, its conversation, and what it told."""
 
     def __init__(self):
         self.news = []
         self.listener = Listener()
-        self.interpreter = ConversationDriver(self.news.append, "be kind")
-        self.interpreter.take(self.listener)
+        self.driver = ConversationDriver(self.news.append, "be kind")
+        self.driver.switch_to(self.listener)
 
     def say(self, text):
-        self.interpreter.reply(text, None, never)
+        self.driver.reply(text, None, never)
 
     @property
     def shown(self):
@@ -74,7 +74,7 @@ def test_a_turn_that_does_not_fit_says_so(told):
 def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):
     told.say("no")
     told.listener.is_full = False
-    told.interpreter.regenerate(None, never)
+    told.driver.regenerate(None, never)
     assert told.heard == told.shown == ["no", "re: no"]
     assert not fold(told.news).is_full
 
@@ -82,7 +82,7 @@ def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):
 def test_a_turn_is_edited_where_it_stands_although_one_before_was_refused(told):
     for text in ("one", "no", "two", "three"):
         told.say(text)
-    told.interpreter.edit(2, "other", None, never)
+    told.driver.edit(2, "other", None, never)
     assert told.shown == ["one", "re: one", "no", "", "other", "re: other"]
     assert told.heard == ["one", "re: one", "other", "re: other"]
 
@@ -90,7 +90,7 @@ def test_a_turn_is_edited_where_it_stands_although_one_before_was_refused(told):
 def test_editing_tells_the_cut_before_the_turn(told):
     told.say("one")
     told.news.clear()
-    told.interpreter.edit(0, "other", None, never)
+    told.driver.edit(0, "other", None, never)
     assert told.news[:2] == [ChatCut(0), TurnStarted("user", "other")]
 
 
@@ -102,11 +102,11 @@ def test_an_earlier_chat_goes_on_without_what_the_model_never_heard(told):
         Reply(error="the disk was full"),
     )
     opened = ChatOpened(messages, "be brief", 4, 7)
-    told.interpreter.open_chat(opened)
+    told.driver.open_chat(opened)
     assert told.news == [opened]
     assert told.heard == ["one", "re: one"]
     assert told.listener.system == "be brief"
-    told.interpreter.regenerate(None, never)
+    told.driver.regenerate(None, never)
     assert told.heard == ["one", "re: one", "two", "re: two"]
 
 
@@ -126,29 +126,29 @@ def test_turns_that_left_the_context_are_told_once(told):
 
 
 def test_another_system_prompt_is_told_and_heard(told):
-    told.interpreter.set_system("be brief")
+    told.driver.set_system("be brief")
     assert told.listener.system == "be brief"
     assert fold(told.news).system == "be brief"
-    told.interpreter.set_system("")
+    told.driver.set_system("")
     assert told.listener.system is None
 
 
 def test_without_a_model_a_turn_is_refused_and_kept_for_the_model_to_come():
     news = []
-    interpreter = ConversationDriver(news.append)
-    interpreter.reply("hello", None, never)
+    driver = ConversationDriver(news.append)
+    driver.reply("hello", None, never)
     assert "no model is loaded" in fold(news).reply.error
     listener = Listener()
-    interpreter.take(listener)
-    interpreter.regenerate(None, never)
+    driver.switch_to(listener)
+    driver.regenerate(None, never)
     assert listener.turns == [("hello", "re: hello")]
 
 
 def test_another_model_takes_the_conversation_over(told):
-    told.interpreter.forget_oldest(True)
+    told.driver.forget_oldest(True)
     told.say("one")
     other = Listener()
-    told.interpreter.take(other)
+    told.driver.switch_to(other)
     assert other.turns == [("one", "re: one")]
     assert other.system == "be kind"
     assert other.forgets_oldest
@@ -173,11 +173,11 @@ def test_the_model_has_heard_what_was_answered_on_the_screen(orders):
         if kind == "say":
             told.say(value)
         elif kind == "again" and num_turns:
-            told.interpreter.regenerate(None, never)
+            told.driver.regenerate(None, never)
         elif kind == "edit" and value < num_turns:
-            told.interpreter.edit(value, "changed", None, never)
+            told.driver.edit(value, "changed", None, never)
         elif kind == "new":
-            told.interpreter.new_chat()
+            told.driver.new_chat()
     messages = fold(told.news).messages
     pairs = [(m.text, reply.text) for m, reply in zip(messages[::2], messages[1::2], strict=True)]
     assert told.listener.turns == [pair for pair in pairs if pair[1]]

@@ -95,7 +95,7 @@ def test_a_setting_that_cannot_be_is_refused_and_the_others_stay(live):
 
 
 def test_what_a_session_is_told_is_shown(live):
-    live.session.tell("which drafter is fastest is measured once")
+    live.session.notify("which drafter is fastest is measured once")
     live.until_a(SessionNotice)
     assert live.news == [SessionNotice("which drafter is fastest is measured once")]
 

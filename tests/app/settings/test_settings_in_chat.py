@@ -97,7 +97,7 @@ async def test_a_change_shows_at_once_and_is_kept(folder):
         await driver.press("f9")
         assert isinstance(driver.app.screen, HelpScreen)
         await driver.app.workers.wait_for_complete()
-    kept = read_settings(user_data.places.settings).settings
+    kept = read_settings(user_data.paths.settings).settings
     assert kept == Settings("day", "drafter", 10, keys={"app.help": "f9"})
 
 
@@ -106,12 +106,12 @@ def test_a_change_that_was_not_written_yet_is_written_at_the_end(folder):
     user_data.change("ink", "off")
     user_data.change("ink", "drafter")
     user_data.close()
-    assert read_settings(user_data.places.settings).settings.ink == "drafter"
+    assert read_settings(user_data.paths.settings).settings.ink == "drafter"
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(folder):
     user_data = user_data_with(folder)
-    user_data.places.settings.write_text("ink = ", encoding="utf-8")
+    user_data.paths.settings.write_text("ink = ", encoding="utf-8")
     async with chat(user_data=user_data) as driver:
         driver.app.change("ink", "off")
         await driver.app.workers.wait_for_complete()

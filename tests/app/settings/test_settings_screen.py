@@ -32,7 +32,7 @@ async def go_to(driver, name):
 
 async def kept(driver, user_data):
     await driver.app.workers.wait_for_complete()
-    return read_settings(user_data.places.settings).settings
+    return read_settings(user_data.paths.settings).settings
 
 
 def test_every_setting_has_its_words():

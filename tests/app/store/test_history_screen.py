@@ -178,7 +178,7 @@ async def test_what_was_read_for_a_list_that_was_left_is_shown_nowhere(tmp_path)
         screen = driver.app.screen
         await screen.dismiss(None)
         screen._show(None)
-        screen._say_instead("The chats cannot be shown")
+        screen._show_instead("The chats cannot be shown")
         assert driver.app.screen is not screen
 
 

@@ -9,7 +9,7 @@ import pytest
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_reading, open_for_writing
 from mlxspec_app.store.schema import migrate, scripts
-from mlxspec_app.store.words import spaced
+from mlxspec_app.store.search_text import spaced
 from tests.support.store_files import open_reader, open_writer, say, texts_of
 
 PAGE = 4096

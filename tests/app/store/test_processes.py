@@ -25,7 +25,7 @@ for event in list(exchange("Hello"))[:-1]:
     thread.record(event)
 for r in range(1, 100_000):
     thread.record(round_of(f"<{r}>", r))
-    thread.ask(lambda recorder: None).result(20)
+    thread.submit(lambda recorder: None).result(20)
     print(r, flush=True)
 """
 SAYING = """

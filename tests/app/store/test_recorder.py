@@ -21,7 +21,7 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from tests.support.paths import TRACES
 from tests.support.store_files import (
     exchange,
@@ -37,7 +37,7 @@ from tests.support.store_files import (
 @pytest.fixture
 def recorder(tmp_path):
     recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
     )
     yield recorder
     recorder.close()

@@ -12,7 +12,7 @@ from mlxspec_app.conversation.fold import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
 from mlxspec_app.store.restore import CUT_OFF, restore
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from tests.support.store_files import exchange, open_writer, path, record
 from tests.traces import make_fake
 
@@ -21,7 +21,7 @@ TEXT = "Hello 世界"
 
 @pytest.fixture
 def recorder(tmp_path):
-    recorder = Recorder(open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path, pytest.fail))
+    recorder = Recorder(open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path, pytest.fail))
     yield recorder
     recorder.close()
 

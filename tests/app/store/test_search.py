@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec_app.store.records import Generation
-from mlxspec_app.store.words import match_expression, snippet_parts, spaced
+from mlxspec_app.store.search_text import match_expression, snippet_parts, spaced
 from tests.support.store_files import open_writer, say
 
 EXAMPLES = settings(max_examples=150)

@@ -57,7 +57,7 @@ def thread(make, clock):
 
 
 def ask(thread, question):
-    return thread.ask(question).result(WAIT_S)
+    return thread.submit(question).result(WAIT_S)
 
 
 def record(thread, events):
@@ -94,7 +94,7 @@ def test_an_error_is_raised_where_the_answer_is_awaited(thread):
 def test_recording_never_waits_for_the_store(make):
     thread = make()
     gate = threading.Event()
-    thread.ask(lambda recorder: gate.wait(WAIT_S))
+    thread.submit(lambda recorder: gate.wait(WAIT_S))
     thread.start()
     start = time.perf_counter()
     record(thread, exchange("Hello", *("x",) * 1_000))
@@ -179,7 +179,7 @@ def test_a_disk_that_has_room_again_needs_no_further_event(make, monkeypatch):
         recorder.apply = refuse
 
     thread = make(say=tell)
-    thread.ask(refuse_once)
+    thread.submit(refuse_once)
     thread.start()
     thread.record(TurnStarted("user", "Hello"))
     assert mended.wait(WAIT_S)

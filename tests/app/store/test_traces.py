@@ -6,14 +6,14 @@ from mlxspec.trace.events import CostMeasured, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.session import ChatCleared, ReplyDiscarded
 from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.traces import TraceKeeper
+from mlxspec_app.store.traces import ReplyTraces
 from tests.support.store_files import exchange, open_writer, path, record, reply_events, texts_of
 
 
 @pytest.fixture
 def recorder(tmp_path):
     recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
     )
     yield recorder
     recorder.close()
@@ -34,7 +34,7 @@ def test_a_regenerated_reply_has_its_turn_in_its_trace(recorder, tmp_path):
 
 def test_traces_go_with_their_chat(tmp_path):
     recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", pytest.fail)
+        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
     )
     record(recorder, exchange("Hello", "Hi"))
     deleted = recorder.chat
@@ -49,7 +49,7 @@ def test_a_folder_that_takes_no_traces_costs_only_them(tmp_path):
     (tmp_path / "traces").write_text("in the way")
     notices = []
     recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), TraceKeeper(tmp_path / "traces", notices.append)
+        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", notices.append)
     )
     record(recorder, exchange("Hello", "Hi"), exchange("Bye", "Ciao"))
     assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]

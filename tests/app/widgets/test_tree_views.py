@@ -78,16 +78,18 @@ def test_the_columns_of_kept_nodes_are_coloured():
 
 def test_a_tape_keeps_the_root_and_the_path():
     round_ = Round(TREE.draft, DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit, 20.0, 4, 40))
-    assert cache_rows_of(round_) == CacheRows(committed=37, staged=7, kept=(0, 1, 3))
+    assert cache_rows_of(round_) == CacheRows(committed=37, staged=7, to_commit=(0, 1, 3))
 
 
 def test_a_reply_that_ends_inside_the_path_keeps_less_of_it():
     ended = DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit[:1], 20.0, 6, 38)
-    assert cache_rows_of(Round(TREE.draft, ended)) == CacheRows(committed=37, staged=7, kept=(0,))
+    assert cache_rows_of(Round(TREE.draft, ended)) == CacheRows(
+        committed=37, staged=7, to_commit=(0,)
+    )
 
 
 def test_a_plain_forward_stages_and_keeps_one_row():
-    assert cache_rows_of(PLAIN) == CacheRows(committed=9, staged=1, kept=(0,))
+    assert cache_rows_of(PLAIN) == CacheRows(committed=9, staged=1, to_commit=(0,))
 
 
 def test_each_step_of_a_round_is_a_row():

@@ -208,9 +208,9 @@ async def test_the_view_stays_where_the_reader_scrolled_to():
         await driver.wait(0.6)
         await driver.press("pageup")
         transcript = driver.screen.query_one(Transcript)
-        place = transcript.scroll_y
+        position = transcript.scroll_y
         await driver.wait(0.3)
-        assert transcript.scroll_y == place
+        assert transcript.scroll_y == position
         assert "new tokens" in driver.shown
         await driver.press("ctrl+end")
         assert transcript.scroll_y == transcript.max_scroll_y

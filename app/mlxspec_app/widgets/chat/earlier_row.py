@@ -16,7 +16,7 @@ class EarlierRow(Static):
     """
     ALLOW_SELECT = False
 
-    class Wanted(Notice):
+    class Requested(Notice):
         """The reader requests earlier messages."""
 
     def show(self, num_messages: int) -> None:
@@ -24,4 +24,4 @@ class EarlierRow(Static):
         self.update(Content(f"↑ {count(num_messages)} earlier messages"))
 
     def on_click(self) -> None:
-        self.post_message(self.Wanted())
+        self.post_message(self.Requested())

@@ -41,10 +41,10 @@ class Inspector(Widget):
     def render(self) -> Content:
         if self._facts is None:
             return Content("")
-        return Content("\n").join([_who(self._facts), _against(self._facts)])
+        return Content("\n").join([_origin(self._facts), _against(self._facts)])
 
 
-def _who(facts: TokenFacts) -> Content:
+def _origin(facts: TokenFacts) -> Content:
     kind = facts.token.kind
     style = MARK_STYLES[kind]
     source = f", by {safe_line(facts.source)}" if facts.source else ""

@@ -33,7 +33,7 @@ TokenMessage {
     .token-message--code { background: $panel; }
     .token-message--block { color: $spec-muted; background: $panel; }
 }
-TokenMessage.-said {
+TokenMessage.-user {
     background: $surface;
     .token-message--gutter { color: $foreground; text-style: bold; }
 }

@@ -37,7 +37,7 @@ from mlxspec_app.widgets.chat.rows import (
 GUTTER = 2
 MEASURE = 100  # cells; longer rows are hard to read
 _PREFIX = "token-message--"
-_SAID = "\u276f "
+_PROMPT_SIGN = "\u276f "
 _CARET = "▍"
 _BLOCK_BAR = "\u2502"
 _MOST_STRIPS = 160  # rows in the cache: a few screens
@@ -64,11 +64,11 @@ class TokenMessage(Widget):
     }
     DEFAULT_CSS = MESSAGE_CSS
 
-    def __init__(self, *, said: bool = False) -> None:
-        """Make an empty message; one `said` by the user has another background and no inks."""
-        super().__init__(classes="-said" if said else None)
-        self._said = said
-        self._text = MessageText(is_markdown=not said)
+    def __init__(self, *, is_user: bool = False) -> None:
+        """Make an empty message; one of the user has another background and no inks."""
+        super().__init__(classes="-user" if is_user else None)
+        self._is_user = is_user
+        self._text = MessageText(is_markdown=not is_user)
         self._strips: dict[int, Strip] = {}
         self._strip_width = 0
         self._styles: dict[tuple[str, str, Look], Style] = {}
@@ -199,7 +199,7 @@ class TokenMessage(Widget):
 
     def _rows_of(self, span: int) -> range:
         """Return the rows of a span; of a message of the user, which is marked whole, the first."""
-        return range(1) if self._said else self._text.wrapped.rows_of(span)
+        return range(1) if self._is_user else self._text.wrapped.rows_of(span)
 
     def _forget(self, rows: range) -> None:
         for row in rows:
@@ -241,11 +241,11 @@ class TokenMessage(Widget):
 
     def _gutter(self, y: int, row: Row, runs: Sequence[Run]) -> list[Segment]:
         """Return the margin: a prompt sign, or the drafted share of the row and a bar for code."""
-        if self._said:
+        if self._is_user:
             style = self._style("gutter")
             is_pointed = y == 0 and self._pointed is not None
-            said = sign(self.app, _SAID) if y == 0 else "  "
-            return [Segment(said, style + Style(reverse=is_pointed))]
+            prompt_sign = sign(self.app, _PROMPT_SIGN) if y == 0 else "  "
+            return [Segment(prompt_sign, style + Style(reverse=is_pointed))]
         share = accepted_share(runs, self._text.spans) if self._ink.bands else 0.0
         look = self._text.look_of(row.line)
         drafted, style = sign(self.app, block(share)), self._style("share")
@@ -256,13 +256,13 @@ class TokenMessage(Widget):
 
     def _run_style(self, run: Run, look: Look) -> Style:
         span = self._text.spans[run.tag]
-        name = "plain" if self._said else self._ink.style_of(span)
+        name = "plain" if self._is_user else self._ink.style_of(span)
         band = ("band-b", "band-a")[span.round % 2]
         key = (name, band if self._ink.bands and span.kind is not None else "", look)
         if key not in self._styles:
             self._styles[key] = self._mixed(*key)
         style = self._styles[key]
-        is_pointed = run.tag == self._pointed and not self._said
+        is_pointed = run.tag == self._pointed and not self._is_user
         return style + Style(reverse=True) if is_pointed else style
 
     def _mixed(self, name: str, band: str, look: Look) -> Style:

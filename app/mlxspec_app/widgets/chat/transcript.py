@@ -188,7 +188,7 @@ class Transcript(Stream, can_focus=False):
     def action_message(self, step: Step) -> None:
         self._move(by_message, step)
 
-    @on(EarlierRow.Wanted)
+    @on(EarlierRow.Requested)
     def _load(self) -> None:
         self.load_earlier()
 
@@ -272,7 +272,7 @@ class Transcript(Stream, can_focus=False):
             self._lay_out(len(self._messages) - MOST_SHOWN)
 
     def _make(self, message: Message) -> list[Widget]:
-        widget = TokenMessage(said=not isinstance(message, Reply))
+        widget = TokenMessage(is_user=not isinstance(message, Reply))
         if message.role == "system":
             widget.add_class("-system")
             whose = "" if message.text else "the model's own "

@@ -80,7 +80,7 @@ class Welcome(VerticalScroll, can_focus=False):
         scrollbar-size-vertical: 1;
         & > Static, & > OptionList { width: 100%; max-width: 76; height: auto; }
         & > #legend { margin: 1 0; }
-        & > #kept { margin: 0 0 1 0; display: none; }
+        & > #stored { margin: 0 0 1 0; display: none; }
         & > OptionList {
             border: none;
             padding: 0;
@@ -122,9 +122,9 @@ class Welcome(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
-        yield Static(Content("\n").join(legend(kept_only=True)), id="legend")
+        yield Static(Content("\n").join(legend(emitted_only=True)), id="legend")
         yield Static(id="system")
-        yield Static(id="kept")
+        yield Static(id="stored")
         yield Static(id="progress")
         if self._examples:
             yield OptionList(*(_option(example) for example in self._examples), id="examples")
@@ -142,10 +142,10 @@ class Welcome(VerticalScroll, can_focus=False):
 
     def show_chats(self, chats: Overview) -> None:
         """Show the number of stored chats, and how the last one ended."""
-        kept = self.query_one("#kept", Static)
-        kept.display = chats.last is not None
+        stored = self.query_one("#stored", Static)
+        stored.display = chats.last is not None
         if chats.last is not None:
-            kept.update(_kept(chats.num_chats, chats.last, is_cut_off=chats.is_cut_off))
+            stored.update(_stored_chats(chats.num_chats, chats.last, is_cut_off=chats.is_cut_off))
 
     def _show_ways_out(self, options: OptionList, state: ChatState) -> None:
         options.display = state.phase == "failed"
@@ -194,7 +194,7 @@ def _way_row(way: Way) -> Content:
     return Content.assemble((f"{way.key:>8}  ", "$foreground bold"), (way.meaning, _MUTED))
 
 
-def _kept(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:
+def _stored_chats(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:
     if is_cut_off:
         return Content.assemble(
             ("! ", "$spec-corrected bold"),

@@ -22,7 +22,7 @@ _LABEL_CELLS = 9
 _NOTE_CELLS = 24
 _NOTES_FROM_WIDTH = 80
 _COMMITTED = ("▓", MUTED)
-_KEPT = ("▓", "$spec-accepted")
+_COMMITTED = ("▓", "$spec-accepted")
 _STAGED = ("░", "$foreground")
 _CROSS = "\u2573"
 _GONE = (_CROSS, "$spec-rejected")
@@ -36,16 +36,16 @@ class CacheRows:
     Attributes:
         committed: Number of tokens committed before the round.
         staged: Number of rows staged by its forward, the root first.
-        kept: Indices of the staged rows to commit, in order; None before the verdict.
+        to_commit: Indices of the staged rows to commit, in order; None before the verdict.
     """
 
     committed: int
     staged: int
-    kept: tuple[int, ...] | None
+    to_commit: tuple[int, ...] | None
 
     @property
     def rolled_back(self) -> int:
-        return self.staged - len(self.kept or ())
+        return self.staged - len(self.to_commit or ())
 
 
 def cache_rows_of(round_: Round) -> CacheRows:
@@ -53,11 +53,12 @@ def cache_rows_of(round_: Round) -> CacheRows:
     verdict = round_.verdict
     rows = {node.index: row for row, node in enumerate(round_.nodes, 1)}
     staged = len(rows) + 1
-    kept = [0]
+    to_commit = [0]
     if isinstance(verdict, DraftVerified):
-        kept += [rows[index] for index in verdict.path if index in rows]
-        kept = kept[: max(0, staged - verdict.rollback)]  # a reply may end inside the path
-    return CacheRows(max(0, verdict.context - len(kept)), staged, tuple(kept))
+        to_commit += [rows[index] for index in verdict.path if index in rows]
+        # a reply may end inside the path
+        to_commit = to_commit[: max(0, staged - verdict.rollback)]
+    return CacheRows(max(0, verdict.context - len(to_commit)), staged, tuple(to_commit))
 
 
 def pending_cache_rows(round_: Round, committed: int) -> CacheRows:
@@ -77,13 +78,20 @@ def row_lines(cache_rows: CacheRows, width: int) -> list[Content]:
     staged = [_STAGED] * cache_rows.staged
     steps = [("staged", before, [*past, *staged], f"{cache_rows.staged} staged")]
     blank = " " * len(before)
-    if cache_rows.kept is not None:
-        kept = [_KEPT if row in cache_rows.kept else _GONE for row in range(cache_rows.staged)]
-        note = f"{len(cache_rows.kept)} kept, {cache_rows.rolled_back} rolled back"
-        steps.append(("verdict", blank, [*past, *kept], note))
-        total = cache_rows.committed + len(cache_rows.kept)
+    if cache_rows.to_commit is not None:
+        to_commit = [
+            _COMMITTED if row in cache_rows.to_commit else _GONE for row in range(cache_rows.staged)
+        ]
+        note = f"{len(cache_rows.to_commit)} kept, {cache_rows.rolled_back} rolled back"
+        steps.append(("verdict", blank, [*past, *to_commit], note))
+        total = cache_rows.committed + len(cache_rows.to_commit)
         steps.append(
-            ("commit", blank, [*past, *[_KEPT] * len(cache_rows.kept)], f"{total:,} committed")
+            (
+                "commit",
+                blank,
+                [*past, *[_COMMITTED] * len(cache_rows.to_commit)],
+                f"{total:,} committed",
+            )
         )
     return [
         _row(label, start, cells, note if has_notes else "", cells_left)

@@ -4,7 +4,7 @@ from textual.content import Content
 
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.figures import prob
-from mlxspec_app.conversation.rounds import Judged, Mark, Place, Round, places
+from mlxspec_app.conversation.rounds import Mark, MarkedToken, Position, Round, positions
 
 SIGNS: dict[Mark, str] = {
     "accepted": "✓",
@@ -26,7 +26,7 @@ MUTED = "$spec-muted"
 _MOST_SIBLINGS = 2
 
 
-def marked(token: Judged) -> Content:
+def marked(token: MarkedToken) -> Content:
     """Return a token with the sign of its verdict; the sign is not struck through or underlined."""
     style = MARK_STYLES[token.mark]
     return Content.assemble(
@@ -38,9 +38,9 @@ def marked(token: Judged) -> Content:
 def token_row(round_: Round, width: int, *, probs: bool) -> tuple[Content, Content]:
     """Return the tokens of a round and, aligned below them, q/p if `probs` is set."""
     tokens, figures = Content(""), Content("")
-    for place in places(round_):
-        shown = _place(place)
-        below = Content.styled(_probs(place) if probs else "", MUTED)
+    for position in positions(round_):
+        shown = _position_cells(position)
+        below = Content.styled(_probs(position) if probs else "", MUTED)
         cells = max(shown.cell_length, below.cell_length)
         if tokens.cell_length + cells > width:
             tokens += Content.styled("…", MUTED)
@@ -57,8 +57,8 @@ def outcome(round_: Round) -> Content:
     if not drafted:
         return Content.styled("no draft", MUTED)
     shape = f"{drafted} nodes, depth {round_.depth}" if round_.is_tree else f"k={drafted}"
-    kept = f"kept {round_.accepted}" + (f" +{own}" if own > 0 else "")
-    return Content.assemble((f"{shape}  ", MUTED), (kept, "$foreground bold"))
+    outcome_text = f"kept {round_.accepted}" + (f" +{own}" if own > 0 else "")
+    return Content.assemble((f"{shape}  ", MUTED), (outcome_text, "$foreground bold"))
 
 
 def timing(round_: Round) -> Content:
@@ -69,19 +69,19 @@ def timing(round_: Round) -> Content:
     return Content.styled(f"draft {round_.draft.ms:.1f} ms │ verify {verdict.ms:.1f} ms", MUTED)
 
 
-def _place(place: Place) -> Content:
-    losers = [marked(token) for token in place.tokens if token.mark == "rejected"]
+def _position_cells(position: Position) -> Content:
+    losers = [marked(token) for token in position.tokens if token.mark == "rejected"]
     hidden = len(losers) - _MOST_SIBLINGS
     if hidden > 0:
         losers[_MOST_SIBLINGS:] = [Content.styled(f"+{hidden}", MUTED)]
-    winners = [marked(token) for token in place.tokens if token.mark != "rejected"]
-    in_order = winners + losers if place.tokens[0].mark == "accepted" else losers + winners
+    winners = [marked(token) for token in position.tokens if token.mark != "rejected"]
+    in_order = winners + losers if position.tokens[0].mark == "accepted" else losers + winners
     return Content(" ").join(in_order)
 
 
-def _probs(place: Place) -> str:
+def _probs(position: Position) -> str:
     """Return q/p of an accepted token; for a rejected one its q and p of the corrected token."""
-    first, last = place.tokens[0], place.tokens[-1]
+    first, last = position.tokens[0], position.tokens[-1]
     if first.mark == "accepted":
         return f"{prob(first.draft_prob)}/{prob(first.target_prob)}".strip("/")
     if first.mark == "rejected" and last.mark in ("corrected", "bonus"):

@@ -13,14 +13,14 @@ MEANINGS: dict[Mark, str] = {
     "rejected": "drafted, and not what the target says",
     "skipped": "drafted behind a rejected token, not judged",
 }
-_KEPT: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
+_EMITTED: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
 _NAME_CELLS = 12
 
 
-def legend(*, kept_only: bool = False) -> list[Content]:
-    """Return a row for each mark; `kept_only` leaves out tokens that never become text."""
-    return [_row(mark, MEANINGS[mark]) for mark in (_KEPT if kept_only else MEANINGS)]
+def legend(*, emitted_only: bool = False) -> list[Content]:
+    """Return a row for each mark; `emitted_only` leaves out tokens that never become text."""
+    return [_row(mark, MEANINGS[mark]) for mark in (_EMITTED if emitted_only else MEANINGS)]
 
 
 def _row(mark: Mark, meaning: str) -> Content:

@@ -14,7 +14,7 @@ from itertools import groupby
 from textual.content import Content
 
 from mlxspec.trace.events import DraftNode
-from mlxspec_app.conversation.rounds import Judged, Mark, Round, node_marks
+from mlxspec_app.conversation.rounds import Mark, MarkedToken, Round, node_marks
 from mlxspec_app.text.safe_text import token_label
 from mlxspec_app.widgets.draft.lane_rows import MUTED, marked
 
@@ -64,7 +64,7 @@ def mask_rows(round_: Round, width: int, num_rows: int) -> tuple[list[Content], 
 
 def _labels(nodes: Sequence[DraftNode], marks: Sequence[Mark]) -> list[Content]:
     pairs = zip(nodes, marks, strict=True)
-    names = [_ROOT, *(marked(Judged(token_label(node.text), mark)) for node, mark in pairs)]
+    names = [_ROOT, *(marked(MarkedToken(token_label(node.text), mark)) for node, mark in pairs)]
     return [
         Content.styled(f"{number:>2} ", MUTED) + name.truncate(_LABEL_CELLS - 3, ellipsis=True)
         for number, name in enumerate(names)

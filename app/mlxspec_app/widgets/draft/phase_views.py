@@ -30,7 +30,7 @@ class PhaseLane(DraftLane, PhaseView):
         right = [size_of(self._draft), Content.styled(f"draft {self._draft.ms:.1f} ms", MUTED)]
         reserved = max(part.cell_length for part in right) + 2 if wide else 0
         cells = width - _LABEL_CELLS - reserved
-        tokens, probs = token_row(unjudged(self._draft), cells, probs=wide)
+        tokens, probs = token_row(pending_round(self._draft), cells, probs=wide)
         tokens = as_pending(tokens).truncate(cells)
         if not wide:
             figures = Content("  ").join(right)
@@ -48,7 +48,7 @@ class PhaseTree(TreePanel, PhaseView):
     def render(self) -> Content:
         if self._draft is None:
             return super().render()
-        pending = unjudged(self._draft)
+        pending = pending_round(self._draft)
         if self.view == "mask":
             return self.fitted(self.mask_of(pending))
         if self.view == "tape":
@@ -61,7 +61,7 @@ class PhaseTree(TreePanel, PhaseView):
         return self.fitted([title, *(as_pending(row) for row in rows)])
 
 
-def unjudged(draft: DraftProposed) -> Round:
+def pending_round(draft: DraftProposed) -> Round:
     """Return the draft as a round that accepted no node and emitted no token."""
     return Round(draft, DraftVerified(draft.r, draft.ts, (), (), 0.0, 0, 0))
 
@@ -75,7 +75,7 @@ def as_pending(row: Content) -> Content:
 
 def size_of(draft: DraftProposed) -> Content:
     """Return the number of nodes of a pending draft."""
-    round_ = unjudged(draft)
+    round_ = pending_round(draft)
     count = len(draft.nodes)
     shape = f"{count} nodes, depth {round_.depth}" if round_.is_tree else f"k={count}"
     return Content.assemble((f"{shape}  ", MUTED), ("pending", "$foreground"))

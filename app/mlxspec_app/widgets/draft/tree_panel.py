@@ -51,13 +51,13 @@ class TreePanel(RoundView):
         tree is hidden. Without a view, a visible panel is hidden.
         """
         is_shown = self.has_class("-shown")
-        wanted = next((each for each in VIEWS if each == view), self.view)
-        if is_shown and wanted == self.view:
-            self.set_class(bool(view) and wanted != "tree", "-shown")
-            wanted = "tree" if view else wanted
+        chosen = next((each for each in VIEWS if each == view), self.view)
+        if is_shown and chosen == self.view:
+            self.set_class(bool(view) and chosen != "tree", "-shown")
+            chosen = "tree" if view else chosen
         else:
             self.set_class(True, "-shown")
-        self.view = wanted
+        self.view = chosen
         self.set_class(self.view == "mask", "-mask")
         self.refresh(layout=True)
 

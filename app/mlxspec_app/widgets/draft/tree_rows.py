@@ -14,10 +14,10 @@ from textual.content import Content
 
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.rounds import (
-    Judged,
+    MarkedToken,
     Round,
     children_by_parent,
-    judge_emitted,
+    mark_emitted,
     node_marks,
 )
 from mlxspec_app.text.safe_text import token_label
@@ -48,7 +48,7 @@ class Branch:
         children: The children, the accepted one first.
     """
 
-    token: Judged
+    token: MarkedToken
     weight: float = 1.0
     children: list["Branch"] = field(default_factory=list)
 
@@ -76,10 +76,10 @@ def branches(round_: Round) -> list[Branch]:
         for node in below.get(parent, []) if depth < _MOST_DEPTH else []:
             q = 0.5 if node.prob is None else node.prob  # None: the drafter gives no probability
             label, p = token_label(node.text), probs.get(node.index)
-            token = Judged(label, marks[node.index], p, node.prob)
+            token = MarkedToken(label, marks[node.index], p, node.prob)
             grown.append(Branch(token, weight * q, grow(node.index, weight * q, depth + 1)))
         if parent == (path[-1] if path else 0):
-            own = [judge_emitted(token) for token in verdict.emit if token.kind != "accepted"]
+            own = [mark_emitted(token) for token in verdict.emit if token.kind != "accepted"]
             grown = [Branch(token) for token in own] + grown
         # A stable sort: the accepted child first, the others in the order of the draft.
         return sorted(grown, key=lambda branch: branch.token.mark in ("rejected", "skipped"))
@@ -118,8 +118,8 @@ def _twigs(siblings: list[Branch]) -> list[tuple[list[Branch], Branch]]:
     """Return the leaves whose removal saves a row, each with the list that contains it."""
     found = []
     for branch in siblings:
-        kept = branch.token.mark not in ("rejected", "skipped")
-        if not kept and len(siblings) > 1 and branch.num_leaves == 1:
+        is_accepted = branch.token.mark not in ("rejected", "skipped")
+        if not is_accepted and len(siblings) > 1 and branch.num_leaves == 1:
             found.append((siblings, branch))
         else:
             found += _twigs(branch.children)
@@ -140,12 +140,14 @@ def _fill(grid: list[list[Content]], siblings: list[Branch], depth: int) -> None
 
 
 def _cell(branch: Branch, *, first: bool, more: bool) -> Content:
-    kept = branch.token.mark not in ("rejected", "skipped")
-    style = "$foreground" if kept else MUTED
-    return Content.assemble((_LINES[kept, first, more], style), " ", labelled(branch.token), " ")
+    is_accepted = branch.token.mark not in ("rejected", "skipped")
+    style = "$foreground" if is_accepted else MUTED
+    return Content.assemble(
+        (_LINES[is_accepted, first, more], style), " ", labelled(branch.token), " "
+    )
 
 
-def labelled(token: Judged) -> Content:
+def labelled(token: MarkedToken) -> Content:
     """Return a token with its verdict and its probability."""
     shown = marked(token).truncate(_MOST_LABEL_CELLS, ellipsis=True)
     p = token.draft_prob if token.draft_prob is not None else token.target_prob

@@ -21,7 +21,7 @@ class TitleField(Input):
     """
 
     @dataclass
-    class Given(Message):
+    class Titled(Message):
         """The user entered another title for a chat."""
 
         chat: int
@@ -44,8 +44,8 @@ class TitleField(Input):
         self.display = False
 
     @on(Input.Submitted)
-    def _give(self, event: Input.Submitted) -> None:
+    def _post_title(self, event: Input.Submitted) -> None:
         event.stop()
         entry, title = self.entry, event.value.strip()
         if entry is not None and title:
-            self.post_message(self.Given(entry.chat, title))
+            self.post_message(self.Titled(entry.chat, title))

@@ -36,9 +36,9 @@ class RaceBar(Widget):
         self._verdict = verdict
 
     def render(self) -> Content:
-        return Content("\n").join([self._place(), verdict_row(self._verdict)])
+        return Content("\n").join([self._position_row(), verdict_row(self._verdict)])
 
-    def _place(self) -> Content:
+    def _position_row(self) -> Content:
         """Return the clock in one row: more would move the verdict below it."""
         race, width = self._race, max(1, self.size.width)
         now = min(race.playhead.now, race.duration)

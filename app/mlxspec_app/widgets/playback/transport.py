@@ -31,16 +31,16 @@ class Transport(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Scrubber(self._session.timeline)
-        yield Static(id="place")
+        yield Static(id="position")
 
     def show(self, note: str = "") -> None:
         """Show the position of the session, and a note."""
         self.query_one(Scrubber).show(self._session.position)
-        row = place_row(self._session, max(1, self.size.width - 2), note)
-        self.query_one("#place", Static).update(row)
+        row = position_row(self._session, max(1, self.size.width - 2), note)
+        self.query_one("#position", Static).update(row)
 
 
-def place_row(session: ReplaySession, width: int, note: str = "") -> Content:
+def position_row(session: ReplaySession, width: int, note: str = "") -> Content:
     """Return the figures of the position in at most `width` cells; minor ones are left out."""
     timeline = session.timeline
     current = timeline.rounds_done(session.position) + (session.view is not None)

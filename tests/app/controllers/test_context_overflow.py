@@ -1,11 +1,11 @@
-"""Room in a full context: which ways help, which one the settings take, and what each does."""
+"""A full context: which ways help, which one the settings take, and what each does."""
 
 from dataclasses import replace
 
 import pytest
 
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
-from mlxspec_app.controllers.context_room import ContextAnswer, ContextRoom
+from mlxspec_app.controllers.context_overflow import ContextAnswer, ContextOverflow
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
@@ -24,35 +24,35 @@ EARLIER = (TurnStarted("user", "first"), GenerationFinished(1.0, "stop", "answer
 REFUSED = (TurnStarted("user", "second"), GenerationFailed(0.0, "too long"), ContextFull(8))
 
 
-class Room:
-    """A room whose turn was refused."""
+class Overflow:
+    """A controller whose turn was refused."""
 
     def __init__(self, *events, choice=LOADED, **chosen):
         self.page, self.session, self.questions = FakePage(**chosen), ScriptedSession(), []
         self.feed = Feed(self.session)
         self.feed.state = fold([SessionOpening("t", "d", choice), SessionReady(), *events])
         ask = lambda ways, length: self.questions.append((list(ways), length))  # noqa: E731
-        self.room = ContextRoom(self.feed, self.page, ask)
+        self.overflow = ContextOverflow(self.feed, self.page, ask)
 
     def refuse(self):
-        self.room.take_in(ContextFull(8))
+        self.overflow.handle(ContextFull(8))
 
 
 def test_all_ways_help_where_earlier_turns_fill_the_context():
-    full = Room(*EARLIER, *REFUSED)
+    full = Overflow(*EARLIER, *REFUSED)
     full.refuse()
     assert full.questions == [(["drop", "rotate", "new"], 8)]
     assert full.session.orders == []
 
 
 def test_a_turn_that_is_too_long_alone_is_helped_by_another_cache_alone():
-    assert Room(*REFUSED).room.ways() == ["rotate"]
+    assert Overflow(*REFUSED).overflow.ways() == ["rotate"]
 
 
 @pytest.mark.parametrize("choice", [None, replace(LOADED, max_kv_size=8)])
 def test_a_cache_that_rotates_or_cannot_be_had_is_not_offered(choice):
-    assert Room(*EARLIER, *REFUSED, choice=choice).room.ways() == ["drop", "new"]
-    hopeless = Room(*REFUSED, choice=choice)
+    assert Overflow(*EARLIER, *REFUSED, choice=choice).overflow.ways() == ["drop", "new"]
+    hopeless = Overflow(*REFUSED, choice=choice)
     hopeless.refuse()
     assert hopeless.questions == []
 
@@ -67,8 +67,8 @@ def test_a_cache_that_rotates_or_cannot_be_had_is_not_offered(choice):
 )
 @pytest.mark.parametrize("is_for_good", [True, False])
 def test_a_way_that_is_taken_has_the_turn_answered(way, orders, is_for_good):
-    full = Room(*EARLIER, *REFUSED)
-    full.room.take(ContextAnswer(way, is_for_good))
+    full = Overflow(*EARLIER, *REFUSED)
+    full.overflow.follow_answer(ContextAnswer(way, is_for_good))
     assert full.session.orders == orders
     assert full.feed.state.phase == "busy"
     assert full.page.num_orders == 1
@@ -76,46 +76,46 @@ def test_a_way_that_is_taken_has_the_turn_answered(way, orders, is_for_good):
 
 
 def test_the_way_of_the_settings_is_taken_unasked_where_it_helps():
-    full = Room(*EARLIER, *REFUSED, context_full="new")
+    full = Overflow(*EARLIER, *REFUSED, context_full="new")
     full.refuse()
     assert full.session.orders == ["new_chat", ("send", "second")]
     assert (full.questions, full.page.choices.changes) == ([], [])
-    alone = Room(*REFUSED, context_full="new")
+    alone = Overflow(*REFUSED, context_full="new")
     alone.refuse()
     assert alone.questions == [(["rotate"], 8)]
 
 
 def test_what_was_tried_in_vain_is_not_offered_again():
-    full = Room(*REFUSED)
-    full.room.take(ContextAnswer("rotate", is_for_good=False))
-    assert full.room.ways() == []
+    full = Overflow(*REFUSED)
+    full.overflow.follow_answer(ContextAnswer("rotate", is_for_good=False))
+    assert full.overflow.ways() == []
 
 
 def test_no_answer_leaves_the_turn_as_it_is():
-    full = Room(*EARLIER, *REFUSED)
-    full.room.take(None)
+    full = Overflow(*EARLIER, *REFUSED)
+    full.overflow.follow_answer(None)
     assert full.session.orders == []
     assert full.feed.state.phase == "ready"
 
 
 def test_the_session_is_told_when_the_settings_about_the_oldest_turns_change():
-    room = Room()
+    overflow = Overflow()
     usual, drop = Settings(), Settings(context_full="drop")
-    room.room.follow_settings(usual, replace(usual, ink="off"))
-    assert room.session.orders == []
-    room.room.follow_settings(usual, drop)
-    room.room.follow_settings(drop, usual)
-    assert room.session.orders == [("forget_oldest", True), ("forget_oldest", False)]
+    overflow.overflow.follow_settings(usual, replace(usual, ink="off"))
+    assert overflow.session.orders == []
+    overflow.overflow.follow_settings(usual, drop)
+    overflow.overflow.follow_settings(drop, usual)
+    assert overflow.session.orders == [("forget_oldest", True), ("forget_oldest", False)]
 
 
 def test_turns_that_were_left_out_for_once_stay_so_when_other_settings_change():
-    full = Room(*EARLIER, *REFUSED)
-    full.room.take(ContextAnswer("drop", is_for_good=False))
-    full.room.follow_settings(Settings(), Settings(ink="off"))
+    full = Overflow(*EARLIER, *REFUSED)
+    full.overflow.follow_answer(ContextAnswer("drop", is_for_good=False))
+    full.overflow.follow_settings(Settings(), Settings(ink="off"))
     assert full.session.orders == [("forget_oldest", True), "regenerate"]
 
 
 def test_other_news_leave_the_room_alone():
-    full = Room(*EARLIER, *REFUSED)
-    full.room.take_in(SessionNotice("well"))
+    full = Overflow(*EARLIER, *REFUSED)
+    full.overflow.handle(SessionNotice("well"))
     assert full.questions == []

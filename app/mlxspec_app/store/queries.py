@@ -61,24 +61,24 @@ def find_last(recorder: "Recorder") -> StoredChat | None:
     return None if last is None else find_chat(recorder, last.id)
 
 
-def find_version(recorder: "Recorder", place: int, step: int) -> StoredChat | None:
+def find_version(recorder: "Recorder", index: int, step: int) -> StoredChat | None:
     """Return the conversation with another version of a message, or None if there is none.
 
     Args:
         recorder: The chat on the screen.
-        place: Index of the message in the chat.
+        index: Index of the message in the chat.
         step: Number of versions to go forwards; negative to go back.
     """
-    this = recorder.writer.reader.message(number_at(recorder, place))
-    wanted = this.sibling - 1 + step
-    if not 0 <= wanted < this.num_siblings:
+    this = recorder.writer.reader.message(number_at(recorder, index))
+    version = this.sibling - 1 + step
+    if not 0 <= version < this.num_siblings:
         return None
-    return find_chat(recorder, this.chat, recorder.writer.reader.siblings(this.id)[wanted].id)
+    return find_chat(recorder, this.chat, recorder.writer.reader.siblings(this.id)[version].id)
 
 
-def fork_at(recorder: "Recorder", place: int) -> StoredChat:
+def fork_at(recorder: "Recorder", index: int) -> StoredChat:
     """Return a new chat that copies the conversation on the screen up to a message."""
-    return find_chat(recorder, _fork(recorder, number_at(recorder, place)))
+    return find_chat(recorder, _fork(recorder, number_at(recorder, index)))
 
 
 def fork_chat(recorder: "Recorder", chat: int) -> int:
@@ -93,16 +93,16 @@ def fork_chat(recorder: "Recorder", chat: int) -> int:
     return _fork(recorder, leaf)
 
 
-def number_at(recorder: "Recorder", place: int) -> int:
+def number_at(recorder: "Recorder", index: int) -> int:
     """Return the number of the message with an index in the conversation on the screen.
 
     Raises:
         GoneError: The message is not in the store: it could not be written yet.
     """
     path = recorder.path()
-    if place >= len(path):
+    if index >= len(path):
         raise GoneError("this message is not in the store")
-    return path[place].id
+    return path[index].id
 
 
 def _fork(recorder: "Recorder", message: int) -> int:

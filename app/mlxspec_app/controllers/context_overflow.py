@@ -28,21 +28,21 @@ class ContextAnswer(NamedTuple):
     is_for_good: bool
 
 
-class ContextRoom:
+class ContextOverflow:
     """Gets a reply to a turn that the session refused because it does not fit the context."""
 
     def __init__(
-        self, feed: Feed, page: ChatPage, question: Callable[[Sequence[Way], int], None]
+        self, feed: Feed, page: ChatPage, ask_user: Callable[[Sequence[Way], int], None]
     ) -> None:
         """Make a controller that leaves out no turns yet.
 
         Args:
             feed: Sends `ContextFull` when a turn does not fit.
             page: Shows the result.
-            question: Asks the user for one of the ways and calls `take` with the answer. Its second
-                argument is the context length in tokens, 0 if unknown.
+            ask_user: Asks the user for one of the ways and calls `follow_answer` with the answer.
+                Its second argument is the context length in tokens, 0 if unknown.
         """
-        self._feed, self._page, self._question = feed, page, question
+        self._feed, self._page, self._ask_user = feed, page, ask_user
         self._drops = False
         self._tried: ModelChoice | None = None  # a choice that failed once fails again
 
@@ -51,9 +51,9 @@ class ContextRoom:
         if settings.context_full != before.context_full:
             self._drop_oldest(settings.context_full == "drop")
 
-    def take_in(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: Event | SessionEvent) -> None:
         if isinstance(event, ContextFull):
-            self._page.call_after_refresh(self._make_room)
+            self._page.call_after_refresh(self._resolve)
 
     def ways(self) -> list[Way]:
         """Return the ways that can get a reply to the refused turn."""
@@ -65,25 +65,25 @@ class ContextRoom:
             ways.remove("rotate")
         return ways
 
-    def take(self, answer: ContextAnswer | None) -> None:
+    def follow_answer(self, answer: ContextAnswer | None) -> None:
         """Carry out the answer of the user; None leaves the turn without a reply."""
         if answer is None:
             return
         self._feed.note(OrderGiven())
-        self._go(answer.way)
+        self._carry_out(answer.way)
         if answer.is_for_good:
             self._page.choices.change("context_full", answer.way)
         self._page.after_order()
 
-    def _make_room(self) -> None:
+    def _resolve(self) -> None:
         ways = self.ways()
-        wanted = self._page.choices.settings.context_full
-        if wanted != "ask" and wanted in ways:
-            self.take(ContextAnswer(wanted, is_for_good=False))
+        policy = self._page.choices.settings.context_full
+        if policy != "ask" and policy in ways:
+            self.follow_answer(ContextAnswer(policy, is_for_good=False))
         elif ways:
-            self._question(ways, self._feed.state.context_length)
+            self._ask_user(ways, self._feed.state.context_length)
 
-    def _go(self, way: Way) -> None:
+    def _carry_out(self, way: Way) -> None:
         session = self._feed.session
         if way == "new":
             text = turns_of(self._feed.state.messages)[-1].user

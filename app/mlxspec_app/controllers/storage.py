@@ -15,7 +15,7 @@ from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.page import ChatPage
-from mlxspec_app.conversation.messages import Message, said
+from mlxspec_app.conversation.messages import Message, without_system
 from mlxspec_app.conversation.screen_events import OrderGiven, OrderWithdrawn
 from mlxspec_app.conversation.session import (
     ChatCleared,
@@ -25,7 +25,7 @@ from mlxspec_app.conversation.session import (
     SessionEvent,
 )
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.questions import find_last, overview, standing
+from mlxspec_app.store.queries import find_last, overview, standing
 from mlxspec_app.store.records import Standing, StoredChat
 from mlxspec_app.store.restore import restore
 from mlxspec_app.user_data import UserData
@@ -39,7 +39,7 @@ T = TypeVar("T")
 _MOVES = (TurnStarted, GenerationStarted, ReplyDiscarded, ChatCleared, ChatOpened, ChatCut)
 
 
-class ChatKeeper:
+class ChatStorage:
     """Stores one conversation among others.
 
     Attributes:
@@ -61,7 +61,7 @@ class ChatKeeper:
         self._feed, self._page, self._outbox, self._user_data = feed, page, outbox, user_data
         self._waiting: tuple[FindChat, int | None] | None = None  # until the reply ends
         self._is_opening = False
-        self._goal: Message | None = None  # shown once its chat is open
+        self._target: Message | None = None  # shown once its chat is open
 
     @property
     def store(self) -> "StoreThread | None":
@@ -71,26 +71,26 @@ class ChatKeeper:
     def begin(self, *, continues: bool) -> None:
         """Start the session; `continues` opens the last chat first."""
         if continues and self.store is not None:
-            self._page.run_beside(self._begin_with_last)
+            self._page.run_beside(self._start_with_last)
         else:
             self._feed.session.start()
         if self.store is not None:
-            self.look_around()
+            self.refresh_standing()
 
-    def take_in(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: Event | SessionEvent) -> None:
         if self._user_data is not None:
-            self._user_data.take_in(event)
+            self._user_data.record(event)
         if self.store is not None and isinstance(event, _MOVES):
-            self.look_around()
+            self.refresh_standing()
         if isinstance(event, ChatOpened):
-            self._page.call_after_refresh(self._arrive)
+            self._page.call_after_refresh(self._show_opened)
 
     def follow_phase(self) -> None:
         """Open the chat that waited for the end of a reply."""
         if self._waiting is not None and self._feed.state.phase == "ready":
-            self.go_on_with(*self._waiting)
+            self.open_found(*self._waiting)
 
-    def go_on_with(self, find: FindChat, message: int | None = None) -> None:
+    def open_found(self, find: FindChat, message: int | None = None) -> None:
         """Open the chat that `find` returns, as soon as no reply is being written.
 
         Args:
@@ -98,7 +98,7 @@ class ChatKeeper:
             message: Number of the message to show, or None for the end.
         """
         self._waiting = None
-        self._outbox.give_back()
+        self._outbox.return_to_prompt()
         if self._feed.state.phase == "busy" and not self._is_opening:
             self._waiting = (find, message)
             self._feed.session.stop()
@@ -106,37 +106,39 @@ class ChatKeeper:
         else:  # exclusive: a second choice replaces the first
             self._page.run_beside(partial(self._open, find, message), group="open", exclusive=True)
 
-    def go_on_with_last(self) -> None:
+    def open_last(self) -> None:
         """Open the chat before this one."""
-        self.go_on_with(find_last)
+        self.open_found(find_last)
 
-    def look_around(self) -> None:
+    def refresh_standing(self) -> None:
         """Ask the store again about this conversation and the others, and show the answer."""
-        self._page.run_beside(self._look_around, group="standing", exclusive=True)
+        self._page.run_beside(self._refresh_standing, group="standing", exclusive=True)
 
-    async def ask(self, question: "Callable[[Recorder], T]", *, is_quiet: bool = False) -> T | None:
+    async def query_store(
+        self, query: "Callable[[Recorder], T]", *, is_quiet: bool = False
+    ) -> T | None:
         """Return an answer of the store, or None on an error.
 
         Args:
-            question: Called in the thread of the store.
+            query: Called in the thread of the store.
             is_quiet: Whether to show no notice of an error.
         """
         if self.store is None:
             return None
         try:
-            return await asyncio.wrap_future(self.store.ask(question))
+            return await asyncio.wrap_future(self.store.submit(query))
         except StoreError as error:
             if not is_quiet:
                 self._page.notify(str(error), severity="warning", timeout=6)
             return None
 
-    async def _look_around(self) -> None:
-        if not said(self._feed.state.messages):
-            chats = await self.ask(overview, is_quiet=True)
+    async def _refresh_standing(self) -> None:
+        if not without_system(self._feed.state.messages):
+            chats = await self.query_store(overview, is_quiet=True)
             if chats is not None:
                 self._page.show_chats(chats)
-        self.standing = await self.ask(standing, is_quiet=True) or Standing()
-        numbers = [message.number for message in said(self._feed.state.messages)]
+        self.standing = await self.query_store(standing, is_quiet=True) or Standing()
+        numbers = [message.number for message in without_system(self._feed.state.messages)]
         versions = self.standing.versions.items()
         self._page.transcript.show_versions({numbers[index]: mark for index, mark in versions})
         self._page.prompt.show_chat(self.standing.title)
@@ -146,37 +148,37 @@ class ChatKeeper:
         self._feed.note(OrderGiven())  # a message that is sent from here on is for that chat
         self._is_opening = True
         try:
-            is_open = await self._hand_over(find, message)
+            is_open = await self._load_into_session(find, message)
         finally:
             self._is_opening = False
             if not is_open and phase != "loading":
                 self._feed.note(OrderWithdrawn(phase))
         self._page.after_order()
 
-    async def _begin_with_last(self) -> None:
+    async def _start_with_last(self) -> None:
         try:
-            await self._hand_over(find_last, None)
+            await self._load_into_session(find_last, None)
         finally:
             self._feed.session.start()
         self._page.after_order()
 
-    async def _hand_over(self, find: FindChat, message: int | None) -> bool:
+    async def _load_into_session(self, find: FindChat, message: int | None) -> bool:
         """Give the session a conversation of the store; return whether there was one."""
-        found = await self.ask(find)
+        found = await self.query_store(find)
         if found is None or self._user_data is None:
             return False
-        messages = await asyncio.to_thread(restore, found.path, self._user_data.places.traces)
+        messages = await asyncio.to_thread(restore, found.path, self._user_data.paths.traces)
         numbers = [stored.id for stored in found.path]
-        self._goal = messages[numbers.index(message)] if message in numbers else None
+        self._target = messages[numbers.index(message)] if message in numbers else None
         leaf = numbers[-1] if numbers else None
         chat = ChatOpened(messages, found.chat.system, found.chat.id, leaf)
         self._feed.session.open_chat(chat)
         return True
 
-    def _arrive(self) -> None:
-        goal, self._goal = self._goal, None
-        if goal is None:
+    def _show_opened(self) -> None:
+        target, self._target = self._target, None
+        if target is None:
             self._page.transcript.follow()
         else:
-            self._page.transcript.show_message(goal)
+            self._page.transcript.show_message(target)
         gc.collect()  # now the objects of the chat before are garbage

@@ -1,12 +1,12 @@
-"""The keeper of chats: what it keeps, and the steps by which a kept chat goes on."""
+"""The storage of chats: what it stores, and the steps by which a stored chat goes on."""
 
 import pytest
 
 from mlxspec.trace.events import GenerationFinished, TurnStarted
-from mlxspec_app.controllers.keeper import ChatKeeper
+from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.conversation.session import ChatCleared
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.questions import find_chat
+from mlxspec_app.store.queries import find_chat
 from tests.support.store_files import exchange, reply_events
 
 
@@ -29,7 +29,7 @@ async def test_before_anything_is_said_the_chats_before_are_shown(talk):
 
 async def test_the_last_chat_goes_on_in_the_session(talk):
     await talk.begin(exchange("One", "1"), ChatCleared(), exchange("Two", "2"))
-    talk.keeper.go_on_with_last()
+    talk.storage.open_last()
     assert await talk.opened() == ["One", "1"]
     assert talk.feed.state.phase == "ready"
     assert talk.page.transcript.seen == ["end"]
@@ -38,7 +38,7 @@ async def test_the_last_chat_goes_on_in_the_session(talk):
 async def test_a_reply_that_is_being_written_is_stopped_and_kept_first(talk):
     await talk.begin(exchange("One", "1"), ChatCleared(), TurnStarted("user", "Two"))
     await talk.hear(list(reply_events("2"))[:-1])
-    talk.keeper.go_on_with_last()
+    talk.storage.open_last()
     assert talk.session.orders == ["stop"]
     await talk.hear(GenerationFinished(1.0, "cancelled"))
     assert await talk.opened() == ["One", "1"]
@@ -48,7 +48,7 @@ async def test_a_reply_that_is_being_written_is_stopped_and_kept_first(talk):
 async def test_waiting_messages_come_back_as_another_chat_is_gone_to(talk):
     await talk.begin(exchange("One", "1"), ChatCleared(), TurnStarted("user", "Two"))
     talk.outbox.submit("Three")
-    talk.keeper.go_on_with_last()
+    talk.storage.open_last()
     assert talk.page.prompt.text == "Three"
     assert talk.feed.state.queue == []
 
@@ -56,7 +56,7 @@ async def test_waiting_messages_come_back_as_another_chat_is_gone_to(talk):
 async def test_what_is_typed_while_a_chat_is_looked_for_waits_for_it(talk):
     await talk.begin(exchange("One", "1"), ChatCleared())
     phases = []
-    talk.keeper.go_on_with(lambda recorder: phases.append(talk.feed.state.phase))
+    talk.storage.open_found(lambda recorder: phases.append(talk.feed.state.phase))
     await talk.page.settle()
     assert phases == ["busy"]
     assert talk.feed.state.phase == "ready"  # there is none, so the session is not asked
@@ -65,18 +65,18 @@ async def test_what_is_typed_while_a_chat_is_looked_for_waits_for_it(talk):
 
 async def test_why_a_chat_cannot_be_had_is_said_once_and_all_stays_as_it_is(talk):
     await talk.begin(exchange("One", "1"))
-    talk.keeper.go_on_with(refuse)
+    talk.storage.open_found(refuse)
     await talk.page.settle()
     assert talk.page.told == ["the disk is full"]
     assert talk.feed.state.phase == "ready"
-    assert await talk.keeper.ask(refuse, is_quiet=True) is None
+    assert await talk.storage.query_store(refuse, is_quiet=True) is None
     assert talk.page.told == ["the disk is full"]
 
 
 async def test_the_message_that_was_looked_for_is_shown(talk):
     await talk.begin(exchange("One", "1"), exchange("Two", "2"), ChatCleared())
     wanted = talk.recorder.writer.reader.path(1)[1].id
-    talk.keeper.go_on_with(lambda recorder: find_chat(recorder, 1, wanted), wanted)
+    talk.storage.open_found(lambda recorder: find_chat(recorder, 1, wanted), wanted)
     await talk.opened()
     assert [message.text for message in talk.page.transcript.seen] == ["1"]
 
@@ -84,14 +84,14 @@ async def test_the_message_that_was_looked_for_is_shown(talk):
 async def test_only_the_last_of_two_chats_is_opened(talk):
     await talk.begin(exchange("One", "1"), ChatCleared(), exchange("Two", "2"), ChatCleared())
     for chat in (1, 2):
-        talk.keeper.go_on_with(lambda recorder, chat=chat: find_chat(recorder, chat))
+        talk.storage.open_found(lambda recorder, chat=chat: find_chat(recorder, chat))
     assert await talk.opened() == ["Two", "2"]
     assert len(talk.session.orders) == 1
 
 
 async def test_a_session_begins_with_the_last_chat_where_that_is_asked_for(talk):
     await talk.begin(exchange("One", "1"), ChatCleared())
-    talk.keeper.begin(continues=True)
+    talk.storage.begin(continues=True)
     assert talk.session.orders == []
     await talk.page.settle()
     assert [order if order == "start" else order[0] for order in talk.session.orders] == [
@@ -102,9 +102,9 @@ async def test_a_session_begins_with_the_last_chat_where_that_is_asked_for(talk)
 
 @pytest.mark.parametrize("continues", [True, False])
 async def test_without_a_store_a_session_just_begins(talk, continues):
-    keeper = ChatKeeper(talk.feed, talk.page, talk.outbox, None)
-    keeper.begin(continues=continues)
+    storage = ChatStorage(talk.feed, talk.page, talk.outbox, None)
+    storage.begin(continues=continues)
     await talk.page.settle()
     assert talk.session.orders == ["start"]
-    assert await keeper.ask(refuse) is None
+    assert await storage.query_store(refuse) is None
     assert talk.page.told == []

@@ -6,7 +6,7 @@ from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import ChatCleared, ChatCut, ReplyDiscarded
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.presence import present
-from mlxspec_app.store.questions import (
+from mlxspec_app.store.queries import (
     find_chat,
     find_last,
     find_version,

@@ -1,0 +1,117 @@
+"""How the events of a generation change the reply that it writes.
+
+Each function applies one kind of event; `fold.apply` selects it. In a damaged trace any event may
+be missing, so an event that needs a reply begins one if none is open.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlxspec.trace.events import (
+    CostMeasured,
+    DrafterFailed,
+    DraftProposed,
+    DraftVerified,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+)
+from mlxspec_app.conversation.messages import Reply, Span
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.state import ChatState
+
+
+def _started(state: ChatState, event: GenerationStarted) -> None:
+    state.phase, state.repeats_turn, state.draft = "busy", False, None
+    state.target, state.drafter = event.target, event.drafter
+    state.context_length = event.context_length
+    reply = _open_reply(state)
+    if reply.started is not None:  # the reply before never ended: begin another message
+        reply = Reply()
+        state.messages.append(reply)
+    reply.started = event
+    reply.stats.add(event)
+    state.baseline = state.baseline.before(reply)
+
+
+def _prefill(state: ChatState, event: PrefillProgress) -> None:
+    reply = _open_reply(state)
+    reply.prefill = event
+    reply.stats.add(event)
+    state.context = event.done
+
+
+def _draft(state: ChatState, event: DraftProposed) -> None:
+    _open_reply(state).stats.add(event)
+    state.draft = event
+
+
+def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
+    reply, draft = _open_reply(state), state.draft
+    state.draft = None
+    reply.stats.add(event)
+    # in a damaged trace the last draft may belong to another round
+    fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
+    round_ = Round(draft if fits else None, event)
+    reply.rounds.append(round_)
+    reply.pace.add(round_)
+    pairs = zip(event.emit, round_.sources, strict=True)
+    reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
+    state.context = event.context
+    state.baseline = state.baseline.after_round(reply)
+
+
+def _measured(state: ChatState, event: CostMeasured) -> None:
+    state.baseline = state.baseline.measured(event, state.reply)
+
+
+def _drafter_failed(state: ChatState, event: DrafterFailed) -> None:
+    _open_reply(state).drafter_fault = event.message
+    state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
+
+
+def _finished(state: ChatState, event: GenerationFinished) -> None:
+    reply = _open_reply(state)
+    reply.stats.add(event)
+    reply.reason = event.reason
+    if event.text:
+        last = reply.rounds[-1].verdict if reply.rounds else None
+        kind = last.emit[-1].kind if last is not None and last.emit else "plain"
+        reply.spans.append(Span(event.text, kind, last.r if last is not None else 0))
+    # the stats of a trace may hold anything: show a plausible figure or none
+    memory = event.stats.get("peak_memory_gb")
+    if isinstance(memory, int | float) and 0 < memory < 1e6:
+        reply.peak_memory = float(memory)
+    state.phase = "ready"
+
+
+def _failed(state: ChatState, event: GenerationFailed) -> None:
+    reply = _open_reply(state)
+    reply.stats.add(event)
+    reply.error, reply.traceback = event.message or "the reply broke off", event.traceback
+    state.phase, state.repeats_turn = "ready", False
+
+
+def _open_reply(state: ChatState) -> Reply:
+    """Return the unfinished reply; begin one if there is none."""
+    last = state.messages[-1] if state.messages else None
+    if isinstance(last, Reply) and not last.is_finished:
+        return last
+    reply = Reply()
+    state.messages.append(reply)
+    return reply
+
+
+REPLY_EVENTS: dict[type, Callable[[ChatState, Any], None]] = {
+    GenerationStarted: _started,
+    PrefillProgress: _prefill,
+    DraftProposed: _draft,
+    DraftVerified: _verdict,
+    PlainDecoded: _verdict,
+    DrafterFailed: _drafter_failed,
+    GenerationFinished: _finished,
+    GenerationFailed: _failed,
+    CostMeasured: _measured,
+}

@@ -1,0 +1,114 @@
+"""The screens that a chat opens over itself: stored chats, a replay, models, questions.
+
+What is needed only when such a screen opens is imported then: it would delay the first frame.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from textual.screen import Screen
+
+from mlxspec.errors import TraceError
+from mlxspec_app.controllers.context_overflow import ContextAnswer, Way
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.model_switch import Part
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.playback.demo import read_demo
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
+from mlxspec_app.store.entries import ChosenChat
+from mlxspec_app.user_data import UserData
+
+if TYPE_CHECKING:
+    from mlxspec_app.store.thread import StoreThread
+
+
+class ChatNavigation:
+    """Opens other screens; the answer of the user goes to a callback."""
+
+    def __init__(self, feed: Feed, screen: Screen[None], user_data: UserData | None) -> None:
+        """Make a controller that has opened nothing yet.
+
+        Args:
+            feed: Holds the conversation.
+            screen: Shows it.
+            user_data: The user data; None where nothing is stored.
+        """
+        self._feed, self._screen, self._user_data = feed, screen, user_data
+
+    def introduce(self, find: Callable[[], Introduction]) -> None:
+        """Show the cards of the first run, with the facts that `find` returns."""
+        from mlxspec_app.screens.first_run import FirstRunScreen
+
+        self._screen.app.push_screen(FirstRunScreen(find, self._feed.state))
+
+    def choose_chat(
+        self,
+        store: "StoreThread | None",
+        words: str,
+        then: Callable[[ChosenChat | None], None],
+        on_deleted: Callable[[int], None],
+    ) -> None:
+        """Show the stored chats.
+
+        Args:
+            store: The store, or None if no chats are stored.
+            words: Words to search for; "" for all chats.
+            then: Called with the chosen chat, or with None.
+            on_deleted: Called with the number of a deleted chat.
+        """
+        if store is None:
+            self._screen.notify("no chats are kept in this session", timeout=4)
+            return
+        from mlxspec_app.screens.history import HistoryScreen
+
+        self._screen.app.push_screen(HistoryScreen(store, words, on_deleted=on_deleted), then)
+
+    def choose_model(self, begins_with: Part, then: Callable[[ModelChoice | None], None]) -> bool:
+        """Open the picker; return whether there is one.
+
+        Args:
+            begins_with: The list that has the focus first.
+            then: Called with the chosen models, or with None.
+        """
+        if self._user_data is None or self._user_data.catalogue is None:
+            return False
+        from mlxspec_app.screens.models import ModelsScreen
+
+        catalogue, session = self._user_data.catalogue, self._feed.session
+        screen = ModelsScreen(
+            self._user_data, catalogue, self._feed.state, session.stop, begins_with=begins_with
+        )
+        self._screen.app.push_screen(screen, then)
+        return True
+
+    def choose_way(
+        self, ways: Sequence[Way], context_length: int, then: Callable[[ContextAnswer | None], None]
+    ) -> None:
+        """Ask what to do with a chat that no longer fits the context.
+
+        Args:
+            ways: The possible ways.
+            context_length: In tokens, 0 if unknown.
+            then: Called with the answer, or with None.
+        """
+        self._screen.app.push_screen(ContextFullScreen(ways, context_length), then)
+
+    def replay(self) -> None:
+        """Replay the conversation, or a recording of the app if there is no reply yet."""
+        state = self._feed.state
+
+        def num_rounds() -> int:
+            messages = self._feed.state.messages
+            return sum(len(m.rounds) for m in messages if isinstance(m, Reply))
+
+        if state.reply is not None:
+            self._screen.app.push_screen(LiveReplayScreen(events_of(state), num_rounds))
+            return
+        try:
+            self._screen.app.push_screen(DemoScreen(read_demo()))
+        except TraceError as error:
+            self._screen.notify(str(error), severity="warning", timeout=4)
