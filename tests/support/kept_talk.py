@@ -1,12 +1,11 @@
 """A chat that is kept, without a screen: a feed, a store that answers at once, the controllers."""
 
-from mlxspec_app.controllers.storage import ChatStorage
-
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
+from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.store.recorder import Recorder
