@@ -15,7 +15,7 @@ from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, refuse
 from mlxspec.compat.samplers import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
-from mlxspec.device import backend
+from mlxspec.device import memory
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
@@ -263,7 +263,7 @@ def _stats(
         prompt_time=sum(reply.stats["prefill_s"] for reply in replies),
         generation_tokens=sum(len(reply.tokens) for reply in replies),
         wall_time=seconds,
-        peak_memory=backend.peak_memory_gb(),
+        peak_memory=memory.peak_memory_gb(),
     )
 
 
