@@ -203,6 +203,7 @@ class Engine:
         with self._step():
             if "target" not in self.__dict__:
                 return
+            # First of all: the functions may save what the drafter has learned.
             for finalizer in self._at_close:
                 finalizer()
             self._seats.clear()
@@ -284,6 +285,7 @@ class Engine:
             yield started
             yield from reply.end()
             while not reply.is_over:
+                # Outside the step: the caller's function may wait, or use this engine itself.
                 is_cancelled = should_stop()
                 with self._step():
                     self._seats.seat(reply, self.target)
