@@ -129,15 +129,13 @@ def load(
         keep: First tokens that a rotating cache never evicts.
         kv_bits: 8 or 4 for a quantised cache, which changes the output distribution; else None.
         learn: Folder in which the table stores what it learns; None stores nothing.
-        exit_threshold: Probability above which the drafter "exit" goes on, more than 0 and at
-            most 1.
+        exit_threshold: Probability above which the drafter "exit" goes on, in (0, 1].
         dtype: "float16", "bfloat16" or "float32": the dtype to compute in; or "auto".
         branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
         on_progress: Called with the progress of a download.
-        say: Called with one line when something takes time or is wrong; without it, only problems
-            are reported, as Python warnings.
+        say: Called with one line for the user; None reports problems alone, as Python warnings.
 
     Raises:
         MlxspecError: `source` or `drafter` was not found, or cannot run.

@@ -76,6 +76,15 @@ def gpu(monkeypatch):
 
 
 @pytest.fixture
+def forwards():
+    """Counts the forwards of each model in this test."""
+    from tests.support.row_count import ForwardCount  # here, so that collecting needs no model
+
+    with ForwardCount() as count:
+        yield count
+
+
+@pytest.fixture
 def own_facts(request):
     """Skip where facts are put on: over weights that stay packed a CPU takes minutes for a word."""
     if request.config.getoption("--device-facts") != "own":

@@ -18,7 +18,6 @@ class BatchDecoder:
     Attributes:
         model: The model.
         cache: The rows of all sequences; changed by this class only.
-        num_forwards: Forwards of the model so far.
     """
 
     def __init__(self, model: Model, like: Cache, num_slots: int) -> None:
@@ -29,7 +28,6 @@ class BatchDecoder:
         """
         self.model = model
         self.cache = BatchCache.like(like, model.config.num_hidden_layers, num_slots)
-        self.num_forwards = 0
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._staged: list[list[int]] = []  # parents of the nodes of each tree
 
@@ -80,7 +78,6 @@ class BatchDecoder:
         except BaseException:  # an interrupt too must not leave rows in some layers only
             self.cache.rollback()
             raise
-        self.num_forwards += 1
         self._staged = [own[: t.n_nodes] for own, t in zip(parents, trees, strict=True)]
         return mx.concatenate([hidden[slot, : t.n_nodes] for slot, t in enumerate(trees)])
 

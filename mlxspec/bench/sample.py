@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from mlxspec.device import backend
+from mlxspec.device import backend, memory
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, SamplingParams
 
 
@@ -108,7 +108,7 @@ class Watch:
         gc.collect()  # no arm pays for the garbage of another
         mx.clear_cache()
         self._held = mx.get_active_memory()
-        backend.peak_memory_gb(reset=True)
+        memory.peak_memory_gb(reset=True)
         self._clock = clock
         self._start = clock()
         self._first: float | None = None
@@ -136,7 +136,7 @@ class Watch:
     ) -> Reply:
         """Return the reply with its measurements; see `Reply`."""
         first = self._last if self._first is None else self._first
-        peak = backend.peak_memory_gb()
+        peak = memory.peak_memory_gb()
         return Reply(
             tokens=tuple(tokens),
             prompt_tokens=len(prompt),

@@ -15,7 +15,7 @@ from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import check_engine, refuse
 from mlxspec.compat.samplers import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
-from mlxspec.device import backend
+from mlxspec.device import memory
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
@@ -97,8 +97,7 @@ def batch_generate(
         tokenizer: The second value of `load`.
         prompts: Token ids, or texts.
         prompt_caches: The text before each prompt; the caches are not changed.
-        max_tokens: Maximum number of tokens per reply, one number or one per prompt; -1 for no
-            limit.
+        max_tokens: Most tokens of a reply, one number or one per prompt; -1 for no limit.
         verbose: Print progress and figures.
         return_prompt_caches: Return `caches`.
         return_token_ids: Return `token_ids`.
@@ -120,12 +119,8 @@ def batch_generate(
     own = [tokens_of(prompt, wrapper) for prompt in prompts]
     texts = [before + tokens for before, tokens in zip(befores, own, strict=True)]
     scores = [_Scores() for _ in prompts]
-    params = [
-        work.params(index, text, len(befores[index]), most)
-        for index, (text, most) in enumerate(
-            zip(texts, _each("max_tokens", max_tokens, prompts), strict=True)
-        )
-    ]
+    limits = _each("max_tokens", max_tokens, prompts)
+    params = work.params_of_all(texts, [len(before) for before in befores], limits)
     if return_logprobs:
         params = [replace(one, on_logits=s.add) for one, s in zip(params, scores, strict=True)]
     start, log = time.perf_counter(), print if verbose else _say_nothing
@@ -133,16 +128,12 @@ def batch_generate(
     stats = _stats(own, replies, time.perf_counter() - start)
     log(_figures(stats))
     emitted = [work.without_end(reply.tokens) for reply in replies]
-    rows = zip(texts, replies, emitted, strict=True)
-    after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
     return BatchResponse(
         texts=[wrapper.decode(tokens) for tokens in emitted],
         stats=stats,
-        caches=[[PromptCache(tokens)] for tokens in after] if return_prompt_caches else None,
+        caches=_caches_after(texts, replies, emitted) if return_prompt_caches else None,
         token_ids=emitted if return_token_ids else None,
-        logprobs=[s.first(len(tokens)) for s, tokens in zip(scores, emitted, strict=True)]
-        if return_logprobs
-        else None,
+        logprobs=_first_of_each(scores, emitted) if return_logprobs else None,
     )
 
 
@@ -163,6 +154,15 @@ def _replies(
     return replies
 
 
+def _caches_after(
+    texts: Sequence[list[int]], replies: Sequence[BatchReply], emitted: Sequence[Sequence[int]]
+) -> list[list[PromptCache]]:
+    """Return a cache of each text with its reply; the stop token belongs to it."""
+    rows = zip(texts, replies, emitted, strict=True)
+    after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
+    return [[PromptCache(tokens)] for tokens in after]
+
+
 @dataclass(frozen=True)
 class _Work:
     """The common settings of all replies of a batch.
@@ -179,7 +179,13 @@ class _Work:
     options: StepOptions
     seed: int = field(default_factory=random_seed)
 
-    def params(
+    def params_of_all(
+        self, texts: Sequence[Sequence[int]], num_cached: Sequence[int], limits: Sequence[int]
+    ) -> list[GenerationParams]:
+        rows = zip(texts, num_cached, limits, strict=True)
+        return [self._params(index, *row) for index, row in enumerate(rows)]
+
+    def _params(
         self, index: int, text: Sequence[int], num_cached: int, max_tokens: int
     ) -> GenerationParams:
         most = most_tokens(self.engine, max_tokens, len(text))
@@ -207,6 +213,12 @@ class _Scores:
 
     def first(self, count: int) -> list[float]:
         return self._found[:count]
+
+
+def _first_of_each(
+    scores: Sequence[_Scores], emitted: Sequence[Sequence[int]]
+) -> list[list[float]]:
+    return [one.first(len(tokens)) for one, tokens in zip(scores, emitted, strict=True)]
 
 
 def _drafter_for_many(engine: Engine) -> Drafter:
@@ -251,7 +263,7 @@ def _stats(
         prompt_time=sum(reply.stats["prefill_s"] for reply in replies),
         generation_tokens=sum(len(reply.tokens) for reply in replies),
         wall_time=seconds,
-        peak_memory=backend.peak_memory_gb(),
+        peak_memory=memory.peak_memory_gb(),
     )
 
 

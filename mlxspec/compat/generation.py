@@ -20,7 +20,7 @@ from mlxspec.compat.options import (
 )
 from mlxspec.compat.refusals import check_engine
 from mlxspec.compat.tokenizer import tokens_of, wrap
-from mlxspec.device import backend
+from mlxspec.device import memory
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, PrefillProgress
@@ -262,7 +262,7 @@ def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
             prompt_tps=len(call.prompt) / step.prompt_s,
             generation_tokens=count,
             generation_tps=count / (time.perf_counter() - start - step.prompt_s),
-            peak_memory=backend.peak_memory_gb(),
+            peak_memory=memory.peak_memory_gb(),
             finish_reason="stop" if is_end else "length" if count == most else None,
             _logits=step.logits,
         )

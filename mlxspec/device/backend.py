@@ -8,7 +8,6 @@ set: the size of Metal's command buffers, which small models fill with launches.
 Nothing here imports MLX at import time, so recorded replies can be shown without MLX.
 """
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -249,24 +248,3 @@ def values(array: Any) -> Any:
 def host_syncs() -> int:
     """Return how often `sync` has waited for the device in this process."""
     return _state.host_syncs
-
-
-def peak_memory_gb(*, reset: bool = False) -> float:
-    """Return the most memory MLX has held since the last reset, in GB."""
-    import mlx.core as mx
-
-    peak = mx.get_peak_memory() / GB
-    if reset:
-        mx.reset_peak_memory()
-    return peak
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system: MLX caches freed buffers, and glibc freed pages."""
-    import mlx.core as mx
-
-    mx.clear_cache()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
-        if trim is not None:
-            trim(0)

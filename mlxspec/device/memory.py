@@ -1,4 +1,4 @@
-"""Limits the memory of models, and wires large weights so that they are not swapped out.
+"""The memory of models: its limits, its peak, and large weights wired against swapping.
 
 A Mac's GPU recommends a *working set*: about two thirds of the memory, which the system uses too.
 A process that needs more dies in a way that Python cannot catch, so sizes are compared with it
@@ -8,6 +8,7 @@ large enough to be swapped out at all. The limit changes when an engine is made 
 during a reply.
 """
 
+import ctypes
 import os
 import platform
 from dataclasses import dataclass, field
@@ -167,3 +168,23 @@ def limit_memory() -> None:
         before = set_limit(limit)
         if before < limit:
             set_limit(before)
+
+
+def peak_memory_gb(*, reset: bool = False) -> float:
+    """Return the most memory MLX has held since the last reset, in GB."""
+    import mlx.core as mx
+
+    peak = mx.get_peak_memory() / backend.GB
+    if reset:
+        mx.reset_peak_memory()
+    return peak
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system: MLX caches freed buffers, and glibc freed pages."""
+    import mlx.core as mx
+
+    mx.clear_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    if trim is not None:
+        trim(0)

@@ -17,7 +17,7 @@ from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.budget.cost import quick_costs
-from mlxspec.device import backend
+from mlxspec.device import backend, memory
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
 from mlxspec.drafters.base import Drafter
@@ -203,13 +203,14 @@ class Engine:
         with self._step():
             if "target" not in self.__dict__:
                 return
+            # First of all: the functions may save what the drafter has learned.
             for finalizer in self._at_close:
                 finalizer()
             self._seats.clear()
             self._wired.release()
             for name in _GONE_WHEN_CLOSED:
                 self.__dict__.pop(name, None)
-            backend.give_back_memory()
+            memory.give_back_memory()
 
     def __enter__(self) -> Self:
         return self
@@ -263,7 +264,7 @@ class Engine:
             stats.add(event)
             if isinstance(event, GenerationFinished):
                 figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
-                figures["peak_memory_gb"] = backend.peak_memory_gb()
+                figures["peak_memory_gb"] = memory.peak_memory_gb()
                 event = GenerationFinished(event.ts, event.reason, event.text, figures)
             yield event
 
@@ -284,6 +285,7 @@ class Engine:
             yield started
             yield from reply.end()
             while not reply.is_over:
+                # Outside the step: the caller's function may wait, or use this engine itself.
                 is_cancelled = should_stop()
                 with self._step():
                     self._seats.seat(reply, self.target)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from mlxspec.device import backend
+from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
 from mlxspec.loading.checkpoint import Checkpoint
@@ -98,7 +98,7 @@ def _load(found: Source, dtype: str) -> LoadedModel:
     if dtype == "auto":
         widen(model, tokenizer)
     weights = words_of_loaded(stored, dtype)
-    backend.give_back_memory()  # buffers of the conversion take a fifth of a small model
+    memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
 
 

@@ -47,11 +47,6 @@ class Decoder:
         return self._forwards.cache
 
     @property
-    def num_forwards(self) -> int:
-        """Forwards of the model so far."""
-        return self._forwards.count
-
-    @property
     def vocab_size(self) -> int:
         """Width of the logits; padding can make it larger than the tokenizer's vocabulary."""
         return self.model.config.vocab_size
@@ -203,20 +198,6 @@ class Decoder:
         mx.eval(logits)
         self._forwards.drop()
         return logits
-
-    def batched_logits(self, drafts: Sequence[int]) -> mx.array:
-        """Append `drafts` to the history in one forward.
-
-        Returns:
-            (len(drafts) + 1, V) logits; row i is for the token after the first i drafts.
-        """
-        self._check_tokens(drafts)
-        first = self.last_hidden_state()[None]
-        if not drafts:
-            return self.logits(first)
-        states = self._forwards.text(drafts)
-        self._commit_rows(range(len(drafts)), list(drafts), states)
-        return self.logits(mx.concatenate([first, states.final]))
 
     def next_logits(self) -> mx.array:
         """Return (V,) logits of the token after the history.

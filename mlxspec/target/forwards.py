@@ -54,7 +54,6 @@ class Forwards:
     Attributes:
         model: The model.
         cache: Its cache.
-        count: Forwards through all layers so far.
         capture: The layers whose entering states are captured, in ascending order.
         staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
     """
@@ -62,7 +61,6 @@ class Forwards:
     def __init__(self, model: Model, cache: Cache) -> None:
         self.model = model
         self.cache = cache
-        self.count = 0
         self.capture: tuple[int, ...] = ()
         self.staged: tuple[DraftTree, HiddenStates] | Literal["chain"] | None = None
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
@@ -120,7 +118,6 @@ class Forwards:
         masks = chain_masks(scratch, len(tokens), self._windows)
         batch = mx.array(list(tokens), mx.int32)[None]
         final, captured = self.model.hidden_states(batch, scratch, 0, masks, capture=layers)
-        self.count += 1
         states = (state[0] for state in captured)
         return HiddenStates(final[0], dict(zip(layers, states, strict=True)))
 
@@ -151,7 +148,6 @@ class Forwards:
         )
 
     def _states(self, final: mx.array, captured: Sequence[mx.array]) -> HiddenStates:
-        self.count += 1
         entering = zip(self.capture, (state[0] for state in captured), strict=True)
         return HiddenStates(final[0], dict(entering))
 

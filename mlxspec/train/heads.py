@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec import __version__
-from mlxspec.device import backend
+from mlxspec.device import backend, memory
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fingerprint import fingerprint
@@ -160,7 +160,7 @@ def train_head(
     Raises:
         MlxspecError: As `train` raises it; or the file cannot be written.
     """
-    backend.peak_memory_gb(reset=True)
+    memory.peak_memory_gb(reset=True)
     progress = train(objective, features, recipe, folder, report)
     kind = KINDS[recipe.kind]
     # the network has the best weights again, so the file gets the figures of that evaluation
@@ -192,7 +192,7 @@ def card_of(loaded: LoadedModel, recipe: Recipe, progress: Progress) -> dict[str
         "epochs": progress.epoch,
         "seconds": round(progress.seconds, 1),
         "tokens_per_s": round(progress.tokens / max(progress.seconds, 1e-9), 1),
-        "peak_memory_gb": round(backend.peak_memory_gb(), 2),
+        "peak_memory_gb": round(memory.peak_memory_gb(), 2),
         "curve": progress.curve,
         "trained_on": f"{facts.device}, {facts.cores} cores, {facts.blas or facts.backend}",
         "versions": {"mlxspec": __version__, "mlx": facts.mlx},

@@ -61,4 +61,5 @@ class Noise:
     def _keys(self, count: int, stream: Stream) -> mx.array:
         positions = mx.arange(self.position, self.position + count, dtype=mx.uint32)
         counters = mx.stack([mx.full(count, _STREAMS[stream], mx.uint32), positions], axis=1)
+        # XOR with a constant is a bijection: different counters never give equal keys.
         return self.key ^ counters

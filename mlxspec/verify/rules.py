@@ -142,7 +142,8 @@ def token_rule(
         () int32 number of accepted tokens and (V,) float32 distribution of the bonus token.
     """
     p, q = _at(target_probs[:-1], tokens), _at(draft_probs, tokens)
-    # Strict: u can be exactly 0, and a token without mass under p must not pass then.
+    # Strict: u can be exactly 0, and a token without mass under p must not pass then. q is 0 where
+    # the row was no distribution (`_distributions_only`), and nothing drawn from it may pass.
     kept = (uniforms * q < p) & (q > 0)
     num_accepted = mx.cumprod(kept.astype(mx.int32)).sum()
     weights = mx.ones(target_probs.shape[0])

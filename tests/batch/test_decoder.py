@@ -74,7 +74,7 @@ def test_every_node_says_what_the_target_says_after_its_path(family, kind):
 
 
 @pytest.mark.parametrize(("family", "kind"), FULL)
-def test_rows_are_those_of_each_text_alone_round_after_round(family, kind):
+def test_rows_are_those_of_each_text_alone_round_after_round(family, kind, forwards):
     decoder, truth = read(TEXTS, family, kind), TRUTHS[family, kind]
     texts = [list(text) for text in TEXTS]
     for trees, paths in [
@@ -82,13 +82,14 @@ def test_rows_are_those_of_each_text_alone_round_after_round(family, kind):
         ([LONE, TREE, CHAIN], [[0], [0, 2], [0, 1, 2]]),
         ([CHAIN, CHAIN, LONE], [[], [0], [0]]),
     ]:
+        before = forwards.of(decoder.model)
         decoder.forward_trees(trees)
+        assert forwards.of(decoder.model) == before + 1
         decoder.commit(paths)
         for text, tree, path in zip(texts, trees, paths, strict=True):
             text += [tree.tokens.tolist()[node] for node in path]
         assert_holds(decoder, texts, truth)
     assert texts[0] == [*TEXTS[0], *PATH_TOKENS, 4]
-    assert decoder.num_forwards == 3
 
 
 def test_a_slot_is_taken_over_and_others_are_given_up():

@@ -171,13 +171,13 @@ def test_a_round_waits_for_the_device_once(drafter, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_plain_rounds_are_one_ahead_and_no_forward_is_lost_at_the_end(temperature):
+def test_plain_rounds_are_one_ahead_and_no_forward_is_lost_at_the_end(temperature, forwards):
     engine = engine_with(Never(), "always right")
     params = GenerationParams(max_tokens=12, sampling=SamplingParams(temperature=temperature))
     before = []
     for event in engine.generate(PROMPT, params):
         if isinstance(event, PlainDecoded):
-            before.append(engine.target.num_forwards - 1)
+            before.append(forwards.of(engine.target.model) - 1)
     assert before == [*range(2, 13), 12]
 
 

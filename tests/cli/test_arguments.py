@@ -64,14 +64,14 @@ WRONG_PROMPTS = {
 
 
 @pytest.mark.parametrize("name", WRONG_PROMPTS)
-def test_what_is_no_prompt_is_refused_before_anything_is_read(name):
+def test_what_is_no_prompt_is_refused_before_anything_is_read(name, forwards):
     prompt, message = WRONG_PROMPTS[name]
     engine = make_engine(MODEL, NoDrafter())
     with pytest.raises(ValueError, match=f"the prompt must be text, or token ids .*{message}"):
         engine.generate(prompt)
     with pytest.raises(ValueError, match=f"prompt 1 must be text, or token ids .*{message}"):
         engine.generate_batch([[1], prompt])
-    assert engine.target.num_forwards == 0
+    assert forwards.of(engine.target.model) == 0
 
 
 def test_a_batch_takes_the_rows_of_an_array():
@@ -129,14 +129,16 @@ def test_what_are_no_prompts_is_refused(prompts):
         ),
     ],
 )
-def test_tokens_outside_the_vocabulary_are_refused_before_anything_is_read(settings, message):
+def test_tokens_outside_the_vocabulary_are_refused_before_anything_is_read(
+    settings, message, forwards
+):
     engine = make_engine(MODEL, NoDrafter())
     params = GenerationParams(**settings)
     with pytest.raises(ValueError, match=message):
         engine.generate(PROMPT, params)
     with pytest.raises(ValueError, match=message):
         engine.generate_batch([PROMPT], params)
-    assert engine.target.num_forwards == 0
+    assert forwards.of(engine.target.model) == 0
 
 
 @pytest.mark.parametrize(

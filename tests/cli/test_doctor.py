@@ -137,15 +137,15 @@ def test_each_width_is_timed_by_its_median_after_a_warm_up(monkeypatch):
     assert order == [1, 4] * 4
 
 
-def test_verifying_leaves_the_decoder_as_it_was():
+def test_verifying_leaves_the_decoder_as_it_was(forwards):
     from tests.support.tiny import tiny_model
 
     decoder = Decoder(tiny_model())
     decoder.observe([1, 2, 3])
-    forwards = decoder.num_forwards
+    before = forwards.of(decoder.model)
     verify_forward(decoder)(5)
     assert (decoder.history, decoder.cache.num_staged) == ((1, 2, 3), 0)
-    assert decoder.num_forwards == forwards + 1
+    assert forwards.of(decoder.model) == before + 1
 
 
 @pytest.mark.slow
@@ -160,14 +160,14 @@ def test_the_default_model_is_measured(own_facts):
     assert table[3].split()[1] == "1.00"
 
 
-def test_an_idle_measurement_makes_way_before_the_next_forward():
+def test_an_idle_measurement_makes_way_before_the_next_forward(forwards):
     from tests.support.tiny import tiny_model
 
     decoder = Decoder(tiny_model())
     decoder.observe([1, 2, 3])
-    forwards, asked = decoder.num_forwards, iter([False, False, True])
+    before, asked = forwards.of(decoder.model), iter([False, False, True])
     assert idle_cost_curve(decoder, lambda: next(asked)) is None
-    assert decoder.num_forwards == forwards + 2
+    assert forwards.of(decoder.model) == before + 2
     assert (decoder.history, decoder.cache.num_staged) == ((1, 2, 3), 0)
     curve = idle_cost_curve(decoder, lambda: False, (1, 3))
     assert curve is not None

@@ -164,3 +164,9 @@ def test_models_may_take_the_working_set_of_a_gpu_and_the_memory_beside_a_cpu(ma
     assert usable_gb() == 48.0
     monkeypatch.setattr(backend, "is_cpu", lambda: True)
     assert usable_gb() == 64.0
+
+
+def test_peak_memory_is_measured_from_the_last_reset():
+    mx.eval(mx.zeros((1 << 20,)))
+    assert memory.peak_memory_gb(reset=True) >= 0.004
+    assert memory.peak_memory_gb() < 0.004

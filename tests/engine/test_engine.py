@@ -76,12 +76,12 @@ def test_nothing_behind_the_stop_token_stays_in_the_cache(place):
     assert list(engine.target.history) == [*PROMPT, *told][:-1]
 
 
-def test_no_forward_runs_after_the_stop_token():
+def test_no_forward_runs_after_the_stop_token(forwards):
     engine = make_engine(MODEL, AlwaysRight(FULL))
     engine.tokenizer.eos_token_ids = (REPLY[3],)
     assert REPLY.index(REPLY[3]) == 3
     list(engine.generate(PROMPT, GenerationParams(num_draft_tokens=5)))
-    assert engine.target.num_forwards == 2  # the prompt, and one round of five right tokens
+    assert forwards.of(engine.target.model) == 2  # the prompt, and one round of five right tokens
 
 
 def test_ignore_eos_goes_on_after_a_stop_token():
@@ -121,10 +121,10 @@ def test_a_rotating_cache_is_never_full():
 
 
 @each_drafter
-def test_a_round_costs_one_target_forward(drafter):
+def test_a_round_costs_one_target_forward(drafter, forwards):
     engine, events = run(drafter)
     stats = finish(events).stats
-    assert engine.target.num_forwards == 1 + stats["target_forwards"]
+    assert forwards.of(engine.target.model) == 1 + stats["target_forwards"]
     assert stats["target_forwards"] == stats["rounds"] + stats["plain_forwards"]
 
 

@@ -186,22 +186,23 @@ NOTHING = GenerationParams(max_tokens=0)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_a_reply_of_no_tokens_runs_no_forward(drafter):
+def test_a_reply_of_no_tokens_runs_no_forward(drafter, forwards):
     engine = engine_for(drafter, "llama")
+    before = forwards.of(engine.target.model)
     events = list(engine.generate(PROMPT, NOTHING))
     assert [type(event) for event in events] == [GenerationStarted, GenerationFinished]
     assert (events[-1].reason, events[-1].text) == ("length", "")
     assert events[-1].stats["generated_tokens"] == 0
-    assert engine.target.num_forwards == 0
+    assert forwards.of(engine.target.model) == before
     assert emitted(engine.generate(PROMPT, PARAMS)) == REPLY
 
 
-def test_a_reply_of_no_tokens_leaves_the_cache_as_it_is():
+def test_a_reply_of_no_tokens_leaves_the_cache_as_it_is(forwards):
     engine = engine_for("pool", "llama")
     list(engine.generate(PROMPT, PARAMS))
-    history, forwards = engine.target.history, engine.target.num_forwards
+    history, before = engine.target.history, forwards.of(engine.target.model)
     list(engine.generate([1, 2], NOTHING))
-    assert (engine.target.history, engine.target.num_forwards) == (history, forwards)
+    assert (engine.target.history, forwards.of(engine.target.model)) == (history, before)
 
 
 def test_replies_of_no_tokens_are_texts_of_no_letters():

@@ -13,7 +13,6 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.local import describe_model
 from mlxspec.loading.fetch.profile import read_profile
-from mlxspec.target.decoder import Decoder
 from tests.support.model_folders import (
     random_model,
     random_weights,
@@ -21,14 +20,13 @@ from tests.support.model_folders import (
     save_json,
     tiny_config,
 )
+from tests.support.tiny import text_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 
 
 def logits_of(model):
-    decoder = Decoder(model)
-    decoder.observe(TOKENS[:1])
-    return decoder.batched_logits(TOKENS[1:])
+    return text_logits(model, TOKENS)
 
 
 def refusal_of(folder) -> str:

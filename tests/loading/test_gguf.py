@@ -12,7 +12,6 @@ from mlxspec.loading.fetch.local import describe_model
 from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.gguf.tensors import read_tensors
-from mlxspec.target.decoder import Decoder
 from tests.support.gguf_files import (
     Q4_1,
     Q8_0,
@@ -26,14 +25,13 @@ from tests.support.gguf_files import (
     tiny_metadata,
 )
 from tests.support.model_folders import random_model, random_weights
+from tests.support.tiny import text_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 
 
 def logits_of(model):
-    decoder = Decoder(model)
-    decoder.observe(TOKENS[:1])
-    return decoder.batched_logits(TOKENS[1:])
+    return text_logits(model, TOKENS)
 
 
 def write_model(path, config, weights, **changes):

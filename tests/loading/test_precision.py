@@ -20,6 +20,7 @@ from mlxspec_cli.parser import build_parser
 from tests.support.gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata
 from tests.support.model_folders import random_weights, save_folder, tiny_config
 from tests.support.reference import reference_logits
+from tests.support.tiny import text_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7, 11, 2]
 
@@ -59,9 +60,7 @@ def truth(family="llama", size=1.0):
 
 
 def logits_of(model):
-    decoder = Decoder(model)
-    decoder.observe(TOKENS[:1])
-    return np.array(decoder.batched_logits(TOKENS[1:]).astype(mx.float32))
+    return np.array(text_logits(model, TOKENS).astype(mx.float32))
 
 
 # ---- what is chosen ------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.models.weights import load_weights, words_of_loaded
-from mlxspec.target.decoder import Decoder
 from tests.support.model_folders import random_model, random_weights, tiny_config
+from tests.support.tiny import text_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7]
 
@@ -26,9 +26,7 @@ def arrays(config=None, seed=0):
 
 
 def logits_of(model):
-    decoder = Decoder(model)
-    decoder.observe(TOKENS[:1])
-    return decoder.batched_logits(TOKENS[1:])
+    return text_logits(model, TOKENS)
 
 
 def refusal_of(tensors, model=None, quantization=None) -> str:

@@ -58,6 +58,16 @@ def assert_close(logits, expected, atol=2e-4):
     np.testing.assert_allclose(np.array(logits), expected, atol=atol)
 
 
+def read_drafts(decoder, drafts):
+    """Append drafts in one forward; return the logits before them and after each of them."""
+    first = decoder.last_hidden_state()[None]
+    if not drafts:
+        return decoder.logits(first)
+    states = decoder.forward_tree(DraftTree.chain(mx.array(drafts, mx.int32)))
+    decoder.commit(range(len(drafts)))
+    return decoder.logits(mx.concatenate([first, states]))
+
+
 def rows_of(decoder):
     """{position: (n_layers, 2, heads, D)} of the committed rows, read as attention reads them."""
     cache, config = decoder.cache, decoder.model.config

@@ -3,6 +3,8 @@
 from contextlib import closing
 from itertools import count
 
+import pytest
+
 from mlxspec.trace.events import (
     EmittedToken,
     GenerationFinished,
@@ -10,7 +12,7 @@ from mlxspec.trace.events import (
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec_app.store.opening import open_for_reading, open_for_writing
+from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.reader import Reader
 from mlxspec_app.store.writer import Writer
 
@@ -31,8 +33,10 @@ def open_writer(path, clock=None):
 
 
 def open_reader(path):
-    """A reader of a store; use it as a context manager."""
-    return closing(Reader(open_for_reading(path)))
+    """A reader of a store, on a connection that cannot write; use it as a context manager."""
+    connection = open_for_writing(path, pytest.fail)
+    connection.execute("PRAGMA query_only = ON")
+    return closing(Reader(connection))
 
 
 def say(writer, chat, *texts):

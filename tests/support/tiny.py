@@ -1,5 +1,7 @@
 """Tiny random models and a toy tokenizer: enough of the real thing to test the engine around it."""
 
+import mlx.core as mx
+
 from mlxspec import testing
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.none import NoDrafter
@@ -37,6 +39,13 @@ def make_engine(
     own = make_drafter(decoder) if make_drafter else drafter or NoDrafter()
     tokenizer = tokenizer or ToyTokenizer(model.config.vocab_size)
     return Engine(decoder, own, tokenizer, name="tiny", budget=budget)
+
+
+def text_logits(model: Model, tokens: list[int]) -> mx.array:
+    """(len(tokens), V) logits after each token of a text, read in one forward."""
+    decoder = Decoder(model)
+    decoder.observe(tokens)
+    return decoder.logits(decoder.hidden_states([])[0])
 
 
 def emitted(events) -> list[int]:

@@ -17,6 +17,7 @@ from tests.support.decoders import (
     assert_close,
     assert_is_as_if_read_from_nothing,
     make,
+    read_drafts,
 )
 from tests.support.tiny import tiny_model
 
@@ -38,49 +39,49 @@ def test_says_what_the_target_says_after_a_text(family, kind, length):
 
 
 @EACH
-def test_a_long_text_is_read_in_chunks(family, kind, monkeypatch):
+def test_a_long_text_is_read_in_chunks(family, kind, monkeypatch, forwards):
     monkeypatch.setattr(mlxspec.target.decoder, "PREFILL_CHUNK", 7)
     decoder, said = make(family, kind)
     decoder.observe(TEXT)
-    assert decoder.num_forwards == 6
+    assert forwards.of(decoder.model) == 6
     assert_is_as_if_read_from_nothing(decoder, TEXT, said)
 
 
 @EACH
-def test_observing_nothing_changes_nothing(family, kind):
+def test_observing_nothing_changes_nothing(family, kind, forwards):
     decoder, said = make(family, kind)
     decoder.observe([])
     assert decoder.history == ()
     decoder.observe(TEXT[:5])
     decoder.observe([])
-    assert decoder.num_forwards == 1
+    assert forwards.of(decoder.model) == 1
     assert_is_as_if_read_from_nothing(decoder, TEXT[:5], said)
 
 
 @pytest.mark.parametrize("token", [-1, 24, 1000])
-def test_a_token_outside_the_vocabulary_is_refused_before_anything_is_read(decoder, token):
+def test_a_token_outside_the_vocabulary_is_refused_before_anything_is_read(
+    decoder, token, forwards
+):
     decoder.observe(TEXT[:5])
-    for call in (decoder.observe, decoder.batched_logits, decoder.embed_tokens):
+    for call in (decoder.observe, decoder.embed_tokens):
         with pytest.raises(ValueError, match=f"token {token} is not in the vocabulary of 0 to 23"):
             call([3, token])
-    assert (decoder.history, decoder.num_forwards) == (tuple(TEXT[:5]), 1)
+    assert (decoder.history, forwards.of(decoder.model)) == (tuple(TEXT[:5]), 1)
 
 
 @EACH
-def test_the_next_logits_may_be_asked_for_again(family, kind):
+def test_the_next_logits_may_be_asked_for_again(family, kind, forwards):
     decoder, _ = make(family, kind)
     decoder.observe(TEXT[:15])
     first = np.array(decoder.next_logits())
     np.testing.assert_array_equal(decoder.next_logits(), first)
-    assert (decoder.history, decoder.num_forwards) == (tuple(TEXT[:15]), 1)
+    assert (decoder.history, forwards.of(decoder.model)) == (tuple(TEXT[:15]), 1)
 
 
 def test_an_empty_history_says_nothing(decoder):
     for call in (decoder.next_logits, decoder.last_hidden_state, lambda: decoder.hidden_states([])):
         with pytest.raises(ValueError, match="the history is empty"):
             call()
-    with pytest.raises(ValueError, match="the history is empty"):
-        decoder.batched_logits([1, 2])
 
 
 def test_the_history_cannot_be_changed_from_outside(decoder):
@@ -115,14 +116,14 @@ def test_knows_its_model(decoder):
 @EACH
 @pytest.mark.parametrize("n_read", [1, 10])
 @pytest.mark.parametrize("n_drafts", [0, 1, 4])
-def test_batched_logits_say_what_follows_each_draft_and_advance(family, kind, n_read, n_drafts):
+def test_drafts_read_at_once_say_what_follows_each(family, kind, n_read, n_drafts, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:n_read])
-    logits = decoder.batched_logits(TEXT[n_read : n_read + n_drafts])
+    logits = read_drafts(decoder, TEXT[n_read : n_read + n_drafts])
+    assert forwards.of(decoder.model) == 1 + (n_drafts > 0)
     assert logits.shape == (n_drafts + 1, 24)
     for row in range(n_drafts + 1):
         assert_close(logits[row], said(TEXT[: n_read + row]))
-    assert decoder.num_forwards == 1 + (n_drafts > 0)
     assert_is_as_if_read_from_nothing(decoder, TEXT[: n_read + n_drafts], said)
 
 
@@ -131,7 +132,7 @@ def test_rejected_drafts_are_rolled_back(family, kind):
     """Three drafts, one of them right: the rejected ones leave no rows behind."""
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:8])
-    decoder.batched_logits([TEXT[8], 23, 23])
+    read_drafts(decoder, [TEXT[8], 23, 23])
     decoder.rollback_to(9)
     decoder.observe(TEXT[9:15])
     assert_is_as_if_read_from_nothing(decoder, TEXT[:15], said)
@@ -172,8 +173,8 @@ def test_refuses_to_go_back_to_a_length_it_never_had(decoder, length):
     assert decoder.history == tuple(TEXT[:5])
 
 
-def test_going_nowhere_keeps_the_last_hidden_state(decoder):
+def test_going_nowhere_keeps_the_last_hidden_state(decoder, forwards):
     decoder.observe(TEXT[:5])
     decoder.rollback_to(5)
     decoder.next_logits()
-    assert decoder.num_forwards == 1
+    assert forwards.of(decoder.model) == 1

@@ -16,6 +16,7 @@ from tests.support.decoders import (
     assert_close,
     assert_is_as_if_read_from_nothing,
     make,
+    read_drafts,
 )
 from tests.support.layer_faults import Fault
 
@@ -27,7 +28,7 @@ CALLS = {
     "observe": lambda decoder: decoder.observe(TEXT[20:25]),
     "forward_tree": lambda decoder: decoder.forward_tree(TREE),
     "tree_logits": lambda decoder: decoder.tree_logits(TREE),
-    "batched_logits": lambda decoder: decoder.batched_logits([1, 2, 3]),
+    "drafts": lambda decoder: read_drafts(decoder, [1, 2, 3]),
     "extend_chain": lambda decoder: decoder.extend_chain(mx.array([1, 2])),
     "hidden_states": lambda decoder: decoder.hidden_states([1]),
 }
@@ -72,7 +73,7 @@ def test_a_last_state_that_could_not_be_read_again_is_read_the_next_time(setup):
     decoder.observe(TEXT[:N_READ])
     decoder.extend_chain(mx.array([1, 2]))
     decoder.commit_chain([1])
-    for call in (decoder.next_logits, lambda: decoder.batched_logits([5])):
+    for call in (decoder.next_logits, lambda: read_drafts(decoder, [5])):
         with Fault(RuntimeError(), layer=1, is_after=True), pytest.raises(RuntimeError):
             call()
         assert_is_as_if_read_from_nothing(decoder, [*TEXT[:N_READ], 1], truth)

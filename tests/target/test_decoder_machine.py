@@ -10,6 +10,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import RowStore
 from tests.support.decoded_text import DecodedText, Reader
+from tests.support.decoders import read_drafts
 from tests.support.layer_faults import Fault
 from tests.support.shadow import Shadow
 from tests.support.tiny import tiny_model
@@ -60,7 +61,7 @@ class Decoding(DecodedText):
     @precondition(lambda self: self.text)
     @rule(drafts=st.lists(tokens, max_size=4))
     def read_drafts_at_once(self, drafts):
-        logits = self.decoder.batched_logits(drafts)
+        logits = read_drafts(self.decoder, drafts)
         for row in range(len(drafts) + 1):
             self.assert_says(logits[row], self.text + drafts[:row])
         self.text += drafts
@@ -150,18 +151,18 @@ class Decoding(DecodedText):
         error=faults,
         layer=st.integers(0, 1),
         is_after=st.booleans(),
-        call=st.sampled_from(["observe", "batched_logits", "tree", "chain", "lower"]),
+        call=st.sampled_from(["observe", "drafts", "tree", "chain", "lower"]),
     )
     def break_off_in_a_layer(self, text, error, layer, is_after, call):
         decoder, batch = self.decoder, mx.array(text, mx.int32)
         calls = {
             "observe": lambda: decoder.observe(text),
-            "batched_logits": lambda: decoder.batched_logits(text),
+            "drafts": lambda: read_drafts(decoder, text),
             "tree": lambda: decoder.forward_tree(DraftTree.chain(batch)),
             "chain": lambda: decoder.extend_chain(batch),
             "lower": lambda: decoder.extend_lower(text[0], 2),
         }
-        if call == "batched_logits" and not self.text:
+        if call == "drafts" and not self.text:
             return
         with Fault(error, layer=layer, is_after=is_after), pytest.raises(type(error)):
             calls[call]()

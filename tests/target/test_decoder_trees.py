@@ -32,12 +32,12 @@ def decoder():
 
 @EACH
 @pytest.mark.parametrize("n_read", [0, 8, 11, 15])
-def test_tree_logits_say_what_follows_each_path_and_change_nothing(family, kind, n_read):
+def test_tree_logits_say_what_follows_each_path_and_change_nothing(family, kind, n_read, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:n_read])
-    forwards = decoder.num_forwards
+    before = forwards.of(decoder.model)
     logits = decoder.tree_logits(TREE)
-    assert decoder.num_forwards == forwards + 1
+    assert forwards.of(decoder.model) == before + 1
     paths = {0: [9], 1: [9, 4], 2: [9, 7], 3: [9, 4, 1], 4: [9, 4, 3], 5: [9, 4, 1, 2]}
     for node, path in paths.items():
         assert_close(logits[node], said(TEXT[:n_read] + path))
@@ -47,27 +47,29 @@ def test_tree_logits_say_what_follows_each_path_and_change_nothing(family, kind,
 @EACH
 @pytest.mark.parametrize("n_read", [8, 11, 15])
 @pytest.mark.parametrize("n_kept", [0, 1, 4])
-def test_a_committed_branch_is_as_if_it_had_been_read(family, kind, n_read, n_kept):
+def test_a_committed_branch_is_as_if_it_had_been_read(family, kind, n_read, n_kept, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:n_read])
-    forwards = decoder.num_forwards
+    before = forwards.of(decoder.model)
     decoder.forward_tree(TREE)
     decoder.commit(PATH[:n_kept])
-    assert decoder.num_forwards == forwards + 1
+    assert forwards.of(decoder.model) == before + 1
     assert_is_as_if_read_from_nothing(decoder, TEXT[:n_read] + PATH_TOKENS[:n_kept], said)
 
 
 @EACH
-def test_rounds_follow_each_other(family, kind):
+def test_rounds_follow_each_other(family, kind, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:3])
-    tokens = TEXT[:3]
+    tokens, ends = TEXT[:3], []
     for path in ([0, 2], [0, 1, 3, 5], [0], [0, 1, 4], [0, 1, 3], [0, 2], [0, 1, 3, 5]):
         logits = decoder.logits(decoder.forward_tree(TREE))
         tokens = tokens + [int(TREE.tokens[node].item()) for node in path]
-        assert_close(logits[path[-1]], said(tokens))
+        ends.append((logits[path[-1]], tokens))
         decoder.commit(path)
-    assert decoder.num_forwards == 8
+    assert forwards.of(decoder.model) == 8
+    for row, text in ends:
+        assert_close(row, said(text))
     assert_is_as_if_read_from_nothing(decoder, tokens, said)
 
 
@@ -162,27 +164,28 @@ def test_refuses_to_commit_a_tree_as_a_chain(decoder):
 
 
 @EACH
-def test_the_last_hidden_state_is_kept_from_the_last_forward(family, kind):
+def test_the_last_hidden_state_is_kept_from_the_last_forward(family, kind, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:15])
     tree_states = decoder.forward_tree(TREE)
-    assert_close(decoder.logits(decoder.last_hidden_state()), said(TEXT[:15]))
+    before = decoder.last_hidden_state()
     decoder.commit([0, 2])
     np.testing.assert_array_equal(decoder.last_hidden_state(), tree_states[2])
-    assert decoder.num_forwards == 2
+    assert forwards.of(decoder.model) == 2
+    assert_close(decoder.logits(before), said(TEXT[:15]))
 
 
 @EACH
-def test_hidden_states_of_the_whole_history_leave_the_decoder_as_it_was(family, kind):
+def test_hidden_states_of_the_whole_history_leave_the_decoder_as_it_was(family, kind, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:20])
     final, captured = decoder.hidden_states([1, 0])
+    assert forwards.of(decoder.model) == 2
     logits = decoder.logits(final)
     assert (final.shape, [state.shape for state in captured]) == ((20, 64), [(20, 64)] * 2)
     for length in (1, 12, 13, 20):
         assert_close(logits[length - 1], said(TEXT[:length]))
     np.testing.assert_array_equal(captured[1], decoder.embed_tokens(TEXT[:20]))
-    assert decoder.num_forwards == 2
     assert_is_as_if_read_from_nothing(decoder, TEXT[:20], said)
 
 

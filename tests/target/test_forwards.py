@@ -134,13 +134,13 @@ def test_no_layer_reads_a_token_twice(shape):
     assert count.rows == [len(tokens)] * LAYERS
 
 
-def test_a_tree_finished_from_lower_rows_is_one_forward():
+def test_a_tree_finished_from_lower_rows_is_one_forward(forwards):
     decoder = decoder_after("llama", "full")
-    before = decoder.num_forwards
+    before = forwards.of(decoder.model)
     lower(decoder, CHAIN)
-    assert decoder.num_forwards == before
+    assert forwards.of(decoder.model) == before
     decoder.forward_tree(DraftTree.chain(mx.array(CHAIN)))
-    assert decoder.num_forwards == before + 1
+    assert forwards.of(decoder.model) == before + 1
 
 
 OTHER_TREES = {

@@ -187,6 +187,18 @@ def expected_shares(sampling):
     return np.einsum("i,ij,jk->ijk", rows[0], rows, rows).ravel()
 
 
+class VerdictKey(Noise):
+    """Noise whose key is the one that verification gets.
+
+    `Noise` mixes positions into its key with `^`. Under `mx.vmap` MLX reads the operand that is
+    not mapped beyond its end there, so every run would have other noise.
+    """
+
+    def key_for(self, stream):
+        assert stream == "verdict"
+        return self.key
+
+
 def one_round(key, sampling, draft_logits, chain_rule, target=TARGET):
     """Draft two tokens after token 0, then verify; return the tokens drafted and the verdict."""
     *draft_keys, verify_key = mx.random.split(key, 3)
@@ -197,7 +209,7 @@ def one_round(key, sampling, draft_logits, chain_rule, target=TARGET):
     tree = DraftTree.chain(mx.concatenate(tokens))
     draft = Draft(tree, sampled_from=mx.concatenate(distributions))
     distributions = NodeDistributions(sampling, mx.array(target)[tree.tokens])
-    return tree.tokens[1:], verify(draft, distributions, Noise(verify_key), chain_rule)
+    return tree.tokens[1:], verify(draft, distributions, VerdictKey(verify_key), chain_rule)
 
 
 def three_tokens(key, sampling, draft_logits, chain_rule, target=TARGET):
@@ -258,4 +270,5 @@ def test_the_rule_for_chains_is_the_one_asked_for():
     shared = np.minimum(p, q)
     by_token = shared[0].sum() + shared[0] @ shared.sum(axis=1)  # of one token, then of both
     assert abs(means["token"] - by_token) < 5 * np.sqrt(1 / N_DRAWS)
-    assert means["block"] > by_token + 5 * np.sqrt(1 / N_DRAWS)
+    # Both rules judge the same drafts with the same uniforms; the exact gain is 0.041.
+    assert means["block"] - means["token"] > 0.02

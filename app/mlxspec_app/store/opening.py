@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlxspec_app.store.errors import DamagedStoreError, StoreError, explain
-from mlxspec_app.store.schema import is_ours, migrate, scripts, version_of
+from mlxspec_app.store.schema import is_ours, migrate, version_of
 from mlxspec_app.store.search_text import spaced
 from mlxspec_app.user.private import make_private_file, make_private_folder, private_opener
 
@@ -44,26 +44,6 @@ def open_for_writing(path: Path, notify: Callable[[str], None]) -> sqlite3.Conne
     except OSError as error:
         reason = error.strerror or error
         raise StoreError(f"chats cannot be saved in {path.parent}: {reason}") from error
-
-
-def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Return a connection that cannot change the store.
-
-    Raises:
-        StoreError: There is no store yet, or it has another version.
-    """
-    try:
-        connection = _connect(path, "rw")  # a reader of a WAL database writes the -shm file too
-        try:
-            if version_of(connection) != len(scripts()):
-                raise StoreError("the store of chats is not ready: open it for writing first")
-            connection.execute("PRAGMA query_only = ON")
-        except BaseException:
-            connection.close()
-            raise
-    except sqlite3.Error as error:
-        raise explain(error) from error
-    return connection
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 
 from mlxspec.budget.cost import fastest_times, verify_forward
-from mlxspec.device import backend
+from mlxspec.device import backend, memory
 from mlxspec.loading import load_model
 from mlxspec.report.allowance import Allowance, Finding, curve_dict
 from mlxspec.report.shapes import CONTEXTS, ROWS, context_name
@@ -33,4 +33,4 @@ def measure(time: Allowance) -> Iterator[Finding]:
         curve = fastest_times(verify_forward(decoder), ROWS * _TURNS, seconds=share.seconds_left)
         yield context_name(context), curve_dict(curve)
     yield "active_memory_gb", mx.get_active_memory() / backend.GB
-    yield "peak_memory_gb", backend.peak_memory_gb()
+    yield "peak_memory_gb", memory.peak_memory_gb()

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.opening import open_for_reading, open_for_writing
+from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.schema import migrate, scripts
 from mlxspec_app.store.search_text import spaced
 from tests.support.store_files import open_reader, open_writer, say, texts_of
@@ -93,10 +93,8 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(path):
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="has version 99 and this mlxspec reads versions up to"):
+    with pytest.raises(StoreError, match=r"has version 99 and this .* up to \d+: update mlxspec"):
         open_for_writing(path, pytest.fail)
-    with pytest.raises(StoreError, match="update mlxspec"):
-        open_for_reading(path)
     assert path.read_bytes() == before
 
 
@@ -214,12 +212,6 @@ def test_nothing_comes_between_what_a_change_reads_and_what_it_writes(path):
 
 
 # ---- readers -------------------------------------------------------------------------------
-
-
-def test_there_is_nothing_to_read_before_there_is_a_store(path):
-    with pytest.raises(StoreError):
-        open_for_reading(path)
-    assert not path.exists()
 
 
 def test_a_reader_sees_what_was_written_and_cannot_write(path):
