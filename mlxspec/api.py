@@ -49,7 +49,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.room import context_that_fits
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.params import (
     DEFAULT_KEEP,
     DEFAULT_LOOKAHEAD,
@@ -266,7 +266,7 @@ def _bound_context(engine: Engine, options: Options, say: Say) -> None:
 
 
 def make_cache(
-    config: ModelConfig,
+    config: TargetConfig,
     *,
     max_kv_size: int | None = None,
     keep: int = DEFAULT_KEEP,
@@ -274,7 +274,7 @@ def make_cache(
 ) -> Cache:
     """Return an empty cache that fits a model; see `load` for the arguments."""
     packing = None if kv_bits is None else Quantization.for_head_dim(kv_bits, config.head_dim)
-    return Cache(config.num_hidden_layers, max_size=max_kv_size, keep=keep, quantization=packing)
+    return Cache.for_model(config, max_size=max_kv_size, keep=keep, quantization=packing)
 
 
 def stream_text(

@@ -9,7 +9,7 @@ from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 
 
 class BatchDecoder:
@@ -20,14 +20,14 @@ class BatchDecoder:
         cache: The rows of all sequences; changed by this class only.
     """
 
-    def __init__(self, model: Model, like: Cache, num_slots: int) -> None:
+    def __init__(self, model: TargetModel, like: Cache, num_slots: int) -> None:
         """Begin with `num_slots` empty sequences and a cache of the same kind as `like`.
 
         Raises:
             UnsupportedOperationError: `like` rotates.
         """
         self.model = model
-        self.cache = BatchCache.like(like, model.config.num_hidden_layers, num_slots)
+        self.cache = BatchCache.like(like, num_slots)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._staged: list[list[int]] = []  # parents of the nodes of each tree
 
@@ -70,6 +70,7 @@ class BatchDecoder:
             own = values(tree.tokens)
             tokens.append([*own, *own[:1] * missing])
             parents.append([*values(tree.parents), *[0] * missing])
+        self.cache.states.expect_rows(parents)
         layout = batch_layout(self.cache.offsets, parents, self._windows)
         try:
             hidden, _ = self.model.hidden_states(

@@ -19,6 +19,8 @@ from mlx.utils import tree_flatten
 from mlxspec.budget.cost import verify_forward
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.reply import continuation as continuation_room
 from mlxspec.reply import pending_round as pending_round_room
@@ -175,6 +177,10 @@ def profile_rounds(
 def profile_forward(decoder: Decoder, width: int, *, repeats: int = 3) -> ForwardProfile:
     """Return the time of a forward of `width` rows by part, after the tokens in the cache."""
     forward = verify_forward(decoder)
+    if not isinstance(decoder.model, Model):
+        raise UnsupportedOperationError(
+            "the parts of a forward are known in models of our own; load this one with port own"
+        )
     layer = decoder.model.layers[0]
     places: list[Place] = [
         (type(decoder.model), "embed", "embedding"),

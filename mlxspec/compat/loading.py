@@ -1,7 +1,7 @@
 """`load` with mlx-lm's signature."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from os import PathLike
 from typing import Any
 
@@ -57,5 +57,11 @@ def load(
     engine = api.load(path_or_hf_repo, **options)
     tokenizer = TokenizerWrapper(engine.tokenizer)
     if return_config:
-        return engine, tokenizer, asdict(engine.target.model.config)
+        return engine, tokenizer, _fields(engine.target.model.config)
     return engine, tokenizer
+
+
+def _fields(config: object) -> dict[str, Any]:
+    assert is_dataclass(config)
+    assert not isinstance(config, type)
+    return asdict(config)

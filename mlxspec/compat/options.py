@@ -193,7 +193,7 @@ def draft_model_drafter(
             "of the same family"
         )
     cache, model = engine.target.cache, small.target.model
-    own = Cache(model.config.num_hidden_layers, max_size=cache.max_size, keep=cache.keep)
+    own = Cache.for_model(model.config, max_size=cache.max_size, keep=cache.keep)
     return DraftModelDrafter(
         Decoder(model, own), engine.target.vocab_size, num_draft_tokens or DEFAULT_LOOKAHEAD
     )

@@ -16,6 +16,7 @@ import mlx.core as mx
 from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from mlxspec.kv.states import States
 from mlxspec.kv.storage import BatchRows
 
 
@@ -24,21 +25,29 @@ class BatchCache:
 
     Attributes:
         offsets: Committed tokens of each sequence: the position of its next token.
+        quantization: How rows are packed; None where they are not.
+        states: The recurrent states of all layers and sequences.
         num_staged: Rows that the last forward staged in every sequence.
     """
 
     def __init__(
-        self, n_layers: int, num_sequences: int, quantization: Quantization | None = None
+        self,
+        n_layers: int,
+        num_sequences: int,
+        quantization: Quantization | None = None,
+        num_states: int = 0,
     ) -> None:
         """Make an empty cache for `num_sequences` sequences."""
         self.offsets = [0] * num_sequences
+        self.quantization = quantization
         self.num_staged = 0
         self._slots: mx.array | None = None  # (B, L) where the rows of this forward go
         self._keys = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
         self._values = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
+        self.states = States(num_states, num_sequences)
 
     @staticmethod
-    def like(cache: Cache, n_layers: int, num_sequences: int) -> "BatchCache":
+    def like(cache: Cache, num_sequences: int) -> "BatchCache":
         """Return an empty cache that keeps rows as `cache` does.
 
         Raises:
@@ -49,7 +58,7 @@ class BatchCache:
                 f"a batch needs a cache that grows; this one is {cache.describe()}: load the model "
                 "without max_kv_size"
             )
-        return BatchCache(n_layers, num_sequences, cache.quantization)
+        return BatchCache(cache.num_layers, num_sequences, cache.quantization, len(cache.states))
 
     @property
     def num_sequences(self) -> int:
@@ -63,16 +72,18 @@ class BatchCache:
     @property
     def arrays(self) -> list[mx.array]:
         """Every array of the cache, to be evaluated or measured."""
-        return [array for store in self._stores for array in store.arrays]
+        rows = [array for store in self._stores for array in store.arrays]
+        return rows + self.states.arrays
 
     # ---- sequences -------------------------------------------------------------------------
 
     def fill(self, sequence: int, cache: Cache) -> None:
         """Begin a sequence anew with the committed rows of a full cache, as a copy."""
         self.rollback()
-        planes = iter(cache.arrays)
+        planes = iter(cache.row_arrays)
         for store in self._stores if cache.offset else ():
             store.fill(sequence, [next(planes) for _ in range(store.num_planes)], cache.offset)
+        self.states.fill(sequence, cache.states)
         self.offsets[sequence] = cache.offset
 
     def keep(self, sequences: Sequence[int]) -> None:
@@ -80,6 +91,7 @@ class BatchCache:
         self.rollback()
         for store in self._stores:
             store.keep(sequences)
+        self.states.keep(sequences)
         self.offsets = [self.offsets[sequence] for sequence in sequences]
 
     # ---- staging ---------------------------------------------------------------------------
@@ -123,8 +135,9 @@ class BatchCache:
         """
         if len(paths) != self.num_sequences:
             raise CacheError(f"got {len(paths)} paths for {self.num_sequences} sequences")
-        if any(not 0 <= row < self.num_staged for path in paths for row in path):
-            raise CacheError(f"cannot commit rows {list(paths)} of {self.num_staged} staged ones")
+        num_staged = max(self.num_staged, self.states.num_staged)
+        if any(not 0 <= row < num_staged for path in paths for row in path):
+            raise CacheError(f"cannot commit rows {list(paths)} of {num_staged} staged ones")
         moves = [
             (sequence, row, self.offsets[sequence] + index)
             for sequence, path in enumerate(paths)
@@ -135,6 +148,7 @@ class BatchCache:
             sequences, rows, slots = mx.array(moves, mx.int32).T
             for store in self._stores:
                 store.move(sequences, rows, slots)
+        self.states.commit(paths)
         pairs = zip(self.offsets, paths, strict=True)
         self.offsets = [offset + len(path) for offset, path in pairs]
         self.rollback()
@@ -142,5 +156,6 @@ class BatchCache:
     def rollback(self) -> None:
         """Forget all staged rows."""
         self.num_staged, self._slots = 0, None
+        self.states.forget()
         for store in self._stores:
             store.forget()

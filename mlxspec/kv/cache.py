@@ -14,13 +14,29 @@ https://arxiv.org/abs/2309.17453). A commit copies the accepted rows only, at an
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
 
 from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError
+from mlxspec.kv.states import Snapshot, States
 from mlxspec.kv.storage import RowStore
+
+_NUM_MARKS = 8  # ends of texts that a chat may go back to; a state takes megabytes
+
+
+class CachedModel(Protocol):
+    """What a cache asks of a model's config."""
+
+    @property
+    def num_row_stores(self) -> int:
+        """Pairs of keys and values per token."""
+
+    @property
+    def num_states(self) -> int:
+        """Recurrent states."""
 
 
 class Cache:
@@ -39,6 +55,7 @@ class Cache:
         max_size: int | None = None,
         keep: int = 0,
         quantization: Quantization | None = None,
+        num_states: int = 0,
     ) -> None:
         """Make an empty cache.
 
@@ -53,6 +70,7 @@ class Cache:
         self.keep = keep if max_size is not None else 0
         self.quantization = quantization
         self._n_layers = n_layers
+        self._num_states = num_states
         self.reset()
 
     def reset(self) -> None:
@@ -61,6 +79,25 @@ class Cache:
         self._staged = [0] * self._n_layers
         self._keys = [RowStore(self.quantization) for _ in range(self._n_layers)]
         self._values = [RowStore(self.quantization) for _ in range(self._n_layers)]
+        self.states = States(self._num_states)
+        self._marks: list[tuple[int, Snapshot]] = []
+
+    @staticmethod
+    def for_model(
+        config: "CachedModel",
+        *,
+        max_size: int | None = None,
+        keep: int = 0,
+        quantization: Quantization | None = None,
+    ) -> "Cache":
+        """Return an empty cache for a model with this config; arguments as in `Cache`."""
+        return Cache(
+            config.num_row_stores,
+            max_size=max_size,
+            keep=keep,
+            quantization=quantization,
+            num_states=config.num_states,
+        )
 
     def empty_like(self) -> "Cache":
         """Return a new, empty cache with the same settings."""
@@ -69,7 +106,13 @@ class Cache:
             max_size=self.max_size,
             keep=self.keep,
             quantization=self.quantization,
+            num_states=self._num_states,
         )
+
+    @property
+    def num_layers(self) -> int:
+        """Number of pairs of keys and values per token."""
+        return self._n_layers
 
     # ---- staging ---------------------------------------------------------------------------
 
@@ -112,7 +155,7 @@ class Cache:
     @property
     def num_staged(self) -> int:
         """Staged rows of the first layer, and of every layer after a whole forward."""
-        return self._staged[0]
+        return self._staged[0] if self._staged else self.states.num_staged
 
     def commit(self, rows: Sequence[int]) -> None:
         """Commit the staged rows with these indices, in this order; forget the others.
@@ -131,14 +174,25 @@ class Cache:
         # The first rows of a full cache lie in their slots already, as in plain decoding: no copy.
         if any(self.num_committed + row != slot for row, slot in placement):
             self._place(placement)
+        is_text = self.states.levels is None
+        self.states.commit([rows])
         self.offset += len(rows)
+        if is_text:
+            self._mark()
         self.rollback()
 
     def rollback(self) -> None:
         """Forget all staged rows, also where a forward was interrupted."""
         self._staged = [0] * self._n_layers
+        self.states.forget()
         for store in (*self._keys, *self._values):
             store.forget()
+
+    def _mark(self) -> None:
+        """Remember the recurrent states at the end of a text, to be able to go back to it."""
+        if len(self.states):
+            self._marks.append((self.offset, self.states.snapshot()))
+            del self._marks[:-_NUM_MARKS]
 
     def _placement(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Return (row, slot) of the rows to store; a ring stores only the last rows of many."""
@@ -178,11 +232,18 @@ class Cache:
         newest = last - (last - slots) % ring  # the latest position that maps to the slot
         return np.where(slots < self.keep, slots, newest).astype(np.int32)
 
+    def nearest(self, length: int) -> int | None:
+        """Return the largest length, at most `length`, that `truncate` can go back to, or None."""
+        ends = [length, *(mark for mark, _ in self._marks if mark <= length)]
+        return max((end for end in ends if self.can_truncate(end)), default=None)
+
     def can_truncate(self, length: int) -> bool:
         """Return whether the cache can go back to the first `length` tokens without a forward.
 
         A ring that has wrapped cannot go back: it has evicted rows that earlier tokens attend to.
         """
+        if len(self.states) and length not in (self.offset, *(mark for mark, _ in self._marks)):
+            return False
         if self.max_size is None or self.offset <= self.max_size:
             return 0 <= length <= self.offset
         return length == self.offset
@@ -198,12 +259,21 @@ class Cache:
                 f"cannot go back to {length} tokens: the cache holds {self.offset}"
                 + ("" if self.max_size is None else f" in a ring of {self.max_size}")
             )
+        for mark, snapshot in self._marks if length < self.offset else ():
+            if mark == length:
+                self.states.restore(snapshot)
+        self._marks = [(mark, snapshot) for mark, snapshot in self._marks if mark <= length]
         self.offset = length  # the rows behind stay in their slots until others overwrite them
         self.rollback()
 
     @property
     def arrays(self) -> list[mx.array]:
         """All arrays of the cache, to evaluate or to measure."""
+        return self.row_arrays + self.states.arrays
+
+    @property
+    def row_arrays(self) -> list[mx.array]:
+        """The arrays (B, Hkv, slots, D) of keys, then of values."""
         return [array for store in (*self._keys, *self._values) for array in store.arrays]
 
     @property

@@ -58,7 +58,7 @@ def _probe_tokens(config: ModelConfig, tokenizer: Tokenizer) -> list[int]:
 def _is_safe(model: Model, tokens: Sequence[int]) -> bool:
     """Return whether all states between the layers are far below the largest float16."""
     num_layers = model.config.num_hidden_layers
-    cache = Cache(num_layers)
+    cache = Cache.for_model(model.config)
     masks = chain_masks(cache, len(tokens), dict.fromkeys(model.config.layer_windows))
     _, states = model.hidden_states(
         mx.array([tokens], mx.int32), cache, 0, masks, capture=range(num_layers + 1)

@@ -12,7 +12,7 @@ from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch.profile import ModelProfile, read_profile
 from mlxspec.loading.sizes import is_possible, row_bytes
-from mlxspec.models import Model, ModelConfig
+from mlxspec.models import ModelConfig, TargetModel
 
 MEMORY_TOKENS = 4096
 """Tokens of a full cache that count; a shorter context counts as a whole."""
@@ -62,7 +62,7 @@ def check_room(path: Path, name: str, dtype: str, room: Room) -> None:
         raise UnsupportedModelError(_refusal(profile, name, dtype, room))
 
 
-def context_that_fits(model: Model, kv_bits: int | None = None) -> int | None:
+def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | None:
     """Return the number of tokens whose keys and values fit beside a model on a GPU; or None."""
     usable = working_set_bytes()
     if usable == 0:

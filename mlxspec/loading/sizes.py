@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.models import ModelConfig
+from mlxspec.models import ModelConfig, TargetConfig
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def num_weights(config: ModelConfig) -> int:
     return config.num_hidden_layers * layer + tables + width
 
 
-def row_bytes(config: ModelConfig, item_size: int, kv_bits: int | None = None) -> int:
+def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) -> int:
     """Return the bytes of the keys and values of one token in all layers.
 
     Args:
@@ -55,12 +55,11 @@ def row_bytes(config: ModelConfig, item_size: int, kv_bits: int | None = None) -
         ValueError: `kv_bits` is another number.
         UnsupportedOperationError: The model's heads cannot be quantised.
     """
-    row = config.head_dim * item_size
-    if kv_bits is not None:
-        packing = Quantization.for_head_dim(kv_bits, config.head_dim)
-        row = config.head_dim * kv_bits // 8
-        row += 2 * config.head_dim // packing.group_size * item_size
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * row
+    if kv_bits is None:
+        return config.kv_numbers * item_size
+    packing = Quantization.for_head_dim(kv_bits, config.head_dim)
+    groups = config.kv_numbers // packing.group_size
+    return config.kv_numbers * kv_bits // 8 + 2 * groups * item_size
 
 
 def is_possible(config: ModelConfig, stored_bytes: int) -> bool:

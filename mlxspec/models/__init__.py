@@ -1,10 +1,19 @@
-"""The target models: Llama, Mistral and Qwen2 on shared layers."""
+"""The target models: Llama, Mistral and Qwen2 on shared layers, and what any target offers."""
 
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import StagingCache
 from mlxspec.models.model import Model
+from mlxspec.models.target_model import DraftSupport, TargetConfig, TargetModel
 
-__all__ = ["Model", "ModelConfig", "StagingCache", "build_model"]
+__all__ = [
+    "DraftSupport",
+    "Model",
+    "ModelConfig",
+    "StagingCache",
+    "TargetConfig",
+    "TargetModel",
+    "build_model",
+]
 
 
 def build_model(config: ModelConfig) -> Model:

@@ -67,6 +67,21 @@ class ModelConfig:
     layer_windows: tuple[int | None, ...]
     eos_token_ids: tuple[int, ...]
 
+    @property
+    def num_row_stores(self) -> int:
+        """Pairs of keys and values that a cache stores per token: one a layer."""
+        return self.num_hidden_layers
+
+    @property
+    def kv_numbers(self) -> int:
+        """Numbers in the keys and values of one token, in all layers."""
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
+
+    @property
+    def num_states(self) -> int:
+        """Recurrent states that a cache stores: none."""
+        return 0
+
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
             raise _unknown_family(self.model_type)

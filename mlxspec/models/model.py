@@ -24,6 +24,7 @@ from mlxspec.kv.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope
+from mlxspec.models.target_model import DraftSupport
 
 
 class Backbone(nn.Module):
@@ -53,6 +54,11 @@ class Model(nn.Module):
         self.model = Backbone(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    @property
+    def draft_support(self) -> DraftSupport:
+        """The drafts that the model can verify: all."""
+        return "tree"
 
     @property
     def layers(self) -> list[DecoderLayer]:
@@ -155,5 +161,30 @@ class Model(nn.Module):
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
-        is_tied = self.config.tie_word_embeddings
-        return ops.product(self.model.embed_tokens if is_tied else self.lm_head, hidden)
+        return ops.product(self._head, hidden)
+
+    def head_rows(self, token_ids: mx.array) -> nn.Module:
+        """Return the rows of the head for (n,) int32 tokens: it maps (..., D) to (..., n).
+
+        The head is larger than a small drafter, so it dominates the cost of a draft. The rows of
+        the most frequent tokens cost a fraction and miss few tokens (FR-Spec, Zhao et al. 2025,
+        https://arxiv.org/abs/2502.14856). Quantised rows stay quantised. The rows are a copy,
+        evaluated here.
+        """
+        head, num_rows, width = self._head, token_ids.shape[0], self.config.hidden_size
+        rows: nn.Module
+        names: tuple[str, ...]
+        if isinstance(head, nn.QuantizedLinear | nn.QuantizedEmbedding):
+            rows = nn.QuantizedLinear(width, num_rows, False, head.group_size, head.bits)
+            names = ("weight", "scales", "biases")
+        else:
+            rows, names = Linear(width, num_rows, bias=False), ("weight",)
+        for name in names:
+            if name in head:
+                rows[name] = head[name][token_ids]
+        mx.eval(rows.parameters())
+        return rows
+
+    @property
+    def _head(self) -> nn.Module:
+        return self.model.embed_tokens if self.config.tie_word_embeddings else self.lm_head

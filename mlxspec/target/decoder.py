@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
-from mlxspec.models import Model
+from mlxspec.models import DraftSupport, TargetModel
 from mlxspec.target.forwards import Forwards
 from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
@@ -30,13 +30,13 @@ class Decoder:
             short; None with a rotating cache, which has no limit.
     """
 
-    def __init__(self, model: Model, cache: Cache | None = None) -> None:
+    def __init__(self, model: TargetModel, cache: Cache | None = None) -> None:
         self.model = model
         self.revision = 0
         rotates = cache is not None and cache.max_size is not None
         self.context_length = None if rotates else model.config.max_position_embeddings
         self._audience = Audience()
-        self._forwards = Forwards(model, cache or Cache(model.config.num_hidden_layers))
+        self._forwards = Forwards(model, cache or Cache.for_model(model.config))
         self._history: list[int] = []
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
         self._is_torn = False  # True: an interrupt left cache, history and readers inconsistent
@@ -50,6 +50,11 @@ class Decoder:
     def vocab_size(self) -> int:
         """Width of the logits; padding can make it larger than the tokenizer's vocabulary."""
         return self.model.config.vocab_size
+
+    @property
+    def draft_support(self) -> DraftSupport:
+        """The drafts that can be verified."""
+        return self.model.draft_support
 
     @property
     def num_hidden_layers(self) -> int:
@@ -119,14 +124,13 @@ class Decoder:
         if not 0 <= length <= len(self):
             raise ValueError(f"cannot go back to {length} tokens; the history has {len(self)}")
         self._forwards.drop()
-        if self._is_torn or not self.cache.can_truncate(length):
+        start = self.cache.nearest(length)
+        if self._is_torn or start is None:
             self._read_anew(self._history[:length])
         elif length < len(self):
-            self.revision += 1
-            self.cache.truncate(length)
-            del self._history[length:]
-            self._last_hidden = None
-            self._audience.forget(length)
+            missing = self._history[start:length]
+            self._truncate(start)
+            self.observe(missing)
 
     # ---- verifying drafts ------------------------------------------------------------------
 
@@ -217,6 +221,8 @@ class Decoder:
             ValueError: The history is empty.
         """
         self._check_history()
+        if self._last_hidden is None and len(self.cache.states):
+            self._read_anew(self._history)  # a state has the token in it, and cannot go back
         if self._last_hidden is None:
             self._last_hidden = self._forwards.last_row(self._history[-1])
         return self._last_hidden[0]
@@ -262,6 +268,13 @@ class Decoder:
             self._last_hidden = states.final[-1:]
             self._audience.read(tokens, states)
         self._is_torn = False
+
+    def _truncate(self, length: int) -> None:
+        self.revision += 1
+        self.cache.truncate(length)
+        del self._history[length:]
+        self._last_hidden = None
+        self._audience.forget(length)
 
     def _read_anew(self, tokens: list[int]) -> None:
         self.revision += 1

@@ -16,7 +16,7 @@ from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, last_row_masks, tree_masks
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.target.hidden import HiddenStates
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Forwards:
         staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
     """
 
-    def __init__(self, model: Model, cache: Cache) -> None:
+    def __init__(self, model: TargetModel, cache: Cache) -> None:
         self.model = model
         self.cache = cache
         self.capture: tuple[int, ...] = ()
@@ -69,12 +69,15 @@ class Forwards:
     def text(self, tokens: Sequence[int]) -> HiddenStates:
         """Forget all staged rows, then stage a chain of tokens."""
         self.drop()
+        self.cache.states.expect_text(len(tokens))
         return self._line(mx.array(list(tokens), mx.int32))
 
     def chain(self, tokens: mx.array) -> HiddenStates:
         """Stage a chain of (L,) int32 tokens after those staged by this method."""
         if self.staged != "chain":
             self.drop()
+        first = self.cache.states.num_staged
+        self.cache.states.expect_rows([range(first - 1, first - 1 + tokens.shape[0])])
         states = self._line(tokens)
         self.staged = "chain"
         return states
@@ -86,6 +89,8 @@ class Forwards:
             states = self._guarded(lambda: self._finish(lower, tree))
         else:
             self.drop()
+            if len(self.cache.states):  # only then does a forward need the parents on the host
+                self.cache.states.expect_rows([values(tree.parents)])
             positions = self.cache.offset + tree.depths
             states = self._run(tree.tokens, positions, self._tree_masks(tree, 0))
         self.staged = (tree, states)
@@ -115,6 +120,7 @@ class Forwards:
     def again(self, tokens: Sequence[int], layers: Sequence[int]) -> HiddenStates:
         """Return the states of a whole text, computed in a temporary cache."""
         scratch = self.cache.empty_like()
+        scratch.states.expect_text(len(tokens))
         masks = chain_masks(scratch, len(tokens), self._windows)
         batch = mx.array(list(tokens), mx.int32)[None]
         final, captured = self.model.hidden_states(batch, scratch, 0, masks, capture=layers)

@@ -12,8 +12,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
-from mlxspec.drafters.search.reduced_head import head_rows
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 
 GROUP_SIZE = 64
 
@@ -73,9 +72,9 @@ def dense(linear: Any) -> mx.array:
     return weight.astype(mx.float32)
 
 
-def dense_head(model: Model, target_ids: mx.array) -> mx.array:
+def dense_head(model: TargetModel, target_ids: mx.array) -> mx.array:
     """Return the (n, D) float32 rows of a target's output head for (n,) int32 tokens."""
-    return dense(head_rows(model, target_ids))
+    return dense(model.head_rows(target_ids))
 
 
 def dense_rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:

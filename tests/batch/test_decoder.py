@@ -150,7 +150,7 @@ def test_rounds_do_not_copy_the_context(packing):
     prompt = mx.zeros((1, 2, n_tokens, 32))
     one.stage(0, prompt, prompt)
     one.commit(range(n_tokens))
-    cache = BatchCache.like(one, 1, 2)
+    cache = BatchCache.like(one, 2)
     for sequence in range(2):
         cache.fill(sequence, one)
     rows = mx.ones((2, 2, 8, 32))

@@ -15,13 +15,12 @@ from mlx import nn
 from mlxspec.drafters.eagle.history import Head, PairHistory
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
-from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.params import FREE, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStates
@@ -48,7 +47,7 @@ class EagleBase:
     """
 
     name: str
-    head_type: Callable[[Any, Model], Head]
+    head_type: Callable[[Any, TargetModel], Head]
     num_top_tokens = 0
     limits = FREE
 
@@ -182,7 +181,7 @@ class JoinedHead:
         target_ids: (draft_vocab,) int32 target token of each draft token, or None.
     """
 
-    def __init__(self, network: Any, model: Model, dtype: mx.Dtype) -> None:
+    def __init__(self, network: Any, model: TargetModel, dtype: mx.Dtype) -> None:
         """Join a network to its target.
 
         Args:
@@ -208,7 +207,7 @@ class JoinedHead:
         return self._output(states)
 
 
-def embedding_of(network: nn.Module, model: Model) -> Map:
+def embedding_of(network: nn.Module, model: TargetModel) -> Map:
     """Return a map of (n,) tokens to (n, D): the network's own embedding, else the target's."""
     if "embed_tokens" not in network:
         return model.embed
@@ -217,20 +216,20 @@ def embedding_of(network: nn.Module, model: Model) -> Map:
     return lambda tokens: network.embed_tokens(mx.minimum(tokens, last))
 
 
-def output_of(network: nn.Module, target_ids: mx.array | None, model: Model) -> Map:
+def output_of(network: nn.Module, target_ids: mx.array | None, model: TargetModel) -> Map:
     """Return a map of (n, D) to (n, V_draft) logits: the network's own head, else the target's.
 
     With `target_ids`, only these rows of the target's head are used. Logits beyond the target's
     vocabulary are dropped, since each side may have its own padding.
     """
     if target_ids is not None:
-        return network.lm_head if "lm_head" in network else head_rows(model, target_ids)
+        return network.lm_head if "lm_head" in network else model.head_rows(target_ids)
     if "lm_head" in network:
         return lambda states: network.lm_head(states)[:, : model.config.vocab_size]
     return model.logits
 
 
-def check_vocabulary(target_ids: mx.array | None, model: Model) -> None:
+def check_vocabulary(target_ids: mx.array | None, model: TargetModel) -> None:
     """Raise `VocabularyMismatchError` if a reduced vocabulary does not fit the target."""
     if target_ids is None:
         return

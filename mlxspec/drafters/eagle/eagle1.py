@@ -21,7 +21,7 @@ from mlxspec.drafters.eagle.network import LAYER_FIELDS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.models import Model, ModelConfig
+from mlxspec.models import ModelConfig, TargetModel
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope
 from mlxspec.models.weights import load_weights
@@ -130,7 +130,7 @@ class EagleHead(JoinedHead):
 
     capture: tuple[int, ...] = ()
 
-    def __init__(self, network: EagleNetwork, model: Model) -> None:
+    def __init__(self, network: EagleNetwork, model: TargetModel) -> None:
         """Join a network to its target.
 
         Raises:

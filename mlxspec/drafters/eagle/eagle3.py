@@ -13,7 +13,7 @@ from mlxspec.drafters.eagle.network import Eagle3Network
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.target.hidden import HiddenStates
 
 __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
@@ -29,7 +29,7 @@ class Eagle3Head(JoinedHead):
 
     num_layers = 1
 
-    def __init__(self, network: Eagle3Network, model: Model) -> None:
+    def __init__(self, network: Eagle3Network, model: TargetModel) -> None:
         """Join a network to its target.
 
         Raises:
@@ -65,7 +65,7 @@ class Eagle3Drafter(EagleBase):
     head_type = Eagle3Head
 
 
-def _check(network: Eagle3Network, model: Model) -> None:
+def _check(network: Eagle3Network, model: TargetModel) -> None:
     config, target = network.config, model.config
     width = config["target_hidden_size"]
     is_joined = "embed_tokens" in network and "lm_head" in network

@@ -17,7 +17,6 @@ from mlxspec.device.backend import sync, values
 from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import ExitHead
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
-from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
@@ -100,7 +99,7 @@ class EarlyExitDrafter:
         check_threshold(self.threshold)
         ids = head.target_ids
         self._shared: Noise | None = None
-        self._rows = decoder.model.logits if ids is None else head_rows(decoder.model, ids)
+        self._rows = decoder.model.logits if ids is None else decoder.model.head_rows(ids)
 
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise

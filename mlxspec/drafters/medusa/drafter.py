@@ -20,7 +20,6 @@ from mlxspec.device import backend
 from mlxspec.device.ops import exp
 from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.drafters.medusa.rank_tree import RankTree, best_guesses
-from mlxspec.drafters.search.reduced_head import head_rows
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
@@ -78,7 +77,7 @@ class MedusaDrafter:
         self._hidden: mx.array | None = None  # (1, D) state of the last token of the history
         self._width = target.vocab_size
         ids = heads.target_ids if heads.is_tied else None
-        self._tied_head = target.logits if ids is None else head_rows(target.model, ids)
+        self._tied_head = target.logits if ids is None else target.model.head_rows(ids)
         heads.set_dtype(target.model.dtype)
         mx.eval(heads.parameters())
 

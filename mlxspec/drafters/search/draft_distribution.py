@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.drafters.search.reduced_head import spread
+from mlxspec.drafters.search.reduced_vocabulary import spread
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree

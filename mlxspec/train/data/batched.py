@@ -61,7 +61,7 @@ def run_tasks(
     Yields:
         The index and the result of a task, in the order in which tasks end.
     """
-    target = Decoder(loaded.model, Cache(loaded.config.num_hidden_layers))
+    target = Decoder(loaded.model, Cache.for_model(loaded.config))
     run = BatchRun(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
     asking = _Asking(tasks)
     replies = run.replies_as_they_end(asking.next_job, lambda index: False, asking.is_last)

@@ -1,0 +1,122 @@
+"""What a target model offers: the one interface of our own models, adapted ones and mocks.
+
+Decoder, batch, drafters and engine know no class of model. They ask for what stands here; what a
+model can do beyond plain decoding, it says before a reply begins (`DraftSupport`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
+
+import mlx.core as mx
+
+from mlxspec.kv.masks import Masks
+
+DraftSupport = Literal["tree", "chain", "none"]
+"""The drafts that a model can verify: trees and chains, chains only, or none (plain decoding)."""
+
+
+class TargetConfig(Protocol):
+    """Facts of a target model; `ModelConfig` has them, too."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits, V."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the final hidden states, D."""
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of layers."""
+
+    @property
+    def num_row_stores(self) -> int:
+        """Number of pairs of keys and values that a cache stores per token."""
+
+    @property
+    def num_states(self) -> int:
+        """Number of recurrent states that a cache stores."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a key, where keys are quantised."""
+
+    @property
+    def kv_numbers(self) -> int:
+        """Numbers in the keys and values of one token, in all layers."""
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """Context length of the model, in tokens."""
+
+    @property
+    def layer_windows(self) -> Sequence[int | None]:
+        """The windows for which attention masks are made; None for the whole past."""
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a reply."""
+
+
+class TargetModel(Protocol):
+    """A network that reads tokens over a cache and returns hidden states, then logits."""
+
+    @property
+    def config(self) -> TargetConfig:
+        """Facts of the model."""
+
+    @property
+    def draft_support(self) -> DraftSupport:
+        """The drafts that the model can verify."""
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """The floating-point type of its computations."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parameters."""
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings (..., D) of (...) int32 tokens."""
+
+    def hidden_states(
+        self,
+        tokens: mx.array,
+        cache: Any,
+        positions: int | mx.array,
+        masks: Masks,
+        *,
+        capture: Sequence[int] = (),
+    ) -> tuple[mx.array, list[mx.array]]:
+        """Run all layers over (B, L) tokens; see `mlxspec.models.Model.hidden_states`."""
+
+    def run_layers(
+        self,
+        x: mx.array,
+        cache: Any,
+        positions: int | mx.array,
+        masks: Masks,
+        layers: range,
+        *,
+        capture: Sequence[int] = (),
+    ) -> tuple[mx.array, list[mx.array]]:
+        """Run consecutive layers over (B, L, D) states; see `mlxspec.models.Model.run_layers`.
+
+        Raises:
+            UnsupportedOperationError: The model runs as a whole only.
+        """
+
+    def norm(self, x: mx.array) -> mx.array:
+        """Return the final norm (..., D) of the last layer's output.
+
+        Raises:
+            UnsupportedOperationError: The model runs as a whole only.
+        """
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return the logits (..., V) of final hidden states (..., D)."""
+
+    def head_rows(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
+        """Return a map of final hidden states (..., D) to logits (..., n) of (n,) int32 tokens."""
