@@ -15,13 +15,14 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from mlxspec.adapted.model import AdaptedModel
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import Tokenizer
-from mlxspec.models import Model
+from mlxspec.models import Model, TargetModel
 
 INSTALL = {
     "mlx-lm": "pip install mlx-lm",
@@ -44,7 +45,7 @@ class MlxLmArm:
     """
 
     def __init__(
-        self, name: str, context: DrafterContext, draft_model: Model | None = None
+        self, name: str, context: DrafterContext, draft_model: TargetModel | None = None
     ) -> None:
         """Make an arm.
 
@@ -190,12 +191,16 @@ _BUILDERS: dict[str, Callable[[str, DrafterContext], Arm]] = {
 }
 
 
-def mlx_lm_model(model: Model) -> nn.Module:
+def mlx_lm_model(model: TargetModel) -> nn.Module:
     """Return mlx-lm's model of the same family, with the same arrays as ours.
 
     Raises:
         ValueError: Its parameters do not match ours.
     """
+    if isinstance(model, AdaptedModel):
+        source: nn.Module = model.source
+        return source
+    assert isinstance(model, Model), model
     config = model.config
     family = "qwen2" if config.model_type == "qwen2" else "llama"
     module = import_module(f"mlx_lm.models.{family}")

@@ -1,0 +1,127 @@
+"""Finds the parts of a model that a tree needs, by one recorded forward of two tokens.
+
+Names of attributes differ between model files; what is called with what does not. A recorded
+forward over two tokens of their own tells which module rotates, which one embeds positions, which
+ones get a recurrent state, where the layers are, and which windows the masks are asked for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlxspec.adapted.leaves import LeafList, StateLeaf
+from mlxspec.adapted.override import override
+from mlxspec.adapted.positions import rotates
+
+
+@dataclass
+class Anatomy:
+    """The parts of one model.
+
+    Attributes:
+        layers: The decoder layers, lowest first.
+        backbone: The module that calls the layers; its output enters the head. None where the model
+            itself does.
+        rotations: Modules that rotate rows.
+        position_embeddings: Learned embeddings of positions.
+        mixers: Modules with a recurrent state.
+        embedding: The embedding of tokens.
+        windows: The windows for which masks are asked.
+        hidden_size: Width of the states.
+    """
+
+    layers: list[nn.Module]
+    backbone: nn.Module | None = None
+    rotations: list[nn.Module] = field(default_factory=list)
+    position_embeddings: list[nn.Module] = field(default_factory=list)
+    mixers: list[nn.Module] = field(default_factory=list)
+    embedding: nn.Module | None = None
+    windows: list[int | None] = field(default_factory=list)
+    hidden_size: int = 0
+
+
+def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any]) -> Anatomy:
+    """Run a forward and return the parts that it used.
+
+    Args:
+        model: The model.
+        layers: Its decoder layers.
+        run: Runs a forward over two tokens that are neither 0 nor 1, at position 0, with leaves of
+            ours as its cache.
+    """
+    found = Anatomy(list(layers))
+    recorder = _Recorder(found)
+    undo = [override(module, recorder.around(module)) for module in _modules(model)]
+    try:
+        run()
+    finally:
+        for restore in undo:
+            restore()
+    if found.backbone is model:
+        found.backbone = None
+    return found
+
+
+def _modules(model: nn.Module) -> list[nn.Module]:
+    return list({id(module): module for module in model.modules()}.values())
+
+
+class _Recorder:
+    def __init__(self, found: Anatomy) -> None:
+        self._found = found
+        self._stack: list[nn.Module] = []
+        self._layers = {id(layer) for layer in found.layers}
+        self._with_state: dict[int, set[int]] = {}  # per depth of the stack, states used below it
+
+    def around(self, module: nn.Module) -> Callable[..., Any]:
+        is_rotation = rotates(module)  # now: a recorded module's `__call__` shows no names
+
+        def record(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if id(module) in self._layers and self._found.backbone is None and self._stack:
+                self._found.backbone = self._stack[-1]
+            self._stack.append(module)
+            own = {id(leaf) for leaf in _state_leaves([*args, *kwargs.values()])}
+            below = self._with_state.setdefault(len(self._stack), set())
+            below.clear()
+            try:
+                result = call(*args, **kwargs)
+            finally:
+                self._stack.pop()
+            used = self._with_state.get(len(self._stack) + 1, set())
+            if own - used:
+                _add(self._found.mixers, module)
+            self._with_state.setdefault(len(self._stack), set()).update(own | used)
+            if is_rotation:
+                _add(self._found.rotations, module)
+            self._note(module, args, result)
+            return result
+
+        return record
+
+    def _note(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        if module is self._found.backbone and isinstance(result, mx.array):
+            self._found.hidden_size = result.shape[-1]
+        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding) and args:
+            ids = args[0]
+            if ids.shape[-1:] == (2,) and ids.reshape(-1).tolist() == [0, 1]:
+                _add(self._found.position_embeddings, module)
+            elif self._found.embedding is None:
+                self._found.embedding = module
+
+
+def _state_leaves(values: Sequence[Any]) -> list[StateLeaf]:
+    leaves: list[StateLeaf] = []
+    for value in values:
+        if isinstance(value, StateLeaf):
+            leaves.append(value)
+        elif isinstance(value, LeafList):
+            leaves.extend(_state_leaves(value.caches))
+    return leaves
+
+
+def _add(modules: list[nn.Module], module: nn.Module) -> None:
+    if all(module is not other for other in modules):
+        modules.append(module)

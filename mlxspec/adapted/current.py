@@ -1,0 +1,70 @@
+"""The forward in progress: what the changed modules of an adapted model look up while it runs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import mlx.core as mx
+
+from mlxspec.device.packed import Quantization, Rows
+from mlxspec.kv.masks import Masks
+from mlxspec.kv.states import Row, States
+
+
+class AnyCache(Protocol):
+    """What an adapted model needs of a cache: rows to attend to, and recurrent states."""
+
+    states: States
+    quantization: Quantization | None
+
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
+        """Add rows of one layer; return all rows."""
+
+
+class Current:
+    """The forward in progress of one adapted model.
+
+    Attributes:
+        cache: Where its rows and states go.
+        offset: Position of the first row, where rows are contiguous; else of the root.
+        positions: (L,) or (B, L) int32 position of each row; None where rows are contiguous.
+        masks: The attention mask of each layer window.
+        rows: The rows of the level that a recurrent layer computes now; None for all rows.
+        capture: Layers whose entering states are kept.
+        entering: Those states, (B, L, D) by layer.
+        final: (B, L, D) output of the backbone, once it is known.
+        replay: A result that the backbone returns instead of running.
+    """
+
+    cache: AnyCache
+
+    def __init__(self) -> None:
+        self.is_running = False
+        self.offset = 0
+        self.positions: mx.array | None = None
+        self.masks: Masks = {}
+        self.rows: Sequence[Row] | None = None
+        self.capture: frozenset[int] = frozenset()
+        self.entering: dict[int, mx.array] = {}
+        self.final: mx.array | None = None
+        self.replay: mx.array | None = None
+
+    @contextmanager
+    def run(
+        self,
+        cache: AnyCache,
+        positions: int | mx.array,
+        offset: int,
+        masks: Masks,
+        capture: Sequence[int] = (),
+    ) -> Iterator[None]:
+        """Let one forward use these; forget them afterwards."""
+        self.cache, self.offset, self.masks = cache, offset, masks
+        self.positions = None if isinstance(positions, int) else positions
+        self.capture, self.entering, self.final = frozenset(capture), {}, None
+        self.is_running = True
+        try:
+            yield
+        finally:
+            self.is_running, self.positions, self.masks = False, None, {}
+            self.entering, self.final = {}, None

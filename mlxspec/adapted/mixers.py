@@ -1,0 +1,83 @@
+"""Runs a recurrent layer over a tree: level by level, the nodes of a level as a batch.
+
+A recurrent layer reads rows one after the other and keeps one state. In a tree each row goes on
+from the state of its parent. So the nodes of one depth become a batch of sequences of one row, each
+with its parent's state; `States` keeps the state after every node. A text runs as it always did.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_map
+
+from mlxspec.adapted.current import Current
+from mlxspec.adapted.override import override
+from mlxspec.kv.states import Row
+
+
+def branch(module: nn.Module, current: Current) -> None:
+    """Let a module with a recurrent state run over the trees of the forward in progress."""
+
+    def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
+        if not current.is_running or current.cache.states.levels is None:
+            return call(x, *args, **kwargs)
+        B, L = x.shape[:2]
+        first = current.cache.states.num_staged - L
+        outputs = []
+        order: list[int] = []
+        for rows in current.cache.states.levels:
+            flat = [sequence * L + row - first for sequence, row in rows]
+            order.extend(flat)
+            outputs.append(_level(call, rows, flat, (B, L), current, (x, *args), kwargs))
+        back = mx.array(_inverse(order), mx.int32)
+        return _zip_map(lambda parts: _joined(parts, back, B, L), outputs)
+
+    override(module, around)
+
+
+def _level(
+    call: Callable[..., Any],
+    rows: list[Row],
+    flat: list[int],
+    shape: tuple[int, int],
+    current: Current,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    index = mx.array(flat, mx.int32)
+
+    def pick(value: Any) -> Any:
+        if not isinstance(value, mx.array) or value.ndim < 3 or value.shape[:2] != shape:
+            return value
+        return value.reshape(-1, 1, *value.shape[2:])[index]
+
+    positions = current.positions
+    every = current.offset + mx.arange(shape[1]) if positions is None else positions
+    current.rows = rows
+    current.positions = mx.broadcast_to(every, shape).reshape(-1, 1)[index]
+    try:
+        return call(*tree_map(pick, list(args)), **tree_map(pick, kwargs))
+    finally:
+        current.rows, current.positions = None, positions
+
+
+def _joined(parts: list[Any], back: mx.array, B: int, L: int) -> Any:
+    if not isinstance(parts[0], mx.array):
+        return parts[0]
+    rows = mx.concatenate(parts)[back]
+    return rows.reshape(B, L, *rows.shape[2:])
+
+
+def _inverse(order: list[int]) -> list[int]:
+    back = [0] * len(order)
+    for at, row in enumerate(order):
+        back[row] = at
+    return back
+
+
+def _zip_map(join: Callable[[list[Any]], Any], outputs: list[Any]) -> Any:
+    if isinstance(outputs[0], tuple):
+        return tuple(_zip_map(join, list(parts)) for parts in zip(*outputs, strict=True))
+    return join(outputs)
