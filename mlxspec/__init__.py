@@ -16,6 +16,7 @@ _PUBLIC = {  # name -> module that holds it, imported when first asked for: the 
     "SamplingParams": "mlxspec.params",
     "load": "mlxspec.api",
     "stream_text": "mlxspec.api",
+    "wrap": "mlxspec.api",
 }
 
 

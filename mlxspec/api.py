@@ -29,6 +29,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
+from typing import Any
+
+import mlx.nn as nn
 
 from mlxspec.budget import Budget
 from mlxspec.device import backend
@@ -47,7 +50,7 @@ from mlxspec.drafting.registry import (
 )
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LoadedModel, Room, load_model
+from mlxspec.loading import LoadedModel, Room, adapted, load_model, wrapped_tokenizer
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import TargetConfig
 from mlxspec.params import (
@@ -56,6 +59,7 @@ from mlxspec.params import (
     ChainRule,
     GenerationParams,
     Options,
+    Port,
     checks,
 )
 from mlxspec.target.decoder import Decoder
@@ -73,6 +77,7 @@ __all__ = [
     "prepare",
     "prepare_loaded",
     "stream_text",
+    "wrap",
 ]
 
 Progress = Callable[[int, int], None]
@@ -109,6 +114,8 @@ def load(
     learn: str | PathLike[str] | None = None,
     exit_threshold: float | None = None,
     dtype: str = "auto",
+    port: Port = "auto",
+    adapter: str | PathLike[str] | None = None,
     branching: int | None = None,
     depth: int | None = None,
     chain_rule: ChainRule = "block",
@@ -131,6 +138,8 @@ def load(
         learn: Folder in which the table stores what it learns; None stores nothing.
         exit_threshold: Probability above which the drafter "exit" goes on, in (0, 1].
         dtype: "float16", "bfloat16" or "float32": the dtype to compute in; or "auto".
+        port: "own" or "mlx-lm": whose code runs the model; "auto" prefers our own.
+        adapter: A folder with adapters (LoRA), which mlx-lm applies.
         branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
@@ -151,11 +160,59 @@ def load(
         learn=learn,
         exit_threshold=exit_threshold,
         dtype=dtype,
+        port=port,
+        adapter=adapter,
         branching=branching,
         depth=depth,
         chain_rule=chain_rule,
     )
     return prepare(source, options, on_progress=on_progress, say=say).engine
+
+
+def wrap(
+    model: Any,
+    tokenizer: Any,
+    *,
+    drafter: str | PathLike[str] = "auto",
+    name: str = "",
+    say: Say | None = None,
+    **options: Any,
+) -> Engine:
+    """Return an engine for what `mlx_lm.load` returned.
+
+        model, tokenizer = mlx_lm.load("mlx-community/Qwen3-4B-4bit")
+        engine = mlxspec.wrap(model, tokenizer)
+
+    The model's weights stay as they are, and mlx-lm can go on using it. At first it is compared
+    with mlx-lm's plain decoding, once on a machine.
+
+    Args:
+        model: A model of mlx-lm.
+        tokenizer: Its tokenizer: mlx-lm's wrapper, or a fast tokenizer of transformers.
+        drafter: As in `load`.
+        name: Name for messages; "" for the model's type.
+        say: As in `load`.
+        options: Other arguments of `load`, but those that choose what is loaded.
+
+    Raises:
+        UnsupportedModelError: The model cannot be a target.
+        ValueError: An argument is of the wrong type or out of range, or not known.
+    """
+    for word in sorted({"port", "adapter", "dtype"} & set(options)):
+        raise ValueError(f"{word} is chosen when a model is loaded: pass it to load, not to wrap")
+    try:
+        settings = Options(drafter=drafter, **options)
+    except TypeError as error:
+        raise ValueError(f"wrap has no such argument: {error}") from error
+    check_drafter(settings.asked, has_draft_model=settings.draft_model is not None)
+    backend.check()
+    loaded = adapted(
+        checks.instance("model", model, nn.Module),
+        wrapped_tokenizer(tokenizer),
+        name=name or getattr(model, "model_type", type(model).__name__),
+        say=say or _warn,
+    )
+    return prepare_loaded(loaded, settings, say=say).engine
 
 
 def prepare(
@@ -175,7 +232,15 @@ def prepare(
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
     room = Room(options.max_kv_size, options.kv_bits)
-    loaded = load_model(source, dtype=options.dtype, room=room, on_progress=on_progress)
+    loaded = load_model(
+        source,
+        dtype=options.dtype,
+        port=options.port,
+        adapter=options.adapter,
+        room=room,
+        on_progress=on_progress,
+        say=say or _warn,
+    )
     return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
 
 

@@ -33,6 +33,11 @@ class AdaptedConfig:
         max_position_embeddings: Context length, in tokens.
         layer_windows: The windows for which masks are made.
         eos_token_ids: Tokens that end a reply.
+        intermediate_size: Width inside an MLP; 0 where the model's arguments do not name it, as for
+            those below. A fingerprint of the model is made of these.
+        num_attention_heads: Query heads.
+        num_key_value_heads: Key and value heads.
+        attention_bias: Whether the projections of the attention add a bias.
     """
 
     model_type: str
@@ -46,6 +51,26 @@ class AdaptedConfig:
     max_position_embeddings: int
     layer_windows: tuple[int | None, ...]
     eos_token_ids: tuple[int, ...]
+    intermediate_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    attention_bias: bool = False
+
+    @property
+    def shape_words(self) -> str:
+        """The sizes on which the cost of a forward depends, as one line."""
+        return (
+            f"{self.model_type}, {self.num_hidden_layers} layers of {self.hidden_size} and "
+            f"{self.intermediate_size}, {self.kv_numbers} numbers a row, vocabulary "
+            f"{self.vocab_size}"
+        )
+
+
+def named_sizes(args: Any) -> dict[str, Any]:
+    """Return the sizes that a model's arguments name as a checkpoint does."""
+    names = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
+    found = {name: getattr(args, name, None) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
 def context_length(args: Any) -> int:

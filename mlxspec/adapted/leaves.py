@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.adapted.current import Current
-from mlxspec.device.packed import PackedRows, Quantization, Rows
+from mlxspec.device.packed import PackedRows, Rows
 from mlxspec.errors import UnsupportedOperationError
 
 
@@ -67,26 +67,20 @@ class RowsLeaf:
             mask = mx.arange(self._current.offset, end)[:, None] >= mx.arange(end)
         return mask
 
+    def __getattr__(self, name: str) -> int:
+        """Return `bits` or `group_size`, which only a quantised cache has: mlx-lm asks for that."""
+        packing = self._current.cache.quantization
+        if packing is None or name not in ("bits", "group_size"):
+            raise AttributeError(f"a cache of rows has no {name!r}")
+        value: int = getattr(packing, name)
+        return value
+
     def maybe_trim_front(self) -> None:
         """Do nothing: the mask hides what a chunk does not see."""
 
     def release(self) -> None:
         """Drop the references to the rows of a forward, so that the next can write in place."""
         self._rows = None
-
-
-class PackedRowsLeaf(RowsLeaf):
-    """Quantised keys and values of one layer."""
-
-    @property
-    def bits(self) -> int:
-        """Bits of a stored value."""
-        return _packing(self._current).bits
-
-    @property
-    def group_size(self) -> int:
-        """Values that share a scale."""
-        return _packing(self._current).group_size
 
 
 class StateLeaf:
@@ -143,9 +137,3 @@ class LeafList:
 
 def _as_mlx_lm(rows: Rows) -> Any:
     return rows.planes if isinstance(rows, PackedRows) else rows
-
-
-def _packing(current: Current) -> Quantization:
-    packing = current.cache.quantization
-    assert packing is not None
-    return packing

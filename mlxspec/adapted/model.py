@@ -6,6 +6,7 @@ head is found without a name: it is the model with the backbone replaced by its 
 """
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,17 +24,18 @@ from mlx_lm.models.cache import (
 )
 
 from mlxspec.adapted.anatomy import Anatomy, anatomy
-from mlxspec.adapted.config import AdaptedConfig, context_length
+from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
 from mlxspec.adapted.current import AnyCache, Current
 from mlxspec.adapted.leaves import LeafList, RowsLeaf, StateLeaf
 from mlxspec.adapted.mixers import branch
-from mlxspec.adapted.override import override
+from mlxspec.adapted.override import derived, override
 from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.models import DraftSupport
 
+_MARK = "adapted_by_mlxspec"
 _ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
 
 
@@ -43,6 +45,7 @@ class AdaptedModel:
     Attributes:
         config: Facts of the model.
         draft_support: The drafts that it can verify.
+        admission: What an examination found, in words; "" where there was none.
         source: The model of mlx-lm.
     """
 
@@ -54,10 +57,11 @@ class AdaptedModel:
         """
         self.source = source
         self.draft_support: DraftSupport = "tree"
+        self.admission = ""
         self._current = Current()
         plan = _Leaves(self._current)
         self._leaves = [plan.leaf(cache) for cache in make_prompt_cache(source)]
-        self._packed = plan.packed
+        self._row_leaves = plan.row_leaves
         parts = self._recorded(plan)
         for module in parts.rotations:
             position_rotation(module, self._current)
@@ -65,12 +69,13 @@ class AdaptedModel:
             position_embedding(module, self._current)
         for module in parts.mixers:
             branch(module, self._current)
+        last = len(parts.layers) - 1
         for index, layer in enumerate(parts.layers):
-            self._watch(layer, index)
+            _watch(layer, index, self._current, is_last=index == last)
         self._embedding = parts.embedding
         self._backbone = parts.backbone
         if parts.backbone is not None:
-            self._catch(parts.backbone)
+            _catch(parts.backbone, self._current)
         args = getattr(source, "args", None)
         self.config = AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
@@ -84,6 +89,7 @@ class AdaptedModel:
             max_position_embeddings=context_length(args),
             layer_windows=tuple(parts.windows),
             eos_token_ids=tuple(eos_token_ids),
+            **named_sizes(args),
         )
 
     # ---- running ---------------------------------------------------------------------------
@@ -103,7 +109,7 @@ class AdaptedModel:
             result = self.source(tokens, cache=self._leaves)
             final = result if self._backbone is None else self._current.final
             captured = [self._current.entering[layer] for layer in capture]
-        for leaf in self._packed:
+        for leaf in self._row_leaves:
             leaf.release()
         assert final is not None
         return final, captured
@@ -146,6 +152,20 @@ class AdaptedModel:
         """Refuse, as `run_layers`."""
         raise UnsupportedOperationError("this model runs all of its layers, or none")
 
+    @staticmethod
+    def of(source: nn.Module, eos_token_ids: Sequence[int] = ()) -> "AdaptedModel":
+        """Return the adapted model of a model, the same one each time; arguments as in `__init__`.
+
+        To adapt a model twice would override its parts twice.
+        """
+        known: Callable[[], AdaptedModel | None] = getattr(type(source), _MARK, lambda: None)
+        model = known()
+        if model is None:
+            model = AdaptedModel(source, eos_token_ids)
+            mark = staticmethod(weakref.ref(model))  # weak: else the model could not be freed
+            source.__class__ = derived(type(source), **{_MARK: mark})
+        return model
+
     @property
     def dtype(self) -> mx.Dtype:
         """The floating-point type of its computations."""
@@ -178,31 +198,33 @@ class AdaptedModel:
         found.windows = list(masks.windows)
         return found
 
-    def _watch(self, layer: nn.Module, index: int) -> None:
-        current = self._current
 
-        def around(call: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-            if index in current.capture:
-                current.entering[index] = x
-            result = call(x, *args, **kwargs)
-            if index + 1 == self.config.num_hidden_layers and index + 1 in current.capture:
-                current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
-            return result
+def _watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> None:
+    """Let a layer keep the states that enter it, and the last one those that leave it."""
 
-        override(layer, around)
+    def around(call: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+        if index in current.capture:
+            current.entering[index] = x
+        result = call(x, *args, **kwargs)
+        if is_last and index + 1 in current.capture:
+            current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
+        return result
 
-    def _catch(self, backbone: nn.Module) -> None:
-        current = self._current
+    override(layer, around)
 
-        def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if current.replay is not None:
-                return current.replay
-            result = call(*args, **kwargs)
-            if current.is_running:
-                current.final = result
-            return result
 
-        override(backbone, around)
+def _catch(backbone: nn.Module, current: Current) -> None:
+    """Let the backbone keep its result, or return one that is given instead of running."""
+
+    def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if current.replay is not None:
+            return current.replay
+        result = call(*args, **kwargs)
+        if current.is_running:
+            current.final = result
+        return result
+
+    override(backbone, around)
 
 
 def _arrays(model: nn.Module) -> list[tuple[str, mx.array]]:
@@ -233,7 +255,7 @@ class _Leaves:
         self._current = current
         self.num_rows = 0
         self.num_states = 0
-        self.packed: list[RowsLeaf] = []
+        self.row_leaves: list[RowsLeaf] = []
 
     def leaf(self, cache: Any) -> Any:
         if isinstance(cache, CacheList):
@@ -245,6 +267,6 @@ class _Leaves:
             self.num_rows += 1
             window = cache.max_size if isinstance(cache, RotatingKVCache) else None
             made = RowsLeaf(self._current, self.num_rows - 1, window)
-            self.packed.append(made)
+            self.row_leaves.append(made)
             return made
         raise UnsupportedModelError(f"a cache of the type {type(cache).__name__} is not known")

@@ -14,6 +14,11 @@ Around = Callable[..., Any]
 """Called with the module's own call, then with the arguments of that call."""
 
 
+def derived(kind: type, **attributes: Any) -> type:
+    """Return a class derived from another, which shows the other's name and module."""
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, **attributes})
+
+
 def override(module: nn.Module, around: Around) -> Callable[[], None]:
     """Let `around` answer the calls of a module; return what undoes it."""
     kind = type(module)
@@ -21,7 +26,7 @@ def override(module: nn.Module, around: Around) -> Callable[[], None]:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return around(partial(kind.__call__, self), *args, **kwargs)
 
-    module.__class__ = type(kind.__name__, (kind,), {"__call__": __call__})
+    module.__class__ = derived(kind, __call__=__call__)
 
     def undo() -> None:
         module.__class__ = kind

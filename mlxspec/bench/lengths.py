@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(args: argparse.Namespace) -> None:
-    model = load_model(args.model).model
+    model = load_model(args.model).own
     costs = context_costs(
         model, context_lengths(args.lengths), ring=args.ring, kv_bits=args.kv_bits
     )

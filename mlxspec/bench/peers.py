@@ -15,7 +15,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec.adapted.model import AdaptedModel
 from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -197,10 +196,10 @@ def mlx_lm_model(model: TargetModel) -> nn.Module:
     Raises:
         ValueError: Its parameters do not match ours.
     """
-    if isinstance(model, AdaptedModel):
-        source: nn.Module = model.source
+    if not isinstance(model, Model):
+        adapted: Any = model
+        source: nn.Module = adapted.source
         return source
-    assert isinstance(model, Model), model
     config = model.config
     family = "qwen2" if config.model_type == "qwen2" else "llama"
     module = import_module(f"mlx_lm.models.{family}")

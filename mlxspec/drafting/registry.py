@@ -37,7 +37,7 @@ from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.loading.heads.layouts import load_head
 from mlxspec.loading.heads.source import find_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, DraftLimits
 from mlxspec.target.decoder import Decoder
 
@@ -79,7 +79,7 @@ class DrafterContext:
 
     engine: Engine
     loaded: LoadedModel
-    make_cache: Callable[[ModelConfig], Cache]
+    make_cache: Callable[[TargetConfig], Cache]
     draft_model: str | PathLike[str] | None = None
     lookahead: int = DEFAULT_LOOKAHEAD
     exit_threshold: float | None = None
@@ -226,7 +226,7 @@ def _draft_model(small: LoadedModel, context: DrafterContext) -> Drafter:
 
 def _head(source: str, context: DrafterContext, *, is_probed: bool) -> Drafter:
     """Return the drafter of a head; with `is_probed`, a trial on the target comes first."""
-    head = load_head(source, context.loaded.config, on_progress=context.on_progress)
+    head = load_head(source, context.loaded.own.config, on_progress=context.on_progress)
     drafters = head_drafters(head, context.target)
     if is_probed and source not in context.conventions:
         context.conventions[source] = _try_out(source, head, drafters, context)

@@ -1,25 +1,34 @@
 """Load a model: find the checkpoint, read it, check it, and build the network."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
+from typing import Any
+
+import mlx.nn as nn
+from transformers import PreTrainedTokenizerFast
 
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.local import LocalModel, list_local_models
 from mlxspec.loading.fetch.pip_download import ProgressCallback
 from mlxspec.loading.fetch.sources import Source, find_source
-from mlxspec.loading.folder import read_folder
+from mlxspec.loading.folder import read_config, read_folder, read_tokenizer
 from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sizes import check_size
-from mlxspec.models import Model, ModelConfig, build_model
+from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
+from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
+from mlxspec.params.load import Port
 from mlxspec.tokenizer import Tokenizer
 
 __all__ = [
@@ -29,11 +38,17 @@ __all__ = [
     "ProgressCallback",
     "Room",
     "Tokenizer",
+    "adapted",
     "fetch_default_model",
     "list_local_models",
     "load_head",
     "load_model",
+    "wrapped_tokenizer",
 ]
+
+
+Say = Callable[[str], None]
+"""Called with one line of text for the user."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +64,49 @@ class LoadedModel:
         revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
     """
 
-    model: Model
-    config: ModelConfig
+    model: TargetModel
+    config: TargetConfig
     tokenizer: Tokenizer
     name: str
     weights: str
     revision: str = ""
+
+    @property
+    def own(self) -> Model:
+        """The network, where it is a port of our own.
+
+        Raises:
+            UnsupportedOperationError: mlx-lm's code runs the model.
+        """
+        if isinstance(self.model, Model):
+            return self.model
+        raise UnsupportedOperationError(
+            f"this needs the layers of a model of our own; mlx-lm's code runs {self.name}: choose "
+            f"a model of the type {', '.join(FAMILIES)}, loaded with the port 'own' or 'auto'"
+        )
 
 
 def load_model(
     source: str | PathLike[str] | None = None,
     *,
     dtype: str = "auto",
+    port: Port = "auto",
+    adapter: str | PathLike[str] | None = None,
     room: Room | None = None,
     on_progress: ProgressCallback | None = None,
+    say: Say = lambda line: None,
 ) -> LoadedModel:
-    """Load a model of the Llama or Qwen2 family.
+    """Load a model: our own port of its type where there is one, else mlx-lm's.
 
     Args:
         source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
             is downloaded at first use.
         dtype: Floating-point type of the computation, a word of `options.DTYPES`.
+        port: "own" or "mlx-lm" for that code alone; "auto" prefers our own.
+        adapter: A folder with adapters (LoRA), which mlx-lm applies; None for none.
         room: Memory for the cache and other models; None for a full cache and no other model.
         on_progress: Called with the downloaded bytes and all bytes during a download.
+        say: Called with one line when something takes time.
 
     Raises:
         ModelNotFoundError: The model does not exist, or cannot be downloaded.
@@ -83,7 +118,70 @@ def load_model(
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         check_room(found.path, found.name, dtype, room or Room())
+        if _is_for_mlx_lm(found.path, port, adapter):
+            return _load_with_mlx_lm(found, dtype, adapter, say)
         return _load(found, dtype)
+
+
+def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
+    """Return a model that mlx-lm has loaded as a target; its weights stay as they are.
+
+    Args:
+        module: The model.
+        tokenizer: Its tokenizer.
+        name: Name for messages and screens.
+        say: Called with one line when something takes time.
+
+    Raises:
+        UnsupportedModelError: It cannot be a target.
+    """
+    mlx_lm = import_module("mlxspec.loading.mlx_lm")
+    with device_turn():
+        model = mlx_lm.admitted(module, tokenizer, say)
+    return LoadedModel(model, model.config, tokenizer, name, mlx_lm.stored_words(module))
+
+
+def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
+    """Return the tokenizer of mlx-lm or transformers as ours, with its end tokens.
+
+    Raises:
+        UnsupportedModelError: It is not a fast tokenizer, or its scheme is not supported.
+    """
+    ends = getattr(tokenizer, "eos_token_ids", ())
+    inner = tokenizer
+    if not isinstance(inner, PreTrainedTokenizerFast):
+        inner = getattr(tokenizer, "_tokenizer", tokenizer)  # of mlx-lm's wrapper
+    if not isinstance(inner, PreTrainedTokenizerFast):
+        raise UnsupportedModelError(
+            f"the tokenizer is a {type(inner).__name__}; give mlx-lm's wrapper or a fast tokenizer "
+            "of transformers"
+        )
+    return Tokenizer(inner, [ends] if isinstance(ends, int) else ends or ())
+
+
+def _is_for_mlx_lm(path: Path, port: Port, adapter: str | PathLike[str] | None) -> bool:
+    if not path.is_dir():
+        return False
+    if port == "own" and adapter is None:
+        return False
+    is_ours = str(read_config(path).get("model_type")) in FAMILIES
+    return port == "mlx-lm" or adapter is not None or not is_ours
+
+
+def _load_with_mlx_lm(
+    found: Source, dtype: str, adapter: str | PathLike[str] | None, say: Say
+) -> LoadedModel:
+    ends = read_config(found.path).get("eos_token_id") or ()
+    tokenizer = Tokenizer(
+        read_tokenizer(found.path), [ends] if isinstance(ends, int) else list(ends)
+    )
+    mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
+    folder = None if adapter is None else Path(adapter)
+    module, stored = mlx_lm.load_module(found.path, dtype, folder)
+    weights = words_of_loaded(stored, dtype)
+    model = mlx_lm.admitted(module, tokenizer, say)
+    memory.give_back_memory()
+    return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
 
 
 def _load(found: Source, dtype: str) -> LoadedModel:

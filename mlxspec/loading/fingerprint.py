@@ -9,7 +9,7 @@ measurement of acceptance can tell them apart.
 import hashlib
 import json
 
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.tokenizer import Tokenizer
 
 _SIZES = (
@@ -25,7 +25,7 @@ _SIZES = (
 _DIGITS = 16
 
 
-def fingerprint(config: ModelConfig, tokenizer: Tokenizer) -> str:
+def fingerprint(config: TargetConfig, tokenizer: Tokenizer) -> str:
     """Return the fingerprint of a target; it is the same for every quantisation of one model.
 
     The name of the family does not count, because a GGUF file calls Mistral a Llama.

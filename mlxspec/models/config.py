@@ -68,6 +68,15 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
 
     @property
+    def shape_words(self) -> str:
+        """The sizes on which the cost of a forward depends, as one line."""
+        return (
+            f"{self.num_hidden_layers} layers of {self.hidden_size} and "
+            f"{self.intermediate_size}, {self.num_attention_heads} and "
+            f"{self.num_key_value_heads} heads of {self.head_dim}, vocabulary {self.vocab_size}"
+        )
+
+    @property
     def num_row_stores(self) -> int:
         """Pairs of keys and values that a cache stores per token: one a layer."""
         return self.num_hidden_layers

@@ -31,6 +31,10 @@ class TargetConfig(Protocol):
         """Number of layers."""
 
     @property
+    def shape_words(self) -> str:
+        """The sizes on which the cost of a forward depends, as one line."""
+
+    @property
     def num_row_stores(self) -> int:
         """Number of pairs of keys and values that a cache stores per token."""
 

@@ -19,6 +19,7 @@ from mlxspec.params.load import (
     KV_BITS,
     DraftLimits,
     Options,
+    Port,
     check_dtype,
     check_threshold,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "GenerationParams",
     "LogitsProcessor",
     "Options",
+    "Port",
     "Rule",
     "Sampler",
     "SamplingParams",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from os import PathLike
+from typing import Literal, get_args
 
 from mlxspec.params.checks import name_or_path, real, refusal, text, whole
 from mlxspec.params.generation import CHAIN_RULES, ChainRule
@@ -36,6 +37,10 @@ def _check_dtype(name: str, value: object) -> str:
         raise ValueError(f"{name} {value!r} is not known; choose from {', '.join(DTYPES)}")
     return str(value)
 
+
+Port = Literal["auto", "own", "mlx-lm"]
+"""Whose code runs a model."""
+PORTS: tuple[Port, ...] = get_args(Port)
 
 KV_BITS = (4, 8)
 """Bits in which keys and values can be kept quantised."""
@@ -191,6 +196,22 @@ class Options:
         "in which floating-point type the model computes; auto is float32 on a CPU, and on a GPU "
         "what the weights are stored in, where that is wide enough",
         flag="--dtype",
+        absent=_OF_ONE_MODEL,
+    )
+    port: Port = setting(
+        "auto",
+        one_of(PORTS),
+        "whose code runs the model: ours, where there is a port of its type, or mlx-lm's; auto "
+        "prefers ours",
+        flag="--port",
+        absent=_OF_ONE_MODEL,
+    )
+    adapter: str | PathLike[str] | None = setting(
+        None,
+        _NAME_OR_PATH,
+        "folder with adapters (LoRA) for the model; mlx-lm applies them",
+        flag="--adapter",
+        noun="FOLDER",
         absent=_OF_ONE_MODEL,
     )
     branching: int | None = setting(

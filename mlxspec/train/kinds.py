@@ -89,24 +89,24 @@ def _eagle3(material: Material, options: Options) -> Eagle3Objective:
     capture = capture_layers(material.loaded.config.num_hidden_layers)
     _check_layers(material, capture)
     ids = mx.array(material.target_ids)
-    return Eagle3Objective(material.loaded.model, ids, capture, **options)
+    return Eagle3Objective(material.loaded.own, ids, capture, **options)
 
 
 def _medusa(material: Material, options: Options) -> MedusaObjective:
-    return MedusaObjective(material.loaded.model, mx.array(material.target_ids), **options)
+    return MedusaObjective(material.loaded.own, mx.array(material.target_ids), **options)
 
 
 def _exit(material: Material, options: Options) -> ExitObjective:
     layers = capture_layers(material.loaded.config.num_hidden_layers)
     options = {"layer": layers[len(layers) // 2], **options}
     _check_layers(material, [options["layer"]])
-    objective = ExitObjective(material.loaded.model, mx.array(material.target_ids), **options)
+    objective = ExitObjective(material.loaded.own, mx.array(material.target_ids), **options)
     objective.fit_lens(read_shard(material.shards[0]))  # one shard has tokens enough, see there
     return objective
 
 
 def _draft_model(material: Material, options: Options) -> DraftModelObjective:
-    target, ids, counts = material.loaded.model, material.target_ids, material.counts
+    target, ids, counts = material.loaded.own, material.target_ids, material.counts
     return DraftModelObjective(target, ids, counts, **options)
 
 

@@ -120,6 +120,8 @@ FIELDS = {
         "dtype": lambda value: (
             isinstance(value, str) and value in ("auto", "float16", "bfloat16", "float32")
         ),
+        "port": lambda value: isinstance(value, str) and value in ("auto", "own", "mlx-lm"),
+        "adapter": or_none(name_or_path),
         "branching": or_none(whole(1)),
         "depth": or_none(whole(1)),
         "chain_rule": lambda value: isinstance(value, str) and chain_rule(value),

@@ -30,7 +30,7 @@ def measure(time: Allowance) -> Iterator[Finding]:
 
 def _found(name: str, time: Allowance) -> dict[str, Any]:
     loaded = load_model()
-    loaded.model.set_dtype(getattr(mx, name))
+    loaded.own.set_dtype(getattr(mx, name))
     target = Decoder(loaded.model)
     tokens = loaded.tokenizer.encode(" ".join(PROMPTS))
     prompt, rest = tokens[:NUM_ROWS], tokens[NUM_ROWS:]

@@ -1,0 +1,164 @@
+"""Examines an adapted model before it is trusted with drafts: nothing holds that was not compared.
+
+A list of types that work is a promise that the next release of mlx-lm breaks. So a model is
+examined on its real weights. The truth is mlx-lm's own cache, read token by token. Compared are a
+text, a draft tree, the text after a commit, and the tree again after a rollback. What fails with
+trees is tried with chains, then with single tokens; what fails then is refused.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.device.backend import values
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.kv.cache import Cache
+from mlxspec.models import DraftSupport
+from mlxspec.target.decoder import Decoder
+
+_LONGEST_WINDOW = 1200  # tokens; to read more would take longer than a user should wait
+_SHORT = 24  # tokens of a text where no window has to be passed
+_NODES = 7
+_TREE = (-1, 0, 0, 1, 1, 2, 3)
+_CHAIN = (-1, 0, 1, 2, 3, 4, 5)
+_NOISE_FACTOR = 8.0  # a draft may round as much worse than a text that is read in one forward
+
+Progress = Callable[[int, int], None]
+"""Called with the comparisons done and in total."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an examination found.
+
+    Attributes:
+        support: The drafts that the model can verify; None where even its text differs.
+        reason: Why it is not more than that, in words; "" for trees.
+        error: Largest relative error of what is supported.
+        seconds: Time of the examination.
+    """
+
+    support: DraftSupport | None
+    reason: str
+    error: float
+    seconds: float
+
+
+def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: None) -> Verdict:
+    """Return which drafts a model verifies exactly; the model is not changed."""
+    start = time.perf_counter()
+    exam = _Exam(model, on_progress)
+    reasons: list[str] = []
+    shapes: dict[DraftSupport, Sequence[int]] = {"tree": _TREE, "chain": _CHAIN, "none": (-1,)}
+    for support, parents in shapes.items():
+        fault, error = exam.fault_of(parents)
+        if not fault:
+            seconds = time.perf_counter() - start
+            return Verdict(support, "; ".join(reasons), error, seconds)
+        reasons.append(f"{_NAMES[support]}: {fault}")
+    return Verdict(None, "; ".join(reasons), 0.0, time.perf_counter() - start)
+
+
+_NAMES: dict[DraftSupport, str] = {
+    "tree": "draft trees",
+    "chain": "draft chains",
+    "none": "single tokens",
+}
+
+
+class _Exam:
+    """The texts of one examination, and mlx-lm's logits for them."""
+
+    def __init__(self, model: AdaptedModel, on_progress: Progress) -> None:
+        self._model = model
+        self._progress = on_progress
+        self._done = 0
+        windows = [w for w in model.config.layer_windows if w is not None and w <= _LONGEST_WINDOW]
+        length = max([_SHORT, *(window + _NODES for window in windows)])
+        length = min(length, model.config.max_position_embeddings - 3 * _NODES)
+        width = model.config.vocab_size
+        self._prompt = [(7 * i * i + 31 * i + 11) % width for i in range(length)]
+        self._tokens = [(width // 3 + i) % width for i in range(_NODES)]  # siblings differ
+        self._truth: dict[tuple[int, ...], mx.array] = {}
+        self._tolerance = self._noise()
+
+    def fault_of(self, parents: Sequence[int]) -> tuple[str, float]:
+        """Return what is wrong with drafts of this shape, or "", and the largest error."""
+        tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
+        path = _path(parents, (len(parents) - 1) // 2)
+        decoder = Decoder(self._model, Cache.for_model(self._model.config))
+        worst = 0.0
+        try:
+            decoder.observe(self._prompt)
+            for name, act in (
+                ("the draft", lambda: None),
+                ("the draft after a commit", lambda: _commit(decoder, tree, path)),
+                ("the draft after a rollback", lambda: decoder.rollback_to(len(self._prompt))),
+            ):
+                act()
+                error = self._error(decoder, tree, parents)
+                worst = max(worst, error)
+                if not error <= self._tolerance:  # NaN is a fault, too
+                    return f"{name} is {error:.1e} off, {self._tolerance:.1e} is allowed", worst
+        except Exception as error:  # somebody else's code, over caches that it does not know
+            return f"{type(error).__name__}: {str(error)[:200]}", worst
+        return "", worst
+
+    def _error(self, decoder: Decoder, tree: DraftTree, parents: Sequence[int]) -> float:
+        before = decoder.history[len(self._prompt) :]
+        got = decoder.tree_logits(tree)
+        worst = 0.0
+        for node in range(len(parents)):
+            drafted = [self._tokens[i] for i in _path(parents, node)]
+            worst = max(worst, _relative(got[node], self._after((*before, *drafted))))
+            if worst != worst:
+                return worst
+        return worst
+
+    def _after(self, tokens: tuple[int, ...]) -> mx.array:
+        """Return mlx-lm's (V,) logits after the prompt and some tokens, read one by one."""
+        if tokens not in self._truth:
+            cache = make_prompt_cache(self._model.source)
+            self._model.source(mx.array([self._prompt], mx.int32), cache=cache)
+            for end, token in enumerate(tokens, 1):
+                logits = self._model.source(mx.array([[token]], mx.int32), cache=cache)[0, -1]
+                self._truth[tokens[:end]] = logits
+            mx.eval(self._truth)
+            self._done += 1
+            self._progress(self._done, _NUM_COMPARISONS)
+        return self._truth[tokens]
+
+    def _noise(self) -> float:
+        """Return the error that rounding alone may cause: that of a text read in one forward."""
+        tokens = tuple(self._tokens[i] for i in _path(_TREE, _NODES - 1))
+        text = mx.array([[*self._prompt, *tokens]], mx.int32)
+        at_once = self._model.source(text, cache=make_prompt_cache(self._model.source))[0, -1]
+        noise = _relative(at_once, self._after(tokens))
+        least = {mx.float32: 2e-5, mx.float16: 4e-3}.get(at_once.dtype, 3e-2)
+        return max(least, _NOISE_FACTOR * noise)
+
+
+_NUM_COMPARISONS = 8
+
+
+def _commit(decoder: Decoder, tree: DraftTree, path: Sequence[int]) -> None:
+    decoder.forward_tree(tree)
+    decoder.commit(path)
+
+
+def _path(parents: Sequence[int], node: int) -> list[int]:
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
+
+
+def _relative(got: mx.array, want: mx.array) -> float:
+    got, want = got.astype(mx.float32), want.astype(mx.float32)
+    error: list[float] = values(mx.abs(got - want).max(keepdims=True) / mx.abs(want).max())
+    return error[0]

@@ -1,0 +1,150 @@
+"""Models that mlx-lm runs: loaded by its loader, adapted, and admitted after an examination.
+
+The code of a model is mlx-lm's; code that comes with a checkpoint never runs. The verdict of an
+examination is stored for the type, its source, its arguments and the versions, so each is examined
+once on a machine.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_map
+
+from mlxspec.adapted.admission import Verdict, examine
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.device import backend
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.records import Records
+from mlxspec.models import DraftSupport
+from mlxspec.tokenizer import Tokenizer
+
+RECORDS = Records("admitted.json")
+"""The verdicts of this machine."""
+
+_PACKAGES = ("mlx", "mlx-lm")
+
+Say = Callable[[str], None]
+"""Called with one line of text for the user."""
+
+
+def load_module(folder: Path, dtype: str, adapter: Path | None = None) -> tuple[nn.Module, str]:
+    """Return a model as mlx-lm loads it, and the type of its stored weights in words.
+
+    Args:
+        folder: The model's folder: config.json and safetensors files.
+        dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
+        adapter: A folder with adapters (LoRA), or None.
+
+    Raises:
+        UnsupportedModelError: mlx-lm cannot load it, or it asks for code of its own.
+    """
+    utils = import_module("mlx_lm.utils")
+    try:
+        module, _ = utils.load_model(folder, lazy=True, trust_remote_code=False)
+        if adapter is not None:
+            module = utils.load_adapters(module, str(adapter))
+    except Exception as error:  # whatever a model file of somebody else raises
+        raise UnsupportedModelError(f"{folder.name}: mlx-lm cannot load it: {error}") from error
+    stored = stored_words(module)
+    if dtype == "auto" and not backend.keeps_weights_as_stored():
+        module, dtype = _dequantized(module), "float32"
+    if dtype != "auto":
+        module.set_dtype(getattr(mx, dtype))
+    module.eval()
+    mx.eval(module.parameters())
+    return module, stored
+
+
+def admitted(module: nn.Module, tokenizer: Tokenizer, say: Say = lambda line: None) -> AdaptedModel:
+    """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
+
+    Args:
+        module: The model, with its weights.
+        tokenizer: Its tokenizer.
+        say: Called with one line before an examination, and with one after it.
+
+    Raises:
+        UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's.
+    """
+    model = AdaptedModel.of(module, tokenizer.eos_token_ids)
+    key = _key(module)
+    verdict = _stored(key)
+    if verdict is None:
+        say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, once")
+        verdict = examine(model)
+        RECORDS.store(key, asdict(verdict))
+        say(f"compared in {verdict.seconds:.1f} s: {describe(verdict)}")
+    if verdict.support is None:
+        raise UnsupportedModelError(
+            f"{model.config.model_type} cannot be a target, since it does not compute the same "
+            f"over caches of ours ({verdict.reason}): use mlx-lm itself for this model"
+        )
+    model.draft_support = verdict.support
+    model.admission = describe(verdict)
+    return model
+
+
+def describe(verdict: Verdict) -> str:
+    """Return a verdict in words."""
+    words = {"tree": "draft trees", "chain": "draft chains", "none": "plain decoding", None: "none"}
+    reason = f" ({verdict.reason})" if verdict.reason else ""
+    return f"{words[verdict.support]}{reason}"
+
+
+def verdicts() -> dict[str, Verdict]:
+    """Return the verdicts of this machine, by key."""
+    found = {key: _stored(key) for key in RECORDS.all_keys()}
+    return {key: verdict for key, verdict in found.items() if verdict is not None}
+
+
+def _stored(key: str) -> Verdict | None:
+    value = RECORDS.load(key) or {}
+    with suppress(TypeError):
+        verdict = Verdict(**value)
+        if verdict.support in (*get_args(DraftSupport), None) and isinstance(verdict.reason, str):
+            return verdict
+    return None
+
+
+def _key(module: nn.Module) -> str:
+    """Return what an examination depends on: type, source, arguments, versions and device."""
+    source = inspect.getsource(import_module(type(module).__module__))
+    args = repr(getattr(module, "args", None))
+    digest = hashlib.sha256(f"{source}\n{args}".encode()).hexdigest()[:16]
+    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    own = "mlxspec " + cast(str, import_module("mlxspec").__version__)
+    name = type(module).__module__.rsplit(".", 1)[-1]
+    return f"{name} {digest}, {versions}, {own}, {backend.facts().device}"
+
+
+def stored_words(module: nn.Module) -> str:
+    """Return the type of most weights in words, such as "4-bit" or "bfloat16"."""
+    bits = [part.bits for part in module.modules() if isinstance(part, nn.QuantizedLinear)]
+    if bits:
+        return f"{max(set(bits), key=bits.count)}-bit"
+    sizes: dict[str, int] = {}
+    flat: Any = tree_flatten(module.parameters())
+    for _, array in flat:
+        name = str(array.dtype).removeprefix("mlx.core.")
+        sizes[name] = sizes.get(name, 0) + array.size
+    return max(sizes, key=lambda name: sizes[name], default="")
+
+
+def _dequantized(module: nn.Module) -> nn.Module:
+    """Return a model with plain weights: a CPU multiplies them faster than packed ones."""
+    plain: nn.Module = import_module("mlx_lm.utils").dequantize_model(module)
+    plain.update(tree_map(_as_float32, plain.parameters()))
+    return plain
+
+
+def _as_float32(array: mx.array) -> mx.array:
+    return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array

@@ -1,0 +1,53 @@
+"""Small facts about this machine, by key, in one JSON file of the cache folder.
+
+They only save time: where the file cannot be read or written, the facts are found again.
+"""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mlxspec.loading.fetch.default_model import cache_folder
+
+
+class Records:
+    """The facts in one file."""
+
+    def __init__(self, name: str) -> None:
+        """Use a file of this name; it need not exist."""
+        self._name = name
+
+    def load(self, key: str) -> dict[str, Any] | None:
+        """Return the value stored under a key, or None."""
+        value = self._read().get(key)
+        return value if isinstance(value, dict) else None
+
+    def store(self, key: str, value: dict[str, Any]) -> None:
+        """Store a value under a key, in place of an earlier one."""
+        path = self._path()
+        partial = path.with_name(f"{self._name}.{os.getpid()}.part")
+        with suppress(OSError):  # on a full or read-only disk we only find it again later
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(self._read() | {key: value}, indent=1), encoding="utf-8")
+            partial.replace(path)  # in one step: no other process sees half a file
+
+    def all_keys(self) -> list[str]:
+        """Return the keys that have a value."""
+        return list(self._read())
+
+    def clear(self) -> None:
+        """Delete all stored values."""
+        with suppress(OSError):
+            self._path().unlink(missing_ok=True)
+
+    def _path(self) -> Path:
+        return cache_folder() / self._name
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self._path().read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return content if isinstance(content, dict) else {}

@@ -1,0 +1,216 @@
+"""Models that mlx-lm loads are targets: from a folder, by `wrap`, with adapters, examined once."""
+
+import json
+from importlib import import_module
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.generate import generate_step
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import load as mlx_lm_load
+
+import mlxspec
+from mlxspec import GenerationParams
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.loading import load_model, mlx_lm
+from mlxspec.models import Model
+from mlxspec.trace.events import GenerationFinished
+from tests.support.model_folders import save_folder, save_json, tiny_config
+from tests.support.tiny import emitted
+
+PROMPT = [5, 9, 2, 7, 11, 8, 4, 12]
+LENGTH = 40
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 512,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "eos_token_id": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A cache folder of its own: no verdict of this machine is there."""
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def save(folder, **changes):
+    config = QWEN3 | {"vocab_size": tiny_config()["vocab_size"]} | changes
+    module = import_module("mlx_lm.models.qwen3")
+    mx.random.seed(3)
+    model = module.Model(module.ModelArgs.from_dict(config))
+    weights = {name: 6 * array for name, array in tree_flatten(model.parameters())}
+    return save_folder(folder, config, weights)
+
+
+def greedy(module, eos):
+    """mlx-lm's own greedy text, the truth."""
+    tokens = []
+    for token, _ in generate_step(mx.array(PROMPT), module, max_tokens=LENGTH):
+        tokens.append(token)
+        if token in eos:
+            break
+    return tokens
+
+
+def text_of(engine):
+    return emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
+
+
+@pytest.mark.parametrize("drafter", ["none", "pool"])
+def test_a_folder_of_a_type_without_a_port_writes_mlx_lms_text(tmp_path, drafter):
+    folder = save(tmp_path / "model")
+    engine = mlxspec.load(folder, drafter=drafter)
+    assert isinstance(engine.target.model, AdaptedModel)
+    module, _ = mlx_lm_load(str(folder))
+    assert text_of(engine) == greedy(module, engine.tokenizer.eos_token_ids)
+
+
+def test_wrap_takes_what_mlx_lm_has_loaded_and_leaves_it_usable(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    ends = tokenizer.eos_token_ids
+    before = greedy(module, ends)
+    engine = mlxspec.wrap(module, tokenizer, drafter="pool")
+    assert text_of(engine) == before
+    assert greedy(module, ends) == before
+
+
+def test_wrapping_a_model_twice_changes_it_once(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    first = mlxspec.wrap(module, tokenizer, drafter="none")
+    second = mlxspec.wrap(module, tokenizer, drafter="pool")
+    assert first.target.model is second.target.model
+    assert text_of(first) == text_of(second)
+
+
+def test_a_model_is_examined_once_on_a_machine(tmp_path, monkeypatch):
+    folder = save(tmp_path / "model")
+    lines = []
+    assert load_model(folder, say=lines.append).model.draft_support == "tree"
+    assert [line.split()[0] for line in lines] == ["comparing", "compared"]
+    monkeypatch.setattr(mlx_lm, "examine", None)
+    assert load_model(folder, say=lines.append).model.draft_support == "tree"
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("value", ["{", '{"x": 1}', "[]", '{"KEY": {"support": "all"}}'])
+def test_a_damaged_record_is_examined_again(tmp_path, home, value):
+    folder = save(tmp_path / "model")
+    load_model(folder)
+    path = home / "admitted.json"
+    (key,) = json.loads(path.read_text())
+    path.write_text(value.replace("KEY", key))
+    lines = []
+    load_model(folder, say=lines.append)
+    assert len(lines) == 2
+
+
+def test_a_model_that_computes_something_else_is_refused(tmp_path, monkeypatch):
+    folder = save(tmp_path / "model")
+    logits = AdaptedModel.logits
+    monkeypatch.setattr(AdaptedModel, "logits", lambda self, hidden: 2 * logits(self, hidden))
+    with pytest.raises(UnsupportedModelError, match="use mlx-lm itself"):
+        load_model(folder)
+
+
+def test_the_port_chooses_whose_code_runs(tmp_path):
+    folder = save_folder(tmp_path / "model")
+    assert isinstance(load_model(folder).model, Model)
+    assert isinstance(load_model(folder, port="own").model, Model)
+    theirs = mlxspec.load(folder, port="mlx-lm", drafter="pool")
+    assert isinstance(theirs.target.model, AdaptedModel)
+    assert text_of(theirs) == text_of(mlxspec.load(folder, port="own", drafter="pool"))
+
+
+def test_our_port_of_a_type_that_we_do_not_have_is_refused(tmp_path):
+    with pytest.raises(UnsupportedModelError, match="qwen3"):
+        load_model(save(tmp_path / "model"), port="own")
+
+
+def test_code_that_comes_with_a_model_never_runs(tmp_path):
+    folder = save(tmp_path / "model", model_file="evil.py")
+    (folder / "evil.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(UnsupportedModelError, match="cannot load it"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("model_type", ["no_such_type", "../evil", "cache"])
+def test_a_type_that_mlx_lm_does_not_have_is_refused(tmp_path, model_type):
+    with pytest.raises(UnsupportedModelError, match="cannot load it"):
+        load_model(save(tmp_path / "model", model_type=model_type))
+
+
+def test_adapters_change_the_model_as_in_mlx_lm(tmp_path):
+    folder = save(tmp_path / "model")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    parameters = {"rank": 2, "scale": 40.0, "dropout": 0.0}
+    save_json(
+        adapter / "adapter_config.json",
+        {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters},
+    )
+    mx.random.seed(11)
+    names = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(2)]
+    weights = {f"{name}.lora_a": mx.random.normal((32, 2)) for name in names}
+    weights |= {f"{name}.lora_b": mx.random.normal((2, 32)) for name in names}
+    mx.save_safetensors(str(adapter / "adapters.safetensors"), weights)
+    module, _ = mlx_lm_load(str(folder), adapter_path=str(adapter))
+    engine = mlxspec.load(folder, adapter=adapter, drafter="pool")
+    text = text_of(engine)
+    assert text == greedy(module, engine.tokenizer.eos_token_ids)
+    assert text != text_of(mlxspec.load(folder, drafter="pool"))
+
+
+def test_what_needs_layers_of_our_own_says_so(tmp_path):
+    loaded = load_model(save(tmp_path / "model"))
+    with pytest.raises(UnsupportedOperationError, match="port 'own'"):
+        loaded.own  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"port": "own"}, "pass it to load"), ({"colour": 1}, "no such"), ({"depth": 0}, "depth")],
+)
+def test_wrap_refuses_arguments_by_name(tmp_path, arguments, words):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    with pytest.raises(ValueError, match=words):
+        mlxspec.wrap(module, tokenizer, **arguments)
+
+
+def test_a_model_and_a_tokenizer_of_another_kind_are_refused(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    with pytest.raises(ValueError, match="model"):
+        mlxspec.wrap("qwen3", tokenizer)
+    with pytest.raises(UnsupportedModelError, match="fast tokenizer"):
+        mlxspec.wrap(module, str.encode)
+
+
+def test_keys_and_values_are_quantised_and_rotate_as_asked(tmp_path):
+    folder = save(tmp_path / "model", head_dim=32)
+    for options in ({"kv_bits": 8}, {"max_kv_size": 24}, {"max_kv_size": 24, "kv_bits": 8}):
+        texts = {
+            tuple(text_of(mlxspec.load(folder, drafter=drafter, **options)))
+            for drafter in ("none", "pool")
+        }
+        assert len(texts) == 1
+
+
+def test_the_model_is_freed_when_its_engine_is_gone(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    engine = mlxspec.wrap(module, tokenizer, drafter="none")
+    events = list(engine.generate(PROMPT, GenerationParams(max_tokens=2)))
+    assert isinstance(events[-1], GenerationFinished)
+    engine.close()
+    cache = make_prompt_cache(module)
+    assert module(mx.array([PROMPT]), cache=cache).shape[-1] == tiny_config()["vocab_size"]
