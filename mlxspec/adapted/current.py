@@ -1,5 +1,6 @@
 """The forward in progress: what the changed modules of an adapted model look up while it runs."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -21,8 +22,10 @@ class AnyCache(Protocol):
         """Add rows of one layer; return all rows."""
 
 
-class Current:
-    """The forward in progress of one adapted model.
+class Current(threading.local):
+    """The forward in progress of one adapted model, in one thread.
+
+    Another thread may call the model in the meantime, as mlx-lm does: there is no forward of ours.
 
     Attributes:
         cache: Where its rows and states go.

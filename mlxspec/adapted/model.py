@@ -105,12 +105,14 @@ class AdaptedModel:
     ) -> tuple[mx.array, list[mx.array]]:
         """Run all layers over `tokens`, as `mlxspec.models.Model.hidden_states` does."""
         offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
-        with self._current.run(cache, positions, offset, masks, capture):
-            result = self.source(tokens, cache=self._leaves)
-            final = result if self._backbone is None else self._current.final
-            captured = [self._current.entering[layer] for layer in capture]
-        for leaf in self._row_leaves:
-            leaf.release()
+        try:
+            with self._current.run(cache, positions, offset, masks, capture):
+                result = self.source(tokens, cache=self._leaves)
+                final = result if self._backbone is None else self._current.final
+                captured = [self._current.entering[layer] for layer in capture]
+        finally:
+            for leaf in self._row_leaves:
+                leaf.release()
         assert final is not None
         return final, captured
 
