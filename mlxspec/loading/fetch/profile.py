@@ -151,7 +151,7 @@ def _has_template(folder: Path) -> bool:
 
 def _of_gguf(path: Path) -> ModelProfile:
     header = read_header(path)
-    config = ModelConfig.from_dict(gguf_config(path, header, None))
+    config = ModelConfig.from_dict(gguf_config(path, header, {}))
     check_tokenizer_kind(path, header.metadata)
     sizes: Counter[str] = Counter()
     for tensor in header.tensors.values():
