@@ -27,6 +27,7 @@ from tests.support.gguf_files import (
     F32,
     Q4_0,
     Q4_1,
+    Q5_1,
     Q5_K,
     Q8_0,
     Stored,
@@ -169,7 +170,7 @@ def _change_tensor(metadata: dict, tensors: dict, draw: Random) -> str:
             tensors[other] = draw.choice([tensor, floats([1.0] * 4), floats([0.0, 1e38, 2, -1])])
             return f"{other[:30]} as {name}"
         case 5:  # sound, and quantised
-            sizes = {Q4_0: 18, Q4_1: 20, Q8_0: 34}
+            sizes = {Q4_0: 18, Q4_1: 20, Q5_1: 24, Q8_0: 34}
             kind = draw.choice(list(sizes))
             blocks = len(tensor.raw) // 4 // 32
             tensor = Stored(tensor.shape, kind, draw.randbytes(blocks * sizes[kind]))

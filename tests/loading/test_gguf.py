@@ -131,7 +131,7 @@ def test_a_sliding_window_makes_a_mistral(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"general.architecture": "gemma3"}, "architecture 'gemma3'; llama and qwen2"),
+        ({"general.architecture": "bert"}, "architecture 'bert'; llama, qwen2, qwen3, qwen2moe,"),
         ({"general.architecture": None}, "architecture None"),
         ({"general.architecture": ["llama"]}, "architecture ['llama']"),
         ({"llama.expert_count": 8}, "mixture of experts"),

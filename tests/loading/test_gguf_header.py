@@ -13,8 +13,10 @@ from mlxspec.loading.gguf.tensors import read_tensors
 from tests.support.gguf_files import (
     F16,
     F32,
+    IQ2_XXS,
     Q4_0,
-    Q5_K,
+    Q4_K,
+    Q8_K,
     Stored,
     Value,
     floats,
@@ -34,6 +36,8 @@ METADATA = {
 TENSORS = {
     "a.weight": floats(np.arange(12.0).reshape(3, 4)),
     "q.weight": Stored((2, 32), Q4_0, bytes(range(36))),
+    "k.weight": Stored((1, 256), Q4_K, bytes(range(144))),
+    "i.weight": Stored((2, 256), IQ2_XXS, bytes(range(132))),
     "h.weight": Stored((5,), F16, np.arange(5, dtype="<f2").tobytes()),
 }
 
@@ -65,6 +69,8 @@ def test_reads_shapes_rows_first(tmp_path):
     assert {name: info.shape for name, info in tensors.items()} == {
         "a.weight": (3, 4),
         "q.weight": (2, 32),
+        "k.weight": (1, 256),
+        "i.weight": (2, 256),
         "h.weight": (5,),
     }
 
@@ -131,9 +137,11 @@ def test_refuses_an_array_of_arrays(tmp_path):
 
 
 def test_names_a_tensor_type_it_cannot_read(tmp_path):
-    tensors = {"blk.0.ffn_up.weight": Stored((1, 256), Q5_K, bytes(176))}
+    tensors = {"blk.0.ffn_up.weight": Stored((1, 256), Q8_K, bytes(292))}
     message = refusal_of(tmp_path, gguf_bytes(METADATA, tensors))
-    assert "blk.0.ffn_up.weight as Q5_K; F32, F16, Q4_0, Q4_1, Q8_0, BF16 can be read" in message
+    assert "blk.0.ffn_up.weight as Q8_K; F32, F16, Q4_0, Q4_1, Q5_0," in message
+    assert "IQ1_M, BF16, TQ1_0, TQ2_0, MXFP4" in message
+    assert "can be read: choose such a file" in message
 
 
 def test_names_the_number_of_an_unknown_tensor_type(tmp_path):

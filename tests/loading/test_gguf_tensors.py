@@ -3,14 +3,20 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
 
+from mlxspec.device import backend
+from mlxspec.loading.gguf import tensors
 from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.gguf.tensors import read_tensors
+from mlxspec.loading.gguf.types import supported_types
 from tests.support.gguf_files import (
     BF16,
     F16,
     Q4_0,
     Q4_1,
+    Q5_1,
     Q8_0,
     Stored,
     gguf_bytes,
@@ -18,10 +24,11 @@ from tests.support.gguf_files import (
 )
 
 
-def read_one(tmp_path, shape, type_id, raw):
+def read_one(tmp_path, shape, type_id, raw, *, by_mlx=True):
     path = tmp_path / "one.gguf"
     path.write_bytes(gguf_bytes({}, {"x.weight": Stored(shape, type_id, raw)}))
-    return read_tensors(path, read_header(path).tensors), mx.load(str(path))
+    theirs = mx.load(str(path)) if by_mlx else None
+    return read_tensors(path, read_header(path).tensors), theirs
 
 
 def dequantized(arrays, bits):
@@ -86,3 +93,56 @@ def test_bfloat16_keeps_its_range(tmp_path):
     ours, _ = read_one(tmp_path, (4,), BF16, upper_halves.tobytes())
     assert ours["x.weight"].dtype == mx.bfloat16
     assert ours["x.weight"].tolist() == values
+
+
+# ---- types that are decoded -------------------------------------------------------------------
+
+DECODED = [
+    *("Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0", "MXFP4"),
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
+]
+
+
+def random_tensor(kind, rows=3, blocks=2):
+    """The bytes and the shape of a tensor of random blocks."""
+    items, n_bytes = GGML_QUANT_SIZES[kind]
+    draw = np.random.default_rng(int(kind))
+    raw = draw.integers(0, 256, rows * blocks * n_bytes, dtype=np.uint8)
+    return (rows, blocks * items), raw
+
+
+def test_all_types_of_the_package_are_supported():
+    assert {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", *DECODED} <= set(supported_types())
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_a_decoded_type_has_the_numbers_of_llama_cpp_in_any_chunks(tmp_path, monkeypatch, name):
+    kind = GGMLQuantizationType[name]
+    shape, raw = random_tensor(kind)
+    with np.errstate(all="ignore"):
+        expected = dequantize(raw.reshape(shape[0], -1), kind)
+    monkeypatch.setattr(tensors, "_CHUNK_ITEMS", 4 * GGML_QUANT_SIZES[kind][0])  # 4 blocks, then 2
+    ours, _ = read_one(tmp_path, shape, int(kind), raw.tobytes(), by_mlx=False)
+    assert ours.keys() == {"x.weight"}
+    assert ours["x.weight"].dtype == mx.float32
+    np.testing.assert_array_equal(np.array(ours["x.weight"]), expected)
+
+
+def test_q5_1_is_scale_times_five_bits_plus_minimum(tmp_path):
+    halves, rest, raw = random_blocks(2, 2, 20)
+    expected = []
+    for (d, m), block in zip(halves, rest, strict=True):
+        fifth = int.from_bytes(bytes(block[:4]), "little")
+        low = [byte & 15 for byte in block[4:]] + [byte >> 4 for byte in block[4:]]
+        expected.append([d * (q + 16 * (fifth >> i & 1)) + m for i, q in enumerate(low)])
+    ours, _ = read_one(tmp_path, (1, 64), Q5_1, raw, by_mlx=False)
+    found = np.reshape(ours["x.weight"].tolist(), (2, 32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_decoded_weights_take_half_the_memory_where_weights_stay_as_stored(tmp_path, monkeypatch):
+    kind = GGMLQuantizationType.IQ4_NL
+    shape, raw = random_tensor(kind)
+    monkeypatch.setattr(backend, "keeps_weights_as_stored", lambda: True)
+    ours, _ = read_one(tmp_path, shape, int(kind), raw.tobytes(), by_mlx=False)
+    assert ours["x.weight"].dtype == mx.float16

@@ -41,6 +41,12 @@ def refusal_of(**changes) -> str:
         ("smollm", ["It", "'s", " ", "2", "0", "2", "4", " now", ",", "  ", " ok"]),
         ("gpt-2", ["It", "'s", " 2024", " now", ",", "  ", " ok"]),
         ("llama-bpe", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
+        ("exaone4", ["It", "'s", " 2024", " now", ",", "  ", " ok"]),
+        ("starcoder", ["It", "'s", " ", "2", "0", "2", "4", " now", ",", "  ", " ok"]),
+        ("refact", ["It", "'s", " ", "2", "0", "2", "4", " now", ",", "  ", " ok"]),
+        ("dbrx", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
+        ("smaug-bpe", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
+        ("glm4", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
         ("qwen2", ["It", "'s", " ", "2", "0", "2", "4", " now", ",", "  ", " ok"]),
     ],
 )
@@ -57,6 +63,7 @@ def test_only_llama_3_uses_a_word_of_the_vocabulary_without_its_merges():
     changes = {"tokens": tokens, "token_type": [1] * 24, "eos_token_id": None}
     assert build(**changes, pre="llama-bpe").encode("fed") == [23]
     assert build(**changes, pre="smollm").encode("fed") == [5, 4, 3]
+    assert build(**changes, pre="dbrx").encode("fed") == [5, 4, 3]
 
 
 def test_a_start_token_is_put_first_only_where_the_file_or_family_asks():
@@ -98,6 +105,9 @@ def test_tokens_known_to_end_a_text_are_end_tokens():
     tokens = [*TOKENIZER["tokenizer.ggml.tokens"], "<|endoftext|>", "<|im_end|>"]
     types = [1] * 23 + [3, 3, 1]
     assert build(tokens=tokens, token_type=types, eot_token_id=5).eos_token_ids == (5, 23, 24)
+    tokens[24:] = ["<end_of_turn>", "[|endofturn|]"]
+    types[25] = 3
+    assert build(tokens=tokens, token_type=types).eos_token_ids == (23, 24, 25)
 
 
 def test_the_template_of_the_file_is_used():

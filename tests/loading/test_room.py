@@ -17,6 +17,7 @@ from mlxspec.loading.sizes import row_bytes
 from tests.support.gguf_files import (
     Q4_0,
     Q4_1,
+    Q5_1,
     Q8_0,
     Stored,
     floats,
@@ -86,6 +87,7 @@ WRITERS = {
     "4-bit": packed,
     "Q4_0": gguf(Q4_0, 18),
     "Q4_1": gguf(Q4_1, 20),
+    "Q5_1": gguf(Q5_1, 24),
     "Q8_0": gguf(Q8_0, 34),
 }
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-F32, F16, Q4_0, Q4_1, Q5_K, Q8_0, BF16 = 0, 1, 2, 3, 13, 8, 30
+F32, F16, Q4_0, Q4_1, Q5_1, Q8_0, BF16 = 0, 1, 2, 3, 7, 8, 30
+Q4_K, Q5_K, Q8_K, IQ2_XXS = 12, 13, 15, 16
 
 
 @dataclass(frozen=True)

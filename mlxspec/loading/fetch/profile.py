@@ -20,8 +20,10 @@ from mlxspec.loading.folder import (
     with_head,
 )
 from mlxspec.loading.gguf.config import gguf_config
-from mlxspec.loading.gguf.header import TENSOR_TYPES, GgufHeader, read_header
+from mlxspec.loading.gguf.header import GgufHeader, read_header
+from mlxspec.loading.gguf.tensors import GROUP_SIZE, decoded_type
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
+from mlxspec.loading.gguf.types import PACKED_BITS
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
 from mlxspec.models.weights import Quantization
@@ -30,7 +32,6 @@ from mlxspec.tokenizer import Tokenizer
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _SIZES = {"float32": _FLOAT_BYTES, "float16": _HALF_BYTES, "bfloat16": _HALF_BYTES}
-_BITS = {"Q4_0": "4-bit", "Q4_1": "4-bit", "Q8_0": "8-bit"}
 _ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2}
 
 
@@ -150,18 +151,19 @@ def _has_template(folder: Path) -> bool:
 
 def _of_gguf(path: Path) -> ModelProfile:
     header = read_header(path)
-    config = ModelConfig.from_dict(gguf_config(path, header, None))
+    config = ModelConfig.from_dict(gguf_config(path, header, {}))
     check_tokenizer_kind(path, header.metadata)
     sizes: Counter[str] = Counter()
     for tensor in header.tensors.values():
         sizes[tensor.type.name] += tensor.n_bytes
-    known = [tensor_type.name for tensor_type in TENSOR_TYPES.values()]
-    quantised = [name for name in known if name in _BITS and name in sizes]
-    name = _most(sizes, quantised)
-    packing = name if name in _BITS else _DTYPES[name]
+    name = _most(sizes, [name for name in sizes if name not in _DTYPES])
+    packing = _DTYPES.get(name, name)
+    weights = f"{PACKED_BITS[name]}-bit" if name in PACKED_BITS else packing
+    if name not in PACKED_BITS and name not in _DTYPES:
+        weights = _DTYPES[decoded_type()]
     chats = "tokenizer.chat_template" in header.metadata
     stored = _sizes_of(_as_arrays(header), config)
-    return ModelProfile(config, packing, _BITS.get(name, packing), stored, chats)
+    return ModelProfile(config, packing, weights, stored, chats)
 
 
 def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
@@ -169,14 +171,17 @@ def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
     arrays: dict[str, tuple[str, int]] = {}
     for name, tensor in header.tensors.items():
         mlx_name = name.replace("token_embd.", "model.embed_tokens.")
+        num_items = tensor.n_bytes // tensor.type.block_bytes * tensor.type.block_items
         if tensor.type.name in _DTYPES:
             arrays[mlx_name] = (tensor.type.name, tensor.n_bytes)
             continue
-        num_blocks = tensor.n_bytes // tensor.type.block_bytes
-        bits = int(_BITS[tensor.type.name].removesuffix("-bit"))
-        arrays[mlx_name] = ("U32", num_blocks * tensor.type.block_items * bits // 8)
+        if tensor.type.name not in PACKED_BITS:
+            dtype = decoded_type()
+            arrays[mlx_name] = (dtype, num_items * _ITEM_BYTES[dtype])
+            continue
+        arrays[mlx_name] = ("U32", num_items * PACKED_BITS[tensor.type.name] // 8)
         scales = mlx_name.removesuffix("weight") + "scales"
-        arrays[scales] = ("F16", num_blocks * 2 * _HALF_BYTES)  # the biases too
+        arrays[scales] = ("F16", num_items // GROUP_SIZE * 2 * _HALF_BYTES)  # the biases too
     return arrays
 
 

@@ -1,11 +1,10 @@
 """Read a GGUF file as a checkpoint with the names and the row order of Hugging Face.
 
-llama.cpp permutes the rows of the query and key projections of Llama models for interleaved rotary
-embeddings. This module reverses the permutation. It does so for quantised triples too, because all
-parts of a triple have the same rows. Qwen2 files are not permuted.
+llama.cpp permutes the rows of the query and key projections of some architectures for interleaved
+rotary embeddings. This module reverses the permutation. It does so for quantised triples too,
+because all parts of a triple have the same rows.
 """
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,31 +12,18 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Checkpoint
-from mlxspec.loading.gguf.config import check_architecture, gguf_config
-from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.architectures import (
+    ARCHITECTURES,
+    LONG_FACTORS,
+    SHORT_FACTORS,
+    Factors,
+)
+from mlxspec.loading.gguf.config import ROPE_FACTORS, check_architecture, gguf_config
+from mlxspec.loading.gguf.header import GgufHeader, read_header
+from mlxspec.loading.gguf.names import hf_name
 from mlxspec.loading.gguf.tensors import GROUP_SIZE, read_tensors
 from mlxspec.loading.gguf.tokenizer import tokenizer_from_gguf
-
-_TOP_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(\w+)")
-_ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_gguf(path: Path) -> Checkpoint:
@@ -47,26 +33,35 @@ def read_gguf(path: Path) -> Checkpoint:
         UnsupportedModelError: The file is damaged, or of an unsupported family or tensor type.
     """
     header = read_header(path)
-    architecture = check_architecture(path, header)
+    architecture = ARCHITECTURES[check_architecture(path, header)]
     tokenizer = tokenizer_from_gguf(path, header.metadata)
-    stored = read_tensors(path, header.tensors)
-    factors = stored.pop(_ROPE_FACTORS, None)
-    config = gguf_config(path, header, None if factors is None else np.ravel(factors).tolist())
-    tensors = {_hf_name(path, name): array for name, array in stored.items()}
-    if architecture == "llama":
+    factors = _rope_factors(path, header)
+    config = gguf_config(path, header, factors)
+    infos = {  # decoding can take a minute, so all names are checked before
+        hf_name(path, name, architecture.names): info
+        for name, info in header.tensors.items()
+        if name not in factors
+    }
+    tensors = read_tensors(path, infos)
+    if architecture.is_permuted:
         _unpermute(tensors, "q_proj", config["num_attention_heads"], config["head_dim"])
         _unpermute(tensors, "k_proj", config["num_key_value_heads"], config["head_dim"])
+    for name, array in tensors.items():
+        if architecture.adds_one and name.endswith("norm.weight"):
+            tensors[name] = array - 1
+        elif name.endswith("shared_expert_gate.weight"):  # some files hold its one row as a vector
+            tensors[name] = array.reshape(1, -1)
     return Checkpoint(config, tensors, tokenizer, _quantization(tensors))
 
 
-def _hf_name(path: Path, name: str) -> str:
-    top, _, kind = name.rpartition(".")
-    if top in _TOP_NAMES:
-        return f"{_TOP_NAMES[top]}.{kind}"
-    match = _LAYER_TENSOR.fullmatch(name)
-    if match is None or match[2] not in _LAYER_NAMES:
-        raise UnsupportedModelError(f"{path} holds the tensor {name}, which no model here has")
-    return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{match[3]}"
+def _rope_factors(path: Path, header: GgufHeader) -> Factors:
+    names = (ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS)
+    infos = {name: header.tensors[name] for name in names if name in header.tensors}
+    return {
+        name: np.ravel(array.astype(mx.float32)).tolist()
+        for name, array in read_tensors(path, infos).items()
+        if name in infos  # a packed type has scales too
+    }
 
 
 def _unpermute(tensors: dict[str, mx.array], projection: str, heads: int, head_dim: int) -> None:

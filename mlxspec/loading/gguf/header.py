@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.gguf.types import TensorType, find_type, name_of_type, supported_types
 
 _HEADER_LIMIT = 64 << 20
 _VERSIONS = (2, 3)
@@ -22,33 +23,6 @@ _MAX_DIM = 2**31 - 1
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """A tensor type: it stores blocks of `block_items` items in `block_bytes` bytes."""
-
-    name: str
-    block_items: int
-    block_bytes: int
-
-
-TENSOR_TYPES = {
-    0: TensorType("F32", 1, 4),
-    1: TensorType("F16", 1, 2),
-    2: TensorType("Q4_0", 32, 18),
-    3: TensorType("Q4_1", 32, 20),
-    8: TensorType("Q8_0", 32, 34),
-    30: TensorType("BF16", 1, 2),
-}
-"""The supported types; MLX arrays represent all of them exactly."""
-
-_OTHER_TYPES = {
-    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
-    15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
-    21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
-    29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
 
 
@@ -210,12 +184,11 @@ class _HeaderReader:
         return TensorInfo(dims[::-1], tensor_type, self._scalar("Q"), n_bytes)
 
     def _tensor_type(self, name: str, type_id: int) -> TensorType:
-        tensor_type = TENSOR_TYPES.get(type_id)
+        tensor_type = find_type(type_id)
         if tensor_type is None:
-            known = ", ".join(tensor_type.name for tensor_type in TENSOR_TYPES.values())
             raise UnsupportedModelError(
-                f"{self._path} holds {name} as {_OTHER_TYPES.get(type_id, f'type {type_id}')}; "
-                f"{known} can be read: choose such a file of this model"
+                f"{self._path} holds {name} as {name_of_type(type_id)}; "
+                f"{', '.join(supported_types())} can be read: choose such a file of this model"
             )
         if tensor_type.block_items > 1 and not name.endswith(".weight"):
             raise UnsupportedModelError(

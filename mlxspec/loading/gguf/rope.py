@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.gguf.numbers import Numbers
 from mlxspec.models.rope import inverse_frequencies
 
 _TOLERANCE = 1e-3
 
 
-def stated_scaling(metadata: dict[str, Any], architecture: str) -> dict[str, Any] | None:
+def stated_scaling(numbers: Numbers) -> dict[str, Any] | None:
     """Return the scaling in the metadata, or None if there is none."""
-    prefix = f"{architecture}.rope.scaling."
-    kind = metadata.get(prefix + "type", "none")
+    kind = numbers.value("rope.scaling.type") or "none"
     if kind == "none":
         return None
-    scaling = {"rope_type": kind, "factor": metadata.get(prefix + "factor", 1.0)}
-    original = metadata.get(prefix + "original_context_length")
+    factor = numbers.value("rope.scaling.factor")
+    scaling = {"rope_type": kind, "factor": 1.0 if factor is None else factor}
+    original = numbers.value("rope.scaling.original_context_length")
     if original is not None:
         scaling["original_max_position_embeddings"] = original
     return scaling

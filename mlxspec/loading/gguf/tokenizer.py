@@ -19,7 +19,10 @@ from mlxspec.loading.gguf.sentencepiece import sentencepiece_backend
 
 _PREFIX = "tokenizer.ggml."
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
-_END_TOKENS = {"<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"}
+_END_TOKENS = {
+    *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"),
+    *("<end_of_turn>", "<|end|>", "[|endofturn|]"),  # Gemma, Phi-3, EXAONE
+}
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,%d}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -44,15 +47,26 @@ def _llama3() -> pre_tokenizers.PreTokenizer:
     return _words(3)
 
 
+def _olmo2() -> pre_tokenizers.PreTokenizer:
+    return _words(3)  # the rule of Llama 3, without its other habits
+
+
 def _qwen2() -> pre_tokenizers.PreTokenizer:
     return _words(1)
 
 
 _SPLITTERS = {
     "gpt-2": _gpt2,
+    "exaone4": _gpt2,
     "smollm": _smollm,
+    "starcoder": _smollm,
+    "refact": _smollm,
     "llama-bpe": _llama3,
     "llama3": _llama3,
+    "dbrx": _olmo2,
+    "smaug-bpe": _olmo2,
+    "glm4": _olmo2,
+    "chatglm-bpe": _olmo2,
     "qwen2": _qwen2,
     "deepseek-r1-qwen": _qwen2,
 }

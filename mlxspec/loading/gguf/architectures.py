@@ -1,0 +1,206 @@
+"""The architectures of GGUF files, and how each differs from Llama's files.
+
+Differences that are known from llama.cpp's converter:
+
+- The query and key rows of Llama, Granite and SmolLM3 are in the order of interleaved rotary pairs.
+- The norm weights of Gemma have one added; mlx-lm's Gemma adds one itself.
+- Phi-3 has one tensor for queries, keys and values; Phi-3 and GLM-4 have one for gate and up.
+- All experts of a layer are one tensor.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlxspec.loading.gguf import names
+from mlxspec.loading.gguf.numbers import Numbers
+
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+Factors = Mapping[str, list[float]]
+"""The tensors of rotary factors in a file: one divisor per frequency, by name."""
+
+_Settings = Callable[[Numbers, dict[str, Any], Factors], dict[str, Any]]
+
+
+def _no_settings(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture.
+
+    Attributes:
+        model_type: Its `model_type` in a config.json.
+        names: Its tensors whose names differ from those of Llama.
+        settings: Returns the settings of its config that Llama has not.
+        is_permuted: Whether query and key rows are in the order of interleaved pairs.
+        adds_one: Whether norm weights are stored with one added.
+        has_experts: Whether it is a mixture of experts.
+        rotates_part: Whether it may rotate only the first part of a head.
+        epsilon: Metadata key of the number that norms add.
+    """
+
+    model_type: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    settings: _Settings = _no_settings
+    is_permuted: bool = False
+    adds_one: bool = False
+    has_experts: bool = False
+    rotates_part: bool = False
+    epsilon: str = "attention.layer_norm_rms_epsilon"
+
+
+def _llama(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    window = numbers.value("attention.sliding_window")
+    return {"model_type": "mistral", "sliding_window": window} if window else {}
+
+
+def _experts(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    return {
+        "num_experts": numbers.count("expert_count"),
+        "num_experts_per_tok": numbers.count("expert_used_count"),
+        "moe_intermediate_size": numbers.count("expert_feed_forward_length"),
+    }
+
+
+def _qwen2_moe(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    shared = numbers.count("expert_shared_feed_forward_length")
+    experts = _experts(numbers, config, factors)
+    return {**experts, "shared_expert_intermediate_size": shared}
+
+
+def _qwen3_moe(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    every_layer = {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
+    return {**_experts(numbers, config, factors), **every_layer}
+
+
+def _query_scalar(config: dict[str, Any], layers_of_largest: int) -> float:
+    """Return the divisor under the root of Gemma's scores, which no file states."""
+    if config["num_hidden_layers"] == layers_of_largest:  # the 27B model of each generation
+        return float(config["hidden_size"] / config["num_attention_heads"])
+    return float(config["head_dim"])
+
+
+def _gemma2(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    return {
+        "attn_logit_softcapping": numbers.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": numbers.number("final_logit_softcapping", 30.0),
+        "query_pre_attn_scalar": _query_scalar(config, 46),
+    }
+
+
+def _gemma3(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    return {
+        "rope_local_base_freq": numbers.number("rope.freq_base_swa", 10000.0),
+        "query_pre_attn_scalar": _query_scalar(config, 62),
+        "sliding_window": numbers.count("attention.sliding_window"),
+        "sliding_window_pattern": _period(numbers),
+    }
+
+
+def _period(numbers: Numbers) -> int:
+    """Return n if every n-th layer of a model sees all tokens, and the others a window."""
+    key = "attention.sliding_window_pattern"
+    slides = numbers.value(key)
+    if not isinstance(slides, list):
+        return numbers.count(key, 6)
+    period = slides.index(False) + 1 if False in slides else 0
+    if period == 0 or slides != [(index + 1) % period != 0 for index in range(len(slides))]:
+        raise numbers.refusal(key, "a period, after which one layer has no window,")
+    return period
+
+
+def _phi3(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    if config["rope_scaling"] is not None:
+        raise numbers.refusal("rope.scaling.type", "no type, with tensors of rotary factors,")
+    if LONG_FACTORS not in factors:
+        return {}
+    long, short = factors[LONG_FACTORS], factors.get(SHORT_FACTORS, [])
+    rotated = config["head_dim"] * config["partial_rotary_factor"]
+    if not len(long) == len(short) == rotated // 2:
+        raise numbers.refusal("rope.dimension_count", f"twice the {len(long)} rotary factors")
+    scaling = {"type": "longrope", "long_factor": long, "short_factor": short}
+    original = numbers.count("rope.scaling.original_context_length", 4096)
+    return {"rope_scaling": scaling, "original_max_position_embeddings": original}
+
+
+def _granite(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    return {
+        "attention_multiplier": numbers.number("attention.scale", config["head_dim"] ** -0.5),
+        "embedding_multiplier": numbers.number("embedding_scale", 1.0),
+        "residual_multiplier": numbers.number("residual_scale", 1.0),
+        "logits_scaling": numbers.number("logit_scale", 1.0),
+    }
+
+
+def _olmo2(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    if numbers.value("attention.sliding_window"):  # OLMo 3, whose layers differ
+        raise numbers.refusal("attention.sliding_window", "no window")
+    return {}
+
+
+def _starcoder2(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    return {"norm_epsilon": config["rms_norm_eps"]}
+
+
+def _exaone4(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    key = "attention.sliding_window_pattern"
+    if not numbers.value("attention.sliding_window"):
+        return {"sliding_window": None, "sliding_window_pattern": None}
+    slides = numbers.value(key) or [True, True, True, False]
+    if not isinstance(slides, list) or not {True, False} <= set(slides):
+        raise numbers.refusal(key, "a list with true and false, one a layer,")
+    pattern = "".join("L" if is_local else "G" for is_local in slides)
+    window = numbers.count("attention.sliding_window")
+    return {"sliding_window": window, "sliding_window_pattern": pattern}
+
+
+def _glm4(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    if numbers.value("rope.dimension_sections"):  # the vision model, whose rows are permuted
+        raise numbers.refusal("rope.dimension_sections", "a model of text alone")
+    return {"rope_traditional": True}
+
+
+_GEMMA2_NAMES = {**names.POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
+_OLMO2_NAMES = {**names.POST_NORMS, **names.HEAD_NORMS}
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "llama": Architecture("llama", settings=_llama, is_permuted=True),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3", names.HEAD_NORMS),
+    "qwen2moe": Architecture(
+        "qwen2_moe", {**names.EXPERTS, **names.SHARED_EXPERT}, _qwen2_moe, has_experts=True
+    ),
+    "qwen3moe": Architecture(
+        "qwen3_moe", {**names.HEAD_NORMS, **names.EXPERTS}, _qwen3_moe, has_experts=True
+    ),
+    "gemma2": Architecture("gemma2", _GEMMA2_NAMES, _gemma2, adds_one=True),
+    "gemma3": Architecture(
+        "gemma3_text", {**_GEMMA2_NAMES, **names.HEAD_NORMS}, _gemma3, adds_one=True
+    ),
+    "phi3": Architecture(
+        "phi3", {**names.FUSED_MLP, "attn_qkv": "self_attn.qkv_proj"}, _phi3, rotates_part=True
+    ),
+    "granite": Architecture("granite", settings=_granite, is_permuted=True),
+    "olmo2": Architecture("olmo2", _OLMO2_NAMES, _olmo2),
+    "smollm3": Architecture("smollm3", is_permuted=True),
+    "starcoder2": Architecture(
+        "starcoder2",
+        {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+        _starcoder2,
+        epsilon="attention.layer_norm_epsilon",
+    ),
+    "exaone4": Architecture("exaone4", _OLMO2_NAMES, _exaone4),
+    "glm4": Architecture(
+        "glm4",
+        {
+            **names.FUSED_MLP,
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+        _glm4,
+        rotates_part=True,
+    ),
+}
+"""The architectures by their `general.architecture`."""
