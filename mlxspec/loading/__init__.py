@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import mlx.nn as nn
@@ -118,9 +117,7 @@ def load_model(
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         check_room(found.path, found.name, dtype, room or Room())
-        if _is_for_mlx_lm(found.path, port, adapter):
-            return _load_with_mlx_lm(found, dtype, adapter, say)
-        return _load(found, dtype)
+        return _load(found, dtype, port, adapter, say)
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
@@ -159,33 +156,38 @@ def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
     return Tokenizer(inner, [ends] if isinstance(ends, int) else ends or ())
 
 
-def _is_for_mlx_lm(path: Path, port: Port, adapter: str | PathLike[str] | None) -> bool:
-    if not path.is_dir():
-        return False
-    if port == "own" and adapter is None:
-        return False
-    is_ours = str(read_config(path).get("model_type")) in FAMILIES
-    return port == "mlx-lm" or adapter is not None or not is_ours
+def _is_for_mlx_lm(model_type: object, port: Port, adapter: str | PathLike[str] | None) -> bool:
+    if port == "auto":
+        return str(model_type) not in FAMILIES or adapter is not None
+    return port == "mlx-lm"
 
 
-def _load_with_mlx_lm(
-    found: Source, dtype: str, adapter: str | PathLike[str] | None, say: Say
+def _load(
+    found: Source, dtype: str, port: Port, adapter: str | PathLike[str] | None, say: Say
 ) -> LoadedModel:
-    ends = read_config(found.path).get("eos_token_id") or ()
-    tokenizer = Tokenizer(
-        read_tokenizer(found.path), [ends] if isinstance(ends, int) else list(ends)
-    )
-    mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
-    folder = None if adapter is None else Path(adapter)
-    module, stored = mlx_lm.load_module(found.path, dtype, folder)
+    if not found.path.is_dir():
+        checkpoint = read_gguf(found.path)
+        if not _is_for_mlx_lm(checkpoint.config["model_type"], port, adapter):
+            return _load_own(found, checkpoint, dtype)
+        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
+        module, stored = mlx_lm.build_module(checkpoint, dtype, adapter)
+        ends, wrapped = checkpoint.config.get("eos_token_id"), checkpoint.tokenizer
+        del checkpoint  # else the stored and the converted weights are in memory together
+    else:
+        config = read_config(found.path)
+        if not _is_for_mlx_lm(config.get("model_type"), port, adapter):
+            return _load_own(found, read_folder(found.path), dtype)
+        mlx_lm = import_module("mlxspec.loading.mlx_lm")
+        ends, wrapped = config.get("eos_token_id"), read_tokenizer(found.path)
+        module, stored = mlx_lm.load_module(found.path, dtype, adapter)
+    tokenizer = Tokenizer(wrapped, [ends] if isinstance(ends, int) else ends or ())
     weights = words_of_loaded(stored, dtype)
-    model = mlx_lm.admitted(module, tokenizer, say)
     memory.give_back_memory()
+    model = mlx_lm.admitted(module, tokenizer, say)
     return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
 
 
-def _load(found: Source, dtype: str) -> LoadedModel:
-    checkpoint = _read(found.path)
+def _load_own(found: Source, checkpoint: Checkpoint, dtype: str) -> LoadedModel:
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
     check_size(config, checkpoint.tensors)
@@ -198,7 +200,3 @@ def _load(found: Source, dtype: str) -> LoadedModel:
     weights = words_of_loaded(stored, dtype)
     memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
-
-
-def _read(path: Path) -> Checkpoint:
-    return read_folder(path) if path.is_dir() else read_gguf(path)

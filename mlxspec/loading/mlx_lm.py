@@ -7,24 +7,27 @@ once on a machine.
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_flatten
 
 from mlxspec.adapted.admission import Verdict, examine
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.records import Records
 from mlxspec.models import DraftSupport
+from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
 RECORDS = Records("admitted.json")
@@ -36,7 +39,9 @@ Say = Callable[[str], None]
 """Called with one line of text for the user."""
 
 
-def load_module(folder: Path, dtype: str, adapter: Path | None = None) -> tuple[nn.Module, str]:
+def load_module(
+    folder: Path, dtype: str, adapter: str | PathLike[str] | None = None
+) -> tuple[nn.Module, str]:
     """Return a model as mlx-lm loads it, and the type of its stored weights in words.
 
     Args:
@@ -54,10 +59,44 @@ def load_module(folder: Path, dtype: str, adapter: Path | None = None) -> tuple[
             module = utils.load_adapters(module, str(adapter))
     except Exception as error:  # whatever a model file of somebody else raises
         raise UnsupportedModelError(f"{folder.name}: mlx-lm cannot load it: {error}") from error
+    return _converted(module, dtype)
+
+
+def build_module(
+    checkpoint: Checkpoint, dtype: str, adapter: str | PathLike[str] | None = None
+) -> tuple[nn.Module, str]:
+    """Return mlx-lm's model of a checkpoint in memory; see `load_module`."""
+    utils, kind = import_module("mlx_lm.utils"), str(checkpoint.config["model_type"])
+    try:
+        source = import_module(f"mlx_lm.models.{utils.MODEL_REMAPPING.get(kind, kind)}")
+        module: nn.Module = source.Model(source.ModelArgs.from_dict(checkpoint.config))
+        sanitize = getattr(module, "sanitize", lambda tensors: tensors)
+        tensors = sanitize(dict(checkpoint.tensors))
+        if checkpoint.quantization is not None:
+            _pack(module, checkpoint.quantization, tensors)
+        module.load_weights(list(tensors.items()), strict=True)
+        if adapter is not None:
+            module = utils.load_adapters(module, str(adapter))
+    except Exception as error:  # as in `load_module`
+        raise UnsupportedModelError(f"a {kind} model cannot be built: {error}") from error
+    return _converted(module, dtype)
+
+
+def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.array]) -> None:
+    def packing_of(path: str, part: nn.Module) -> bool | dict[str, Any]:
+        if not hasattr(part, "to_quantized") or f"{path}.scales" not in tensors:
+            return False
+        own: bool | dict[str, Any] = packing.get(path, True)
+        return own
+
+    nn.quantize(module, packing["group_size"], packing["bits"], class_predicate=packing_of)
+
+
+def _converted(module: nn.Module, dtype: str) -> tuple[nn.Module, str]:
     stored = stored_words(module)
     if dtype == "auto" and not backend.keeps_weights_as_stored():
-        module, dtype = _dequantized(module), "float32"
-    if dtype != "auto":
+        module = _dequantized(module)
+    elif dtype != "auto":
         module.set_dtype(getattr(mx, dtype))
     module.eval()
     mx.eval(module.parameters())
@@ -140,11 +179,7 @@ def stored_words(module: nn.Module) -> str:
 
 
 def _dequantized(module: nn.Module) -> nn.Module:
-    """Return a model with plain weights: a CPU multiplies them faster than packed ones."""
+    """Return a model with plain float32 weights: a CPU multiplies them faster than packed ones."""
+    module.set_dtype(mx.float32)  # first: in the type of the scales, products would be rounded
     plain: nn.Module = import_module("mlx_lm.utils").dequantize_model(module)
-    plain.update(tree_map(_as_float32, plain.parameters()))
     return plain
-
-
-def _as_float32(array: mx.array) -> mx.array:
-    return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array

@@ -4,7 +4,10 @@ import json
 from importlib import import_module
 
 import mlx.core as mx
+import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from mlx.utils import tree_flatten
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
@@ -17,6 +20,7 @@ from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading import load_model, mlx_lm
 from mlxspec.models import Model
 from mlxspec.trace.events import GenerationFinished
+from tests.support.gguf_models import BASE, random_model, write
 from tests.support.model_folders import save_folder, save_json, tiny_config
 from tests.support.tiny import emitted
 
@@ -170,6 +174,39 @@ def test_adapters_change_the_model_as_in_mlx_lm(tmp_path):
     text = text_of(engine)
     assert text == greedy(module, engine.tokenizer.eos_token_ids)
     assert text != text_of(mlxspec.load(folder, drafter="pool"))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "settings"),
+    [
+        ("qwen3", {}, {}),
+        ("phi3", {"partial_rotary_factor": 0.5}, {"rope_dimension_count": 4}),
+    ],
+    ids=["qwen3", "phi3"],
+)
+def test_a_gguf_file_of_a_type_without_a_port_writes_mlx_lms_text(
+    tmp_path, model_type, changes, settings
+):
+    config = BASE | {"model_type": model_type} | changes
+    model = random_model(config)
+    path = write(tmp_path / "m.gguf", config, model, settings)
+    engine = mlxspec.load(path, drafter="pool")
+    assert text_of(engine) == greedy(model, engine.tokenizer.eos_token_ids)
+
+
+def test_packed_weights_of_a_gguf_file_are_those_of_mlx_lm(tmp_path):
+    config = BASE | {"model_type": "qwen3"}
+    model = random_model(config)
+    name = "model.layers.0.mlp.up_proj.weight"
+    raw = quantize(np.array(model.layers[0].mlp.up_proj.weight), GGMLQuantizationType.Q8_0)
+    path = write(
+        tmp_path / "m.gguf", config, model, {}, packed={name: (raw, GGMLQuantizationType.Q8_0)}
+    )
+    loaded = load_model(path)
+    weights = mx.array(dequantize(raw, GGMLQuantizationType.Q8_0))
+    model.load_weights([(name, weights)], strict=False)
+    tokens = mx.array([PROMPT])
+    assert mx.allclose(loaded.model.source(tokens), model(tokens), atol=1e-4)
 
 
 def test_what_needs_layers_of_our_own_says_so(tmp_path):
