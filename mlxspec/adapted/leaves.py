@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.adapted.current import Current
-from mlxspec.device.packed import PackedRows, Quantization, Rows
+from mlxspec.device.packed import unpacked
 from mlxspec.errors import UnsupportedOperationError
 
 
@@ -31,26 +31,27 @@ class RowsLeaf:
         self._current = current
         self._layer = layer
         self._window = window
-        self._rows: tuple[Any, Any] | None = None
+        self._rows: tuple[mx.array, mx.array] | None = None
 
     @property
     def offset(self) -> int:
         """Position of the first row of the forward, or of the root of a tree."""
         return self._current.offset
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Stage rows (B, Hkv, L, D); return all rows that attention may read."""
         all_keys, all_values = self._current.cache.stage(self._layer, keys, values)
-        self._rows = _as_mlx_lm(all_keys), _as_mlx_lm(all_values)
+        # Not packed: a model may look into its keys, and with sinks none attends to packed ones.
+        self._rows = unpacked(all_keys), unpacked(all_values)
         return self._rows
 
-    def keys_and_values(self) -> tuple[Any, Any]:
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
         """Return what the last `update_and_fetch` of this forward returned."""
         assert self._rows is not None, "no layer has staged these rows yet"
         return self._rows
 
     @property
-    def state(self) -> tuple[Any, Any]:
+    def state(self) -> tuple[mx.array, mx.array]:
         """As `keys_and_values`."""
         return self.keys_and_values()
 
@@ -73,20 +74,6 @@ class RowsLeaf:
     def release(self) -> None:
         """Drop the references to the rows of a forward, so that the next can write in place."""
         self._rows = None
-
-
-class PackedRowsLeaf(RowsLeaf):
-    """Quantised keys and values of one layer."""
-
-    @property
-    def bits(self) -> int:
-        """Bits of a stored value."""
-        return _packing(self._current).bits
-
-    @property
-    def group_size(self) -> int:
-        """Values that share a scale."""
-        return _packing(self._current).group_size
 
 
 class StateLeaf:
@@ -139,13 +126,3 @@ class LeafList:
         """Position of the first row of the forward."""
         offset: int = self.caches[0].offset
         return offset
-
-
-def _as_mlx_lm(rows: Rows) -> Any:
-    return rows.planes if isinstance(rows, PackedRows) else rows
-
-
-def _packing(current: Current) -> Quantization:
-    packing = current.cache.quantization
-    assert packing is not None
-    return packing

@@ -57,7 +57,7 @@ class AdaptedModel:
         self._current = Current()
         plan = _Leaves(self._current)
         self._leaves = [plan.leaf(cache) for cache in make_prompt_cache(source)]
-        self._packed = plan.packed
+        self._row_leaves = plan.row_leaves
         parts = self._recorded(plan)
         for module in parts.rotations:
             position_rotation(module, self._current)
@@ -103,7 +103,7 @@ class AdaptedModel:
             result = self.source(tokens, cache=self._leaves)
             final = result if self._backbone is None else self._current.final
             captured = [self._current.entering[layer] for layer in capture]
-        for leaf in self._packed:
+        for leaf in self._row_leaves:
             leaf.release()
         assert final is not None
         return final, captured
@@ -233,7 +233,7 @@ class _Leaves:
         self._current = current
         self.num_rows = 0
         self.num_states = 0
-        self.packed: list[RowsLeaf] = []
+        self.row_leaves: list[RowsLeaf] = []
 
     def leaf(self, cache: Any) -> Any:
         if isinstance(cache, CacheList):
@@ -245,6 +245,6 @@ class _Leaves:
             self.num_rows += 1
             window = cache.max_size if isinstance(cache, RotatingKVCache) else None
             made = RowsLeaf(self._current, self.num_rows - 1, window)
-            self.packed.append(made)
+            self.row_leaves.append(made)
             return made
         raise UnsupportedModelError(f"a cache of the type {type(cache).__name__} is not known")
