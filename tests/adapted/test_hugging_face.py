@@ -1,7 +1,7 @@
 """Models of mlx-lm, adapted, against Hugging Face on the same weights in float32.
 
 Texts, trees and replies of Qwen3, of Gemma 3 with windows that are shorter than the text and two
-rotary bases, and of Phi-3 with partial rotation and longrope.
+rotary bases, of Phi-3 with partial rotation and longrope, and of Qwen3-Next with recurrent states.
 """
 
 import numpy as np
@@ -22,9 +22,9 @@ def assert_close(logits, expected):
     np.testing.assert_allclose(np.array(logits), expected, atol=1e-4)
 
 
-def test_there_are_goldens_of_three_families():
-    assert {name.split("_")[0] for name in NAMES} == {"gemma3", "phi3", "qwen3"}
-    assert len(NAMES) == 7
+def test_there_are_goldens_of_four_families():
+    assert {name.split("_")[0] for name in NAMES} == {"gemma3", "phi3", "qwen3", "qwen3next"}
+    assert len(NAMES) == 8
 
 
 @EACH

@@ -12,9 +12,11 @@ second. So the texts are longer than the length at which Hugging Face takes the 
 """
 
 import json
+import tempfile
+from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from tests.goldens.make_goldens import read_config, seed_weights
@@ -86,6 +88,30 @@ LONGROPE = {
         "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 9.0],
     },
 }
+# Layers 0 and 2 are gated delta nets, whose state is a convolution's last inputs and a matrix.
+QWEN3_NEXT = {
+    **BASE,
+    "model_type": "qwen3_next",
+    "num_hidden_layers": 4,
+    "full_attention_interval": 2,
+    "head_dim": 16,
+    "partial_rotary_factor": 0.25,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "norm_topk_prob": True,
+    "tie_word_embeddings": False,
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 LINEAR = {"rope_type": "linear", "factor": 8.0}
 # With the seed of each: a greedy text without near-ties that repeats itself, so that drafts fit.
@@ -97,6 +123,7 @@ VARIANTS = {
     "phi3_full_rotary": ({**PHI3, "num_key_value_heads": 4}, 8),
     "phi3_partial_rotary": ({**PHI3, "partial_rotary_factor": 0.5}, 7),
     "phi3_longrope": (LONGROPE, 3),
+    "qwen3next_states": (QWEN3_NEXT, 8),
 }
 
 
@@ -120,6 +147,14 @@ def greedy_text(model: torch.nn.Module, tokens: list[int]) -> list[int]:
     return said.sequences[0, len(tokens) :].tolist()
 
 
+def checkpoint(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights by the names that they have in a published file."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        weights = load_file(Path(folder) / "model.safetensors")
+    return {f"weights.{key}": weight.half().contiguous() for key, weight in weights.items()}
+
+
 def make_variant(name: str, values: dict, seed: int) -> None:
     model = AutoModelForCausalLM.from_config(
         read_config(values), attn_implementation="eager", dtype=torch.float32
@@ -127,11 +162,7 @@ def make_variant(name: str, values: dict, seed: int) -> None:
     seed_weights(model, seed)
     tokens = torch.randint(64, (NUM_TOKENS,), generator=torch.Generator().manual_seed(seed))
     text = tokens.tolist()
-    tensors = {
-        f"weights.{key}": weight.half().contiguous()
-        for key, weight in model.state_dict().items()
-        if not (key == "lm_head.weight" and model.config.tie_word_embeddings)
-    }
+    tensors = checkpoint(model)
     tensors["tokens"] = tokens.int()
     tensors["logits"] = logits_of(model, text)
     tensors["tree_tokens"] = torch.tensor(TREE_TOKENS, dtype=torch.int32)
