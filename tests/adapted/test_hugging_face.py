@@ -4,10 +4,12 @@ Texts, trees and replies of Qwen3, of Gemma 3 with windows that are shorter than
 rotary bases, of Phi-3 with partial rotation and longrope, and of Qwen3-Next with recurrent states.
 """
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from mlxspec.api import HOST_DRAFTERS
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from tests.support.adapted_golden import NAMES, load_adapted_golden
@@ -62,6 +64,20 @@ def test_every_node_of_a_tree_has_the_logits_of_hugging_face_on_its_path(name):
 
 
 @EACH
+def test_the_nodes_of_a_tree_may_come_branch_by_branch(name):
+    golden = load_adapted_golden(name)
+    tokens, parents = golden.tree.tokens.tolist(), golden.tree.parents.tolist()
+    order = sorted(range(len(tokens)), key=lambda node: path_to(parents, node))
+    at = {node: index for index, node in enumerate(order)} | {-1: -1}
+    tree = DraftTree.from_lists(
+        [tokens[node] for node in order], [at[parents[node]] for node in order]
+    )
+    decoder = Decoder(golden.model)
+    decoder.observe(golden.tokens)
+    assert_close(decoder.tree_logits(tree), golden.tree_logits[order])
+
+
+@EACH
 def test_a_committed_branch_goes_on_as_hugging_face_does_and_can_be_taken_back(name):
     golden = load_adapted_golden(name)
     decoder = Decoder(golden.model)
@@ -74,6 +90,18 @@ def test_a_committed_branch_goes_on_as_hugging_face_does_and_can_be_taken_back(n
         decoder.observe([int(golden.tree.tokens[node].item())])
         assert_close(decoder.next_logits(), golden.tree_logits[node])
         decoder.rollback_to(len(golden.tokens))
+
+
+@EACH
+def test_a_chain_that_is_staged_in_three_forwards_has_the_logits_of_hugging_face(name):
+    golden = load_adapted_golden(name)
+    decoder = Decoder(golden.model)
+    decoder.observe(golden.tokens[:33])
+    chunks = (golden.tokens[33:34], golden.tokens[34:38], golden.tokens[38:])
+    hidden = [decoder.extend_chain(mx.array(chunk, mx.int32)) for chunk in chunks]
+    assert_close(decoder.logits(mx.concatenate(hidden)), golden.logits[33:])
+    decoder.commit_chain(golden.tokens[33:36])
+    assert_close(decoder.next_logits(), golden.logits[35])
 
 
 @EACH

@@ -135,6 +135,7 @@ def test_a_config_says_the_same_of_both(name):
     for fact in ("vocab_size", "hidden_size", "num_hidden_layers", "num_row_stores", "num_states"):
         assert getattr(adapted, fact) == getattr(port, fact)
     assert adapted.max_position_embeddings == port.max_position_embeddings
+    assert adapted.eos_token_ids == port.eos_token_ids
     assert set(adapted.layer_windows) == set(port.layer_windows)
 
 
