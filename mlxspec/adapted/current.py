@@ -7,7 +7,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.device.packed import Quantization, Rows
+from mlxspec.device.packed import Rows
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States
 
@@ -16,7 +16,6 @@ class AnyCache(Protocol):
     """What an adapted model needs of a cache: rows to attend to, and recurrent states."""
 
     states: States
-    quantization: Quantization | None
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
         """Add rows of one layer; return all rows."""

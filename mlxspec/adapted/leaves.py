@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.adapted.current import Current
-from mlxspec.device.packed import PackedRows, Rows
+from mlxspec.device.packed import unpacked
 from mlxspec.errors import UnsupportedOperationError
 
 
@@ -31,26 +31,27 @@ class RowsLeaf:
         self._current = current
         self._layer = layer
         self._window = window
-        self._rows: tuple[Any, Any] | None = None
+        self._rows: tuple[mx.array, mx.array] | None = None
 
     @property
     def offset(self) -> int:
         """Position of the first row of the forward, or of the root of a tree."""
         return self._current.offset
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Stage rows (B, Hkv, L, D); return all rows that attention may read."""
         all_keys, all_values = self._current.cache.stage(self._layer, keys, values)
-        self._rows = _as_mlx_lm(all_keys), _as_mlx_lm(all_values)
+        # Not packed: a model may look into its keys, and with sinks none attends to packed ones.
+        self._rows = unpacked(all_keys), unpacked(all_values)
         return self._rows
 
-    def keys_and_values(self) -> tuple[Any, Any]:
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
         """Return what the last `update_and_fetch` of this forward returned."""
         assert self._rows is not None, "no layer has staged these rows yet"
         return self._rows
 
     @property
-    def state(self) -> tuple[Any, Any]:
+    def state(self) -> tuple[mx.array, mx.array]:
         """As `keys_and_values`."""
         return self.keys_and_values()
 
@@ -66,14 +67,6 @@ class RowsLeaf:
             end = self._current.offset + N
             mask = mx.arange(self._current.offset, end)[:, None] >= mx.arange(end)
         return mask
-
-    def __getattr__(self, name: str) -> int:
-        """Return `bits` or `group_size`, which only a quantised cache has: mlx-lm asks for that."""
-        packing = self._current.cache.quantization
-        if packing is None or name not in ("bits", "group_size"):
-            raise AttributeError(f"a cache of rows has no {name!r}")
-        value: int = getattr(packing, name)
-        return value
 
     def maybe_trim_front(self) -> None:
         """Do nothing: the mask hides what a chunk does not see."""
@@ -133,7 +126,3 @@ class LeafList:
         """Position of the first row of the forward."""
         offset: int = self.caches[0].offset
         return offset
-
-
-def _as_mlx_lm(rows: Rows) -> Any:
-    return rows.planes if isinstance(rows, PackedRows) else rows

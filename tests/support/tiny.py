@@ -21,7 +21,7 @@ def make_cache(model: Model, kind: str) -> Cache:
     """A cache of the kind "full", "rotating", "int8", "int4" or "rotating-int8"."""
     packing = Quantization.for_head_dim(4 if "int4" in kind else 8, 32) if "int" in kind else None
     ring = {"max_size": 12, "keep": 2} if "rotating" in kind else {}
-    return Cache(model.config.num_hidden_layers, quantization=packing, **ring)
+    return Cache.for_model(model.config, quantization=packing, **ring)
 
 
 class ToyTokenizer(testing.LetterTokenizer):
