@@ -19,7 +19,9 @@ from mlxspec.loading.fetch.local import LocalModel, list_local_models
 from mlxspec.loading.fetch.pip_download import ProgressCallback
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import read_config, read_folder, read_tokenizer
+from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.file import read_gguf
+from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.room import Room, check_room
@@ -157,33 +159,33 @@ def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
 
 
 def _is_for_mlx_lm(model_type: object, port: Port, adapter: str | PathLike[str] | None) -> bool:
-    if port == "auto":
-        return str(model_type) not in FAMILIES or adapter is not None
-    return port == "mlx-lm"
+    if not isinstance(model_type, str):  # our own reader refuses it by its key
+        return False
+    return port == "mlx-lm" or (port == "auto" and (model_type not in FAMILIES or bool(adapter)))
 
 
 def _load(
     found: Source, dtype: str, port: Port, adapter: str | PathLike[str] | None, say: Say
 ) -> LoadedModel:
-    if not found.path.is_dir():
-        checkpoint = read_gguf(found.path)
-        if not _is_for_mlx_lm(checkpoint.config["model_type"], port, adapter):
-            return _load_own(found, checkpoint, dtype)
-        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
-        module, stored = mlx_lm.build_module(checkpoint, dtype, adapter)
-        ends, wrapped = checkpoint.config.get("eos_token_id"), checkpoint.tokenizer
-        del checkpoint  # else the stored and the converted weights are in memory together
+    path = found.path
+    config = read_config(path) if path.is_dir() else gguf_config(path, read_header(path), {})
+    if not _is_for_mlx_lm(config.get("model_type"), port, adapter):
+        ModelConfig.from_dict(config)  # refuses an unknown type before the weights are read
+        return _load_own(found, read_folder(path) if path.is_dir() else read_gguf(path), dtype)
+    mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
+    if path.is_dir():
+        wrapped = read_tokenizer(path)
+        module, stored = mlx_lm.load_module(path, dtype, adapter)
     else:
-        config = read_config(found.path)
-        if not _is_for_mlx_lm(config.get("model_type"), port, adapter):
-            return _load_own(found, read_folder(found.path), dtype)
-        mlx_lm = import_module("mlxspec.loading.mlx_lm")
-        ends, wrapped = config.get("eos_token_id"), read_tokenizer(found.path)
-        module, stored = mlx_lm.load_module(found.path, dtype, adapter)
+        checkpoint = read_gguf(path)
+        wrapped = checkpoint.tokenizer
+        module, stored = mlx_lm.build_module(checkpoint, dtype, adapter)
+        del checkpoint  # else the stored and the converted weights are in memory together
+    ends = config.get("eos_token_id")
     tokenizer = Tokenizer(wrapped, [ends] if isinstance(ends, int) else ends or ())
-    weights = words_of_loaded(stored, dtype)
     memory.give_back_memory()
     model = mlx_lm.admitted(module, tokenizer, say)
+    weights = words_of_loaded(stored, dtype)
     return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
 
 

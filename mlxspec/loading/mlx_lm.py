@@ -25,6 +25,7 @@ from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.checkpoint import Checkpoint
+from mlxspec.loading.folder import read_config
 from mlxspec.loading.records import Records
 from mlxspec.models import DraftSupport
 from mlxspec.models.weights import Quantization
@@ -58,7 +59,11 @@ def load_module(
         if adapter is not None:
             module = utils.load_adapters(module, str(adapter))
     except Exception as error:  # whatever a model file of somebody else raises
-        raise UnsupportedModelError(f"{folder.name}: mlx-lm cannot load it: {error}") from error
+        kind = read_config(folder).get("model_type")
+        raise UnsupportedModelError(
+            f"{folder.name}: mlx-lm cannot load it as a model of the type {kind!r}: {error}; it "
+            f"needs a complete checkpoint of a type that mlx-lm {version('mlx-lm')} has"
+        ) from error
     return _converted(module, dtype)
 
 

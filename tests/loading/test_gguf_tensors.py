@@ -140,6 +140,25 @@ def test_q5_1_is_scale_times_five_bits_plus_minimum(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["Q5_0", "Q5_1", "Q4_K", "Q5_K"])
+def test_weights_that_stay_packed_are_those_of_llama_cpp(tmp_path, monkeypatch, name):
+    kind = GGMLQuantizationType[name]
+    shape, raw = random_tensor(kind)
+    blocks = raw.reshape(-1, GGML_QUANT_SIZES[kind][1])
+    numbers = 1 if name == "Q5_0" else 2
+    blocks[:, : 2 * numbers] = np.full((len(blocks), numbers), 0.01, "<f2").view(np.uint8)
+    expected = dequantize(raw.reshape(shape[0], -1), kind)
+    monkeypatch.setattr(backend, "keeps_weights_as_stored", lambda: True)
+    monkeypatch.setattr(tensors, "_CHUNK_ITEMS", 4 * GGML_QUANT_SIZES[kind][0])
+    ours, _ = read_one(tmp_path, shape, int(kind), raw.tobytes(), by_mlx=False)
+    bits = int(name[1])
+    assert ours["x.weight"].nbytes * 8 == bits * expected.size
+    scales, biases = (np.repeat(np.array(ours[f"x.{k}"]), 32, 1) for k in ("scales", "biases"))
+    allowed = (32 * abs(scales) + abs(biases)).astype(float) / 2**11  # the rounding of both
+    found = np.array(dequantized(ours, bits))
+    assert (abs(found - expected) <= allowed if name.endswith("K") else found == expected).all()
+
+
 def test_decoded_weights_take_half_the_memory_where_weights_stay_as_stored(tmp_path, monkeypatch):
     kind = GGMLQuantizationType.IQ4_NL
     shape, raw = random_tensor(kind)

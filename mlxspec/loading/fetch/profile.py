@@ -21,9 +21,9 @@ from mlxspec.loading.folder import (
 )
 from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.header import GgufHeader, read_header
-from mlxspec.loading.gguf.tensors import GROUP_SIZE, decoded_type
+from mlxspec.loading.gguf.tensors import decoded_type
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
-from mlxspec.loading.gguf.types import PACKED_BITS
+from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
 from mlxspec.models.weights import Quantization
@@ -158,9 +158,8 @@ def _of_gguf(path: Path) -> ModelProfile:
         sizes[tensor.type.name] += tensor.n_bytes
     name = _most(sizes, [name for name in sizes if name not in _DTYPES])
     packing = _DTYPES.get(name, name)
-    weights = f"{PACKED_BITS[name]}-bit" if name in PACKED_BITS else packing
-    if name not in PACKED_BITS and name not in _DTYPES:
-        weights = _DTYPES[decoded_type()]
+    bits = packed_bits(name)
+    weights = f"{bits}-bit" if bits else _DTYPES.get(name, _DTYPES[decoded_type()])
     chats = "tokenizer.chat_template" in header.metadata
     stored = _sizes_of(_as_arrays(header), config)
     return ModelProfile(config, packing, weights, stored, chats)
@@ -175,11 +174,12 @@ def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
         if tensor.type.name in _DTYPES:
             arrays[mlx_name] = (tensor.type.name, tensor.n_bytes)
             continue
-        if tensor.type.name not in PACKED_BITS:
+        bits = packed_bits(tensor.type.name)
+        if bits is None:
             dtype = decoded_type()
             arrays[mlx_name] = (dtype, num_items * _ITEM_BYTES[dtype])
             continue
-        arrays[mlx_name] = ("U32", num_items * PACKED_BITS[tensor.type.name] // 8)
+        arrays[mlx_name] = ("U32", num_items * bits // 8)
         scales = mlx_name.removesuffix("weight") + "scales"
         arrays[scales] = ("F16", num_items // GROUP_SIZE * 2 * _HALF_BYTES)  # the biases too
     return arrays

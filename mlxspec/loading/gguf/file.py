@@ -22,8 +22,9 @@ from mlxspec.loading.gguf.architectures import (
 from mlxspec.loading.gguf.config import ROPE_FACTORS, check_architecture, gguf_config
 from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.gguf.names import hf_name
-from mlxspec.loading.gguf.tensors import GROUP_SIZE, read_tensors
+from mlxspec.loading.gguf.tensors import read_tensors
 from mlxspec.loading.gguf.tokenizer import tokenizer_from_gguf
+from mlxspec.loading.gguf.triples import GROUP_SIZE
 
 
 def read_gguf(path: Path) -> Checkpoint:

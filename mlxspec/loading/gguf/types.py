@@ -11,9 +11,6 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-PACKED_BITS = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
-"""Types that are exactly MLX's affine format in groups of 32, and their bits."""
-
 
 @dataclass(frozen=True)
 class TensorType:
