@@ -182,8 +182,10 @@ class Engine:
     def measure_costs(self) -> None:
         """Let the budget measure the cost of forwards now, so that no reply waits for that.
 
-        It measures nothing where it already has a cost curve.
+        It measures nothing where it already has a cost curve, or where no draft is verified.
         """
+        if self.target.draft_support == "none":
+            return
         with self._step():
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)

@@ -20,6 +20,7 @@ from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import FREE, SamplingParams, check_threshold
 from mlxspec.target.decoder import Decoder
 from mlxspec.verify.distribution import NodeDistributions
@@ -89,6 +90,7 @@ class EarlyExitDrafter:
 
         Raises:
             ValueError: A number is out of range, or the exit does not fit the target.
+            UnsupportedOperationError: The target cannot continue a forward at a layer.
         """
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
@@ -162,6 +164,11 @@ class EarlyExitDrafter:
 
 def _check_fits(decoder: Decoder, head: ExitHead) -> None:
     config, target = head.config, decoder.model.config
+    if decoder.draft_support != "tree":  # their rows are computed as a text, from layer 0 on
+        raise UnsupportedOperationError(
+            "an early exit needs a target that verifies draft trees; this one does not: choose "
+            "the drafter 'pool', which needs nothing of the target"
+        )
     if config.hidden_size != target.hidden_size:
         raise ValueError(
             f"the exit has hidden size {config.hidden_size}; that of the target is "
