@@ -38,6 +38,7 @@ class DraftModelDrafter:
 
     name = "model"
     num_top_tokens = 0
+    stages_in_target = False
     limits = FREE
 
     def __init__(
@@ -70,6 +71,10 @@ class DraftModelDrafter:
         self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
         self._num_staged = 0  # nodes of the last tree that are staged; its leaves are not
         self._drawn_shape = TreeShape(())  # of that tree
+
+    def fresh_for(self, target: Decoder) -> "DraftModelDrafter":
+        decoder = Decoder(self.decoder.model, self.decoder.cache.empty_like())
+        return DraftModelDrafter(decoder, self._width, self.lookahead, samples=self.samples)
 
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise

@@ -165,9 +165,8 @@ class Engine:
 
         Raises:
             ValueError: An argument is of the wrong type or out of range, a prompt is empty or holds
-                a token outside the vocabulary, or the drafter needs more than the text.
+                a token outside the vocabulary, or the drafter cannot be made anew.
             ContextLengthError: A prompt is longer than the model's context.
-            UnsupportedOperationError: The target's cache rotates.
         """
         settings = BatchSettings(batch_size, rows_per_round)
         jobs = jobs_of(prompts, params, self.target, self.tokenizer, self.chain_rule)

@@ -9,6 +9,7 @@ threshold (Kangaroo, Liu et al. 2024, https://arxiv.org/abs/2404.18911).
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -68,6 +69,7 @@ class EarlyExitDrafter:
 
     name = "exit"
     num_top_tokens = 0
+    stages_in_target = True
     limits = FREE
 
     def __init__(
@@ -102,6 +104,11 @@ class EarlyExitDrafter:
         ids = head.target_ids
         self._shared: Noise | None = None
         self._rows = decoder.model.logits if ids is None else decoder.model.head_rows(ids)
+
+    def fresh_for(self, target: Decoder) -> "EarlyExitDrafter":
+        fresh = copy(self)  # the exit is shared
+        fresh.decoder = target
+        return fresh
 
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
