@@ -15,6 +15,7 @@ VOCAB = 24
 SETTINGS = {
     "llama": {},
     "qwen3": {},
+    "gemma2": {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     "lfm2": {  # short convolutions around one layer with attention
         "norm_eps": 1e-5,
         "conv_bias": False,
