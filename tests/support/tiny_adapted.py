@@ -65,9 +65,9 @@ def adapted(kind: str, **settings) -> AdaptedModel:
 
 
 @cache
-def greedy(kind: str, prompt: tuple[int, ...], count: int) -> list[int]:
+def greedy(kind: str, prompt: tuple[int, ...], count: int, **settings) -> list[int]:
     """The greedy text that mlx-lm itself writes."""
-    steps = generate_step(mx.array(prompt), source(kind), max_tokens=count)
+    steps = generate_step(mx.array(prompt), source(kind, **settings), max_tokens=count)
     return [token for token, _ in steps]
 
 
