@@ -102,8 +102,7 @@ def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
     config = loaded.config
     length = min(_longest(loaded, settings), config.max_position_embeddings)
     capacity = -(-length // GROWTH) * GROWTH
-    rows = 2 * config.num_hidden_layers * config.num_key_value_heads * capacity
-    per_slot = rows * config.head_dim * loaded.model.dtype.size
+    per_slot = config.kv_numbers * capacity * loaded.model.dtype.size
     slots = settings.batch_size + 1  # one more: a prefill runs outside the batch
     return loaded.model.nbytes + slots * (per_slot + config.vocab_size * _LOGIT_BYTES)
 
