@@ -8,6 +8,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.eagle.base import EagleBase
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
@@ -128,3 +129,29 @@ def test_targets_without_trees_reply_in_a_batch(support):
     engine = Engine(decoder, for_each_sequence(RandomTrees, VOCAB), ToyTokenizer(VOCAB))
     found = in_a_batch(engine, [params_of(0)] * len(SOME))
     assert [tokens for tokens, _ in found] == TRUE["full"]
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_a_drafter_that_fails_gets_no_more_states_and_its_reply_goes_on(kind, monkeypatch):
+    propose, read = EagleBase.propose, EagleBase.read
+    failed = set()
+
+    def fails_once(drafter, root, budget):
+        if drafter.num_read > 12:
+            failed.add(id(drafter))
+            raise ValueError("too little")
+        return propose(drafter, root, budget)
+
+    def fails_too(drafter, tokens, states):
+        assert id(drafter) not in failed, "states for a drafter that failed"
+        read(drafter, tokens, states)
+
+    monkeypatch.setattr(EagleBase, "propose", fails_once)
+    monkeypatch.setattr(EagleBase, "read", fails_too)
+    engine = make_engine(MODEL, None, kind, make_drafter=eagle_drafter)
+    prompts = [SOME[0], SOME[3], SOME[2]]
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)
+    replies = list(engine.generate_batch(prompts, params, batch_size=3))
+    true = [TRUE[kind][index] for index in (0, 3, 2)]
+    assert [list(reply.tokens) for reply in replies] == true
+    assert "too little" in {reply.fault for reply in replies}
