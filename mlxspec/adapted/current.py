@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
@@ -21,6 +22,21 @@ class AnyCache(Protocol):
         """Add rows of one layer; return all rows."""
 
 
+@dataclass
+class Part:
+    """Consecutive layers that run without the others.
+
+    Attributes:
+        layers: Their indices; all other layers return what enters them.
+        x: (B, L, D) states that enter the first of them.
+        result: (B, L, D) states after the last of them.
+    """
+
+    layers: range
+    x: mx.array
+    result: mx.array | None = None
+
+
 class Current(threading.local):
     """The forward in progress of one adapted model, in one thread.
 
@@ -36,6 +52,7 @@ class Current(threading.local):
         entering: Those states, (B, L, D) by layer.
         final: (B, L, D) output of the backbone, once it is known.
         replay: A result that the backbone returns instead of running.
+        part: The layers that run; None for all.
     """
 
     cache: AnyCache
@@ -50,6 +67,7 @@ class Current(threading.local):
         self.entering: dict[int, mx.array] = {}
         self.final: mx.array | None = None
         self.replay: mx.array | None = None
+        self.part: Part | None = None
 
     @contextmanager
     def run(
@@ -59,14 +77,15 @@ class Current(threading.local):
         offset: int,
         masks: Masks,
         capture: Sequence[int] = (),
+        part: Part | None = None,
     ) -> Iterator[None]:
         """Let one forward use these; forget them afterwards."""
         self.cache, self.offset, self.masks = cache, offset, masks
         self.positions = None if isinstance(positions, int) else positions
         self.capture, self.entering, self.final = frozenset(capture), {}, None
-        self.is_running = True
+        self.is_running, self.part = True, part
         try:
             yield
         finally:
             self.is_running, self.positions, self.masks = False, None, {}
-            self.entering, self.final = {}, None
+            self.entering, self.final, self.part = {}, None, None

@@ -25,7 +25,7 @@ from mlx_lm.models.cache import (
 
 from mlxspec.adapted.anatomy import Anatomy, anatomy
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
-from mlxspec.adapted.current import AnyCache, Current
+from mlxspec.adapted.current import AnyCache, Current, Part
 from mlxspec.adapted.leaves import LeafList, RowsLeaf, StateLeaf
 from mlxspec.adapted.mixers import branch
 from mlxspec.adapted.override import derived, override
@@ -36,6 +36,7 @@ from mlxspec.kv.masks import Masks
 from mlxspec.models import DraftSupport
 
 _MARK = "adapted_by_mlxspec"
+_SAME = 1e-3  # of the largest number: parts repeat the very operations of the whole
 _ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
 
 
@@ -59,6 +60,7 @@ class AdaptedModel:
         self.draft_support: DraftSupport = "tree"
         self.admission = ""
         self._current = Current()
+        self._has_parts: bool | None = None  # None: not examined yet
         plan = _Leaves(self._current)
         self._leaves = [plan.leaf(cache) for cache in make_prompt_cache(source)]
         self._row_leaves = plan.row_leaves
@@ -142,17 +144,84 @@ class AdaptedModel:
         embeddings: mx.array = self._embedding(tokens)
         return embeddings
 
-    def run_layers(self, *_: Any, **__: Any) -> tuple[mx.array, list[mx.array]]:
-        """Refuse: the layers of a model of mlx-lm run as a whole.
+    def run_layers(
+        self,
+        x: mx.array,
+        cache: AnyCache,
+        positions: int | mx.array,
+        masks: Masks,
+        layers: range,
+        *,
+        capture: Sequence[int] = (),
+    ) -> tuple[mx.array, list[mx.array]]:
+        """Run consecutive layers, as `mlxspec.models.Model.run_layers` does.
+
+        All other layers return what enters them. The first call finds out whether the parts of
+        this model, one after the other, are the whole.
 
         Raises:
-            UnsupportedOperationError: Always.
+            UnsupportedOperationError: They are not, or a layer has a recurrent state.
         """
-        raise UnsupportedOperationError("this model runs all of its layers, or none")
+        self._check_parts()
+        return self._run_part(Part(layers, x), cache, positions, masks, capture)
 
     def norm(self, x: mx.array) -> mx.array:
-        """Refuse, as `run_layers`."""
-        raise UnsupportedOperationError("this model runs all of its layers, or none")
+        """Return the final norm (..., D) of the last layer's output; see `run_layers`."""
+        self._check_parts()
+        return self._norm(x)
+
+    def _run_part(
+        self,
+        part: Part,
+        cache: AnyCache,
+        positions: int | mx.array,
+        masks: Masks,
+        capture: Sequence[int],
+    ) -> tuple[mx.array, list[mx.array]]:
+        offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
+        with self._current.run(cache, positions, offset, masks, capture, part):
+            self.source(mx.zeros(part.x.shape[:2], mx.int32), cache=self._leaves)
+            captured = [self._current.entering[layer] for layer in capture]
+        for leaf in self._row_leaves:
+            leaf.release()
+        assert part.result is not None
+        return part.result, captured
+
+    def _norm(self, x: mx.array) -> mx.array:
+        rows = x.reshape(1, -1, x.shape[-1])
+        # No layer runs, so no row is staged; the masks are asked for and not used.
+        empty = Cache.for_model(self.config)
+        with self._current.run(empty, 0, 0, _MasksAsked(), (), Part(range(0), rows)):
+            self.source(mx.zeros(rows.shape[:2], mx.int32), cache=self._leaves)
+            final = self._current.final
+        assert final is not None
+        return final.reshape(x.shape)
+
+    def _check_parts(self) -> None:
+        """Compare the layers in two parts with the whole, once."""
+        if self._has_parts is None:
+            self._has_parts = self._backbone is not None and not self.config.num_states
+            self._has_parts = self._has_parts and self._are_parts_the_whole()
+        if not self._has_parts:
+            raise UnsupportedOperationError(
+                "the layers of this model run as a whole only, so no early exit can draft for it: "
+                "choose another drafter, such as 'pool', 'medusa' or 'eagle3'"
+            )
+
+    def _are_parts_the_whole(self) -> bool:
+        tokens, masks = mx.array([[3, 2]], mx.int32), _MasksAsked()
+        number = self.config.num_hidden_layers
+        middle = number // 2
+        whole, _ = self.hidden_states(tokens, Cache.for_model(self.config), 0, masks)
+        cache, x = Cache.for_model(self.config), self.embed(tokens)
+        try:
+            for layers in (range(middle), range(middle, number)):
+                x, _ = self._run_part(Part(layers, x), cache, 0, masks, ())
+            parts = self._norm(x)
+        except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return False  # a layer takes or returns more than its states
+        off = mx.abs(parts - whole).max() / mx.maximum(mx.abs(whole).max(), 1e-6)
+        return bool((off < _SAME).item())
 
     @staticmethod
     def of(source: nn.Module, eos_token_ids: Sequence[int] = ()) -> "AdaptedModel":
@@ -205,9 +274,17 @@ def _watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> 
     """Let a layer keep the states that enter it, and the last one those that leave it."""
 
     def around(call: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+        part = current.part
+        if part is not None:
+            if index == part.layers.start:
+                x = part.x
+            if index not in part.layers:
+                return x
         if index in current.capture:
             current.entering[index] = x
         result = call(x, *args, **kwargs)
+        if part is not None and index == part.layers[-1]:
+            part.result = result
         if is_last and index + 1 in current.capture:
             current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
         return result

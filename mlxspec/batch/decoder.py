@@ -1,4 +1,8 @@
-"""A model over several sequences at once: one forward for a draft tree behind each sequence."""
+"""A model over several sequences at once: one forward for a draft tree behind each sequence.
+
+One decoder reads all prompts in turn, so a beginning that two share is computed once. Then the rows
+of a prompt are copied into a slot, and readers of hidden states go on with the states of that slot.
+"""
 
 from collections.abc import Sequence
 
@@ -10,6 +14,8 @@ from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.models import TargetModel
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
 
 class BatchDecoder:
@@ -29,23 +35,49 @@ class BatchDecoder:
         self.model = model
         self.cache = BatchCache.like(like, num_slots)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
-        self._staged: list[list[int]] = []  # parents of the nodes of each tree
+        self._reader = Decoder(model, like.empty_like())
+        self._audiences = [Audience() for _ in range(num_slots)]
+        self._staged: list[tuple[list[int], list[int], HiddenStates]] = []  # tokens, parents
 
     @property
     def num_slots(self) -> int:
         """Number of slots, one sequence each."""
         return self.cache.num_sequences
 
-    def join(self, slot: int, cache: Cache) -> None:
-        """Put a prefilled sequence into a slot; its rows are copied from a full cache."""
+    def reader(self, slot: int) -> Decoder:
+        """Return the decoder that reads the prompt of a slot."""
+        return self._reader
+
+    def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
+        """Put a prefilled sequence into a slot; its rows are copied from a full cache.
+
+        Args:
+            slot: The slot.
+            cache: The rows of the sequence.
+            readers: They have got the states of these rows, and get those of later ones.
+        """
         self._staged = []
         self.cache.fill(slot, cache)
+        self._audiences[slot] = Audience(readers)
         mx.eval(self.cache.arrays)
+
+    def detach(self, slot: int) -> None:
+        """Give the states of a slot to no reader."""
+        self._audiences[slot] = Audience()
+
+    def length(self, slot: int) -> int:
+        """Return the number of committed tokens of a sequence."""
+        return self.cache.offsets[slot]
+
+    def num_rows(self, trees: Sequence[DraftTree]) -> int:
+        """Return the rows of a forward over trees: all are padded to the widest."""
+        return len(trees) * max(tree.n_nodes for tree in trees)
 
     def keep(self, slots: Sequence[int]) -> None:
         """Keep only the sequences in these slots, in the order given."""
         self._staged = []
         self.cache.keep(slots)
+        self._audiences = [self._audiences[slot] for slot in slots]
         mx.eval(self.cache.arrays)
 
     def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
@@ -63,6 +95,7 @@ class BatchDecoder:
         if len(trees) != self.num_slots:
             raise ValueError(f"got {len(trees)} trees for {self.num_slots} sequences")
         self.cache.rollback()
+        self._staged = []
         rows = max(tree.n_nodes for tree in trees)
         tokens, parents = [], []
         for tree in trees:  # padded on the host: these arrays are evaluated, so nothing waits here
@@ -72,15 +105,24 @@ class BatchDecoder:
             parents.append([*values(tree.parents), *[0] * missing])
         self.cache.states.expect_rows(parents)
         layout = batch_layout(self.cache.offsets, parents, self._windows)
+        capture = sorted({layer for audience in self._audiences for layer in audience.capture})
         try:
-            hidden, _ = self.model.hidden_states(
-                mx.array(tokens, mx.int32), self.cache, layout.positions, layout.masks
+            hidden, captured = self.model.hidden_states(
+                mx.array(tokens, mx.int32),
+                self.cache,
+                layout.positions,
+                layout.masks,
+                capture=capture,
             )
         except BaseException:  # an interrupt too must not leave rows in some layers only
             self.cache.rollback()
             raise
-        self._staged = [own[: t.n_nodes] for own, t in zip(parents, trees, strict=True)]
-        return mx.concatenate([hidden[slot, : t.n_nodes] for slot, t in enumerate(trees)])
+        for slot, tree in enumerate(trees):
+            n = tree.n_nodes
+            layers = (states[slot, :n] for states in captured)
+            states = HiddenStates(hidden[slot, :n], dict(zip(capture, layers, strict=True)))
+            self._staged.append((tokens[slot][:n], parents[slot][:n], states))
+        return mx.concatenate([states.final for _, _, states in self._staged])
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         """Append the staged nodes on one path per tree to the sequences; roll back the others.
@@ -94,7 +136,10 @@ class BatchDecoder:
         """
         if len(paths) != len(self._staged):
             raise ValueError(f"got {len(paths)} paths for {len(self._staged)} staged trees")
-        for path, parents in zip(paths, self._staged, strict=True):
+        for path, (_, parents, _) in zip(paths, self._staged, strict=True):
             check_branch(path, parents)
         self.cache.commit(paths)
-        self._staged = []
+        staged, self._staged = self._staged, []
+        for path, audience, (tokens, _, states) in zip(paths, self._audiences, staged, strict=True):
+            if audience.readers:
+                audience.read([tokens[node] for node in path], states.rows(path))

@@ -4,6 +4,9 @@ A round is that of the engine, for all sequences at once: each sequence drafts, 
 target verifies all trees, the host waits once, each sequence commits its own path. When a sequence
 is over, the next prompt gets its slot; where none waits, the batch shrinks. A drafter belongs to a
 slot, so it has learned from the prompts before.
+
+Where sequences cannot share a forward, each has one of its own, one after the other
+(`separate.py`): right before fast.
 """
 
 import time
@@ -18,12 +21,13 @@ import mlx.core as mx
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
+from mlxspec.batch.separate import SeparateDecoders
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import CostCurve
 from mlxspec.device.turns import device_turn
-from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.drafters.base import Drafter, fresh_drafter, readers_of, stages_in_target
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.pending_round import wait_all
@@ -54,17 +58,18 @@ class BatchRun:
             costs: Cost curve of forwards; None verifies all drafts whole.
 
         Raises:
-            ValueError: The drafter needs more than the text.
-            UnsupportedOperationError: The target's cache rotates.
+            ValueError: The drafter cannot be made anew.
         """
         self._target = target
         self._tokenizer = tokenizer
         self._settings = settings
-        # One cache prefills all prompts in turn, so a beginning that two share is computed once.
-        self._reader = Decoder(target.model, target.cache.empty_like())
-        self._decoder = BatchDecoder(target.model, target.cache, settings.batch_size)
-        self._width = WidthChoice(costs)
-        self._drafters = [fresh_drafter(drafter) for _ in range(settings.batch_size)]
+        self._decoder = _decoder_for(target, drafter, settings.batch_size)
+        # The cost of a forward for all says nothing of forwards one after the other.
+        self._width = WidthChoice(costs if isinstance(self._decoder, BatchDecoder) else None)
+        self._drafters = [
+            fresh_drafter(drafter, self._decoder.reader(slot))
+            for slot in range(settings.batch_size)
+        ]
         self._running: dict[int, BatchSequence] = {}  # by slot
 
     def replies(
@@ -162,28 +167,41 @@ class BatchRun:
         tokenizer, target = self._tokenizer, self._target
         stop_when = partial(self._stop_when, job.index)
         continuation = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
-        guard = Guard(self._drafters[slot], target.vocab_size)
+        drop = partial(self._detach, job.index)
+        guard = Guard(self._drafters[slot], target.vocab_size, drop, target.draft_support)
         sequence = BatchSequence(job, continuation, guard, tokenizer.token_bytes)
         if continuation.finish_reason:
             return sequence
-        read = job.prompt[:-1]
-        reused = common_length(self._reader.history, read)
-        self._reader.rollback_to(reused)
+        read, reader, readers = (
+            job.prompt[:-1],
+            self._decoder.reader(slot),
+            readers_of(guard.active),
+        )
+        reader.attach(readers)
+        reused = common_length(reader.history, read)
+        reader.rollback_to(reused)
         step = min(PREFILL_CHUNK, job.params.prefill_step_size or PREFILL_CHUNK)
         for start in range(reused, len(read), step):
             if should_stop(job.index):
                 continuation.finish_reason = "cancelled"
                 return sequence
-            self._reader.observe(read[start : start + step])
-        self._decoder.join(slot, self._reader.cache)
+            reader.observe(read[start : start + step])
+        self._decoder.join(slot, reader.cache, readers)
         sequence.start(reused)
+        if guard.faults:  # it failed before the sequence had its place
+            self._decoder.detach(slot)
         return sequence
+
+    def _detach(self, index: int) -> None:
+        """Give no more hidden states to a drafter that failed in the reply to a prompt."""
+        for slot, sequence in self._running.items():
+            if sequence.job.index == index:
+                self._decoder.detach(slot)
 
     def _room(self, slot: int) -> int:
         """Tokens that still fit into the context after the root; negative when it is full."""
         most = self._target.context_length
-        assert most is not None, "a batch takes no rotating cache"
-        return most - self._decoder.cache.offsets[slot] - 1
+        return (1 << 30) if most is None else most - self._decoder.length(slot) - 1
 
     # ---- the round -------------------------------------------------------------------------
 
@@ -213,8 +231,7 @@ class BatchRun:
         rounds = [sequence.emit(found, waited) for sequence, found, waited in read]
         self._decoder.commit([round.path for round in rounds])
         draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
-        # Trees are padded to the widest one, so every sequence computes as many rows as that.
-        num_rows = len(drafts) * max(draft.tree.n_nodes for draft in drafts)
+        num_rows = self._decoder.num_rows([draft.tree for draft in drafts])
         self._width.learn(rounds, target_ms)
         for slot, sequence in enumerate(sequences):
             took = replace(
@@ -223,6 +240,16 @@ class BatchRun:
                 num_rows=num_rows,
                 draft_ms=draft_ms,
                 target_ms=target_ms,
-                context=self._decoder.cache.offsets[slot],
+                context=self._decoder.length(slot),
             )
             sequence.learn(took)
+
+
+def _decoder_for(
+    target: Decoder, drafter: Drafter, num_slots: int
+) -> BatchDecoder | SeparateDecoders:
+    """Return what runs the target; sequences share a forward where that is possible."""
+    rotates = target.cache.max_size is not None
+    if rotates or target.draft_support != "tree" or stages_in_target(drafter):
+        return SeparateDecoders(target, num_slots)
+    return BatchDecoder(target.model, target.cache, num_slots)

@@ -90,10 +90,10 @@ def batch_generate(
 ) -> BatchResponse:
     """Reply to many prompts together.
 
-    A drafter that serves only one sequence is replaced by "pool" for this call.
+    A drafter that cannot be made anew is replaced by "pool" for this call.
 
     Args:
-        model: The first value of `load`; its cache must not rotate.
+        model: The first value of `load`.
         tokenizer: The second value of `load`.
         prompts: Token ids, or texts.
         prompt_caches: The text before each prompt; the caches are not changed.
@@ -107,7 +107,7 @@ def batch_generate(
             that are decoded together.
 
     Raises:
-        UnsupportedOperationError: An argument is refused, or the engine's cache rotates.
+        UnsupportedOperationError: An argument is refused.
         ValueError: The number of caches or of `max_tokens` is not the number of prompts, or a
             number is out of range.
         ContextLengthError: A prompt is longer than the model's context.
@@ -222,9 +222,9 @@ def _first_of_each(
 
 
 def _drafter_for_many(engine: Engine) -> Drafter:
-    """Return a drafter like the engine's, or "pool" if that serves only one sequence."""
+    """Return a drafter like the engine's, or "pool" if that cannot be made anew."""
     try:
-        return fresh_drafter(engine.drafter)
+        return fresh_drafter(engine.drafter, engine.target)
     except ValueError:
         return HOST_DRAFTERS["pool"]()
 

@@ -13,6 +13,7 @@ import mlx.core as mx
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import DraftLimits, SamplingParams
+from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
 
@@ -23,6 +24,7 @@ __all__ = [
     "LimitedDrafter",
     "Round",
     "SamplingDrafter",
+    "TargetDrafter",
     "TextDrafter",
     "fresh_drafter",
     "limit",
@@ -121,19 +123,53 @@ class TextDrafter(Drafter, Protocol):
         """
 
 
-def fresh_drafter(drafter: Drafter) -> Drafter:
+@runtime_checkable
+class TargetDrafter(Drafter, Protocol):
+    """A drafter that needs more than the text, of which each sequence of a batch can have its own.
+
+    Attributes:
+        stages_in_target: Whether drafting leaves rows staged in the target, so that sequences
+            cannot share a forward.
+    """
+
+    stages_in_target: bool
+
+    def fresh_for(self, target: Decoder) -> Drafter:
+        """Return a new drafter with the same settings and no text.
+
+        Args:
+            target: Another decoder of the target's model; nothing is read from it here.
+
+        Raises:
+            ValueError: A drafter inside it serves one sequence only.
+        """
+
+
+def stages_in_target(drafter: Drafter) -> bool:
+    """Return whether drafting leaves rows staged in the target."""
+    return isinstance(drafter, TargetDrafter) and drafter.stages_in_target
+
+
+def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
     """Return a new drafter with the same settings, for one more sequence.
 
+    Args:
+        drafter: The drafter.
+        target: The decoder of that sequence; None where only the text is given to it.
+
     Raises:
-        ValueError: It needs more than the text.
+        ValueError: It needs more than it is given, or cannot be made anew.
     """
-    if not isinstance(drafter, TextDrafter):
+    if target is not None and isinstance(drafter, TargetDrafter):
+        fresh: Drafter = drafter.fresh_for(target)
+    elif isinstance(drafter, TextDrafter):
+        fresh = drafter.fresh()
+    else:
         raise ValueError(
-            f"the drafter {drafter.name!r} needs more than the text, so it drafts for one sequence "
-            "alone; a batch takes 'none', 'suffix', 'table' and pools of these: load the engine "
-            "with one of them, or set its drafter"
+            f"the drafter {drafter.name!r} drafts for one sequence alone, as it cannot be made "
+            "anew: give it a method `fresh` (or `fresh_for`, with `stages_in_target`), or set "
+            "another drafter, such as 'pool'"
         )
-    fresh: Drafter = drafter.fresh()
     if isinstance(drafter, LimitedDrafter) and isinstance(fresh, LimitedDrafter):
         fresh.limits = drafter.limits
     return fresh

@@ -38,6 +38,7 @@ class DraftModelDrafter:
 
     name = "model"
     num_top_tokens = 0
+    stages_in_target = False
     limits = FREE
 
     def __init__(
@@ -69,6 +70,11 @@ class DraftModelDrafter:
         self._fed: list[int] = []
         self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
         self._num_staged = 0  # nodes of the last tree that are staged; its leaves are not
+        self._drawn_shape = TreeShape(())  # of that tree
+
+    def fresh_for(self, target: Decoder) -> "DraftModelDrafter":
+        decoder = Decoder(self.decoder.model, self.decoder.cache.empty_like())
+        return DraftModelDrafter(decoder, self._width, self.lookahead, samples=self.samples)
 
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
@@ -99,7 +105,7 @@ class DraftModelDrafter:
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
         self._distribution.count([*accepted, round.bonus_token])
         if self._num_staged:
-            path = [node for node in round.path if node < self._num_staged]
+            path = [node for node in self._own_nodes(round) if node < self._num_staged]
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return
@@ -141,8 +147,18 @@ class DraftModelDrafter:
             hidden = self.decoder.forward_tree(above)[shape.levels[depth - 1].start :]
             distributions.append(self._distribution.after(self.decoder.logits(hidden), above))
             tokens.append(self._distribution.draw(distributions[-1], depth, width))
-            self._num_staged = above.n_nodes
+            self._num_staged, self._drawn_shape = above.n_nodes, shape
         return self._distribution.draft(self.name, tokens, distributions, shape)
+
+    def _own_nodes(self, round: Round) -> Sequence[int]:
+        """Return the accepted nodes as the drawn tree counts them.
+
+        A target that verifies chains only got the first node of each level of it.
+        """
+        shape = self._drawn_shape
+        if len(round.tokens) == len(shape.parents):
+            return round.path
+        return [shape.levels[depth].start for depth in round.path]
 
     def _num_known(self, tokens: Sequence[int]) -> int:
         """Return the number of tokens before the first one outside the draft model's vocabulary."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter
+from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter, stages_in_target
 from mlxspec.drafters.search.calibration import Mixer, log_odds
 from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, SamplingParams
+from mlxspec.target.decoder import Decoder
 
 _GREEDY_PRIORS = (
     ((1.0, 0.0),),
@@ -73,8 +74,16 @@ class PoolDrafter:
         self._is_greedy = True
         self._cursor: _PoolCursor | None = None
 
+    @property
+    def stages_in_target(self) -> bool:
+        """Whether one of its drafters leaves rows staged in the target."""
+        return any(map(stages_in_target, self.drafters))
+
     def fresh(self) -> "PoolDrafter":
         return PoolDrafter([fresh_drafter(drafter) for drafter in self.drafters])
+
+    def fresh_for(self, target: Decoder) -> "PoolDrafter":
+        return PoolDrafter([fresh_drafter(drafter, target) for drafter in self.drafters])
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Begin a reply with every drafter, each with its own random key."""

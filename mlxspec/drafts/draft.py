@@ -80,6 +80,31 @@ class Draft:
         probs = None if self.node_probs is None else mx.array(values(self.node_probs)[:count])
         return Draft(tree, self.sources[:count], probs, path_probs=self.path_probs[:count])
 
+    def first_path(self) -> "Draft":
+        """Return the chain of first children below the root, for a target that verifies no trees.
+
+        This is lossless. The shape alone decides which nodes stay, and it depends on no drawn
+        token. The first of several siblings is a plain draw from q, so what stays of a drawn tree
+        is a chain drawn from the rows of q on its path. A guess stays a guess.
+        """
+        drawn = self._drawn_parents
+        parents: Sequence[int] = values(self.tree.parents) if drawn is None else drawn
+        path = [0]
+        for node, parent in enumerate(parents):
+            if parent == path[-1] and node > parent:
+                path.append(node)
+        if len(path) == len(parents):
+            return self
+        nodes = mx.array(path, mx.int32)
+        below = [node - 1 for node in path[1:]]
+        return Draft(
+            replace(DraftTree.chain(self.tree.tokens[nodes]), max_depth=len(below)),
+            tuple(self.sources[index] for index in below),
+            None if self.node_probs is None else self.node_probs[nodes[1:] - 1],
+            None if self.sampled_from is None else self.sampled_from[nodes[:-1]],
+            path_probs=self.path_probs and [self.path_probs[index] for index in below],
+        )
+
     def bounded(self, vocab_size: int) -> "Draft":
         """Return the draft with its tree limited as in `DraftTree.bounded`."""
         return replace(self, tree=self.tree.bounded(vocab_size))

@@ -165,9 +165,8 @@ class Engine:
 
         Raises:
             ValueError: An argument is of the wrong type or out of range, a prompt is empty or holds
-                a token outside the vocabulary, or the drafter needs more than the text.
+                a token outside the vocabulary, or the drafter cannot be made anew.
             ContextLengthError: A prompt is longer than the model's context.
-            UnsupportedOperationError: The target's cache rotates.
         """
         settings = BatchSettings(batch_size, rows_per_round)
         jobs = jobs_of(prompts, params, self.target, self.tokenizer, self.chain_rule)
@@ -182,8 +181,10 @@ class Engine:
     def measure_costs(self) -> None:
         """Let the budget measure the cost of forwards now, so that no reply waits for that.
 
-        It measures nothing where it already has a cost curve.
+        It measures nothing where it already has a cost curve, or where no draft is verified.
         """
+        if self.target.draft_support == "none":
+            return
         with self._step():
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)

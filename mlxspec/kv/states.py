@@ -161,7 +161,9 @@ class States:
         """Begin a sequence anew with the committed states of another text, as a copy."""
         self.forget()
         for own, other in zip(self._leaves, source._leaves, strict=True):
-            for index, state in other.committed.items():
+            # A text of no tokens has no state yet: the one that stood here must not begin it.
+            blank = {i: mx.zeros_like(a[:1]) for i, a in own.committed.items()}
+            for index, state in (blank | other.committed).items():
                 kept = own.committed.get(index)
                 if kept is None:
                     kept = mx.zeros((self._num_sequences, *state.shape[1:]), state.dtype)

@@ -1,14 +1,20 @@
-"""A drafter that fails loses its drafts, not the reply: all rounds after that are plain."""
+"""What stands between a reply and its drafter: faults and trees that the target cannot verify.
+
+A drafter that fails loses its drafts, not the reply: all rounds after that are plain. Of a tree, a
+target that verifies chains only gets a chain; a target that verifies no draft gets none.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from mlxspec.device.backend import values
 from mlxspec.drafters.base import CoupledDrafter, Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.errors import MlxspecError
+from mlxspec.models import DraftSupport
 from mlxspec.params import GenerationParams
 from mlxspec.verify.noise import Noise
 
@@ -24,12 +30,16 @@ class Guard:
 
     Attributes:
         name: Name of the drafter, also after it failed.
-        active: The drafter, or `NoDrafter` after a failure.
+        active: The drafter, or `NoDrafter` after a failure or where the target verifies no draft.
         faults: Messages of the failures; a caller that reports one removes it.
     """
 
     def __init__(
-        self, drafter: Drafter, vocab_size: int, on_fault: Callable[[], None] = lambda: None
+        self,
+        drafter: Drafter,
+        vocab_size: int,
+        on_fault: Callable[[], None] = lambda: None,
+        support: DraftSupport = "tree",
     ) -> None:
         """Begin a reply.
 
@@ -37,11 +47,13 @@ class Guard:
             drafter: The drafter.
             vocab_size: Of the target.
             on_fault: Called when the drafter has failed.
+            support: The drafts that the target verifies.
         """
-        self.active = drafter
+        self.active = NoDrafter() if support == "none" else drafter
         self.faults: list[str] = []
         self.name, self._vocab_size = drafter.name, vocab_size
         self._on_fault = on_fault
+        self._support = support
 
     @property
     def is_plain(self) -> bool:
@@ -63,14 +75,25 @@ class Guard:
         """Return a draft of at most `num_allowed` nodes, the root not counted; 0 calls no drafter.
 
         Raises:
-            ValueError: The drafter proposed more, or no valid draft; see `Draft.check`.
+            ValueError: The drafter proposed more, or no valid draft; see `Draft.check`. Where a
+                tree is cut to a chain, its nodes are checked too.
         """
         empty = Draft.empty(root)
         if not num_allowed:
             return empty
         draft = self._attempt(lambda: self.active.propose(root, num_allowed)) or empty
         draft.check(self.name, num_allowed, self._vocab_size)
-        return draft if draft.tree.n_nodes > 1 else empty
+        if draft.tree.n_nodes == 1:
+            return empty
+        return self._chain_of(draft, root) if self._support == "chain" else draft
+
+    def _chain_of(self, draft: Draft, root: int) -> Draft:
+        """Return what a target can verify that takes chains only."""
+        if draft.sampled_from is not None and draft.branching is None:
+            return draft
+        # Of the nodes that are cut off no later check would see a fault.
+        self.check_nodes(draft, values(draft.tree.tokens), values(draft.tree.parents), root)
+        return draft.first_path()
 
     def check_nodes(
         self, draft: Draft, tokens: Sequence[int], parents: Sequence[int], root: int

@@ -104,10 +104,12 @@ class Reply:
         self._was_moved = self.has_sat
         self._target, self._budget = target, budget
         # Hidden-state readers of a drafter that failed would fail too, so they are detached.
-        self._guard = Guard(drafter, target.vocab_size, partial(target.attach, ()))
+        self._guard = Guard(
+            drafter, target.vocab_size, partial(target.attach, ()), target.draft_support
+        )
         self._is_drafting, self._next_allowed = False, None
         self.leave()  # or the rows that another reply left staged would be committed
-        target.attach(readers_of(drafter))
+        target.attach(readers_of(self._guard.active))
         reused = common_length(target.history, self._continuation.tokens[:-1])
         target.rollback_to(reused)
         if not self._has_read_prompt:  # later, the rows of this reply itself would count
@@ -218,7 +220,7 @@ class Reply:
         """
         target, n_nodes = self.target, draft.tree.n_nodes
         safe = draft.bounded(target.vocab_size)
-        tree = safe.tree.padded(self._budget.rows(n_nodes))
+        tree = safe.tree.padded(self._rows(n_nodes))
         logits = target.logits(target.forward_tree(tree))[:n_nodes]
         num_top_tokens = self._guard.active.num_top_tokens
         return self._continuation.verify(draft, logits, num_top_tokens, safe, num_pending)
@@ -265,7 +267,7 @@ class Reply:
         took = replace(
             round,
             num_allowed=self._num_allowed,
-            num_rows=self._budget.rows(len(round.tokens)),
+            num_rows=self._rows(len(round.tokens)),
             draft_ms=(self._drafted_at - self._begun_at) * 1e3,
             target_ms=(ended_at - self._drafted_at) * 1e3,
             ended_s=self._continuation.seconds(),
@@ -292,6 +294,10 @@ class Reply:
     def _ask(self, num_pending: int = 0) -> int:
         limit = self._continuation.draft_budget(self._room, num_pending)
         return 0 if self._guard.is_plain else self._budget.ask(limit)
+
+    def _rows(self, n_nodes: int) -> int:
+        """Return the rows of the forward; rows that widen it would make a tree of a chain."""
+        return self._budget.rows(n_nodes) if self.target.draft_support == "tree" else n_nodes
 
     @property
     def _room(self) -> int:

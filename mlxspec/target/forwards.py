@@ -91,8 +91,7 @@ class Forwards:
             self.drop()
             if len(self.cache.states):  # only then does a forward need the parents on the host
                 self.cache.states.expect_rows([values(tree.parents)])
-            positions = self.cache.offset + tree.depths
-            states = self._run(tree.tokens, positions, self._tree_masks(tree, 0))
+            states = self._whole(tree)
         self.staged = (tree, states)
         return states
 
@@ -156,6 +155,12 @@ class Forwards:
     def _states(self, final: mx.array, captured: Sequence[mx.array]) -> HiddenStates:
         entering = zip(self.capture, (state[0] for state in captured), strict=True)
         return HiddenStates(final[0], dict(entering))
+
+    def _whole(self, tree: DraftTree) -> HiddenStates:
+        if self.model.draft_support != "tree":  # its rows follow each other, as those of a text do
+            return self._line(tree.tokens)
+        positions = self.cache.offset + tree.depths
+        return self._run(tree.tokens, positions, self._tree_masks(tree, 0))
 
     def _extend(self, before: _Lower, token: int) -> mx.array:
         masks = chain_masks(self.cache, 1, self._windows)

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.errors import MlxspecError
+from mlxspec.kv.states import States
 from mlxspec.loading.heads.file import read_safetensors, write_safetensors
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import Conversation, digest_of
 
 NUM_TOP_TOKENS = 8
@@ -56,17 +57,31 @@ class Features:
 
 
 class NoCache:
-    """A cache that stores nothing: attention sees the rows of this forward alone."""
+    """A cache that stores nothing: attention sees the rows of this forward alone.
+
+    Attributes:
+        quantization: None; an adapted model asks for it.
+        states: Recurrent states that begin anew.
+    """
+
+    quantization = None
+
+    def __init__(self, num_states: int = 0) -> None:
+        self.states = States(num_states)
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         return keys, values
 
 
-def compute_features(model: Model, conversation: Conversation, layers: Sequence[int]) -> Features:
+def compute_features(
+    model: TargetModel, conversation: Conversation, layers: Sequence[int]
+) -> Features:
     """Return the features of one conversation; this takes one forward."""
     tokens = mx.array(conversation.tokens)[None]
     masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
-    final, captured = model.hidden_states(tokens, NoCache(), 0, masks, capture=layers)
+    cache = NoCache(model.config.num_states)
+    cache.states.expect_text(tokens.shape[1])
+    final, captured = model.hidden_states(tokens, cache, 0, masks, capture=layers)
     mx.eval(final, captured)
     top_tokens, top_probs = _top(model, final[0], conversation.mask)
     return Features(
@@ -107,7 +122,7 @@ def missing_shards(
 
 
 def write_shards(
-    model: Model,
+    model: TargetModel,
     conversations: Sequence[Conversation],
     shards: Sequence[tuple[str, list[int]]],
     folder: Path,
@@ -255,7 +270,7 @@ def _save_shard(path: Path, done: Sequence[Features], layers: Sequence[int]) -> 
 
 
 def _top(
-    model: Model, final: mx.array, mask: NDArray[np.uint8]
+    model: TargetModel, final: mx.array, mask: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
     """Return the most probable next tokens and their probabilities; zero outside answers."""
     tokens = np.zeros((len(mask), NUM_TOP_TOKENS), np.int32)
@@ -284,7 +299,7 @@ def _top_of_rows(logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArra
     return tokens.astype(np.int32), np.exp(largest - largest[:, :1]) / total
 
 
-def _windows(model: Model) -> set[int | None]:
+def _windows(model: TargetModel) -> set[int | None]:
     return set(model.config.layer_windows)
 
 

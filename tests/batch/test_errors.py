@@ -4,13 +4,11 @@ import pytest
 
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.errors import ContextLengthError, UnsupportedOperationError
+from mlxspec.errors import ContextLengthError
 from mlxspec.params import GenerationParams
+from tests.support.adversaries import RandomTrees
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS
 from tests.support.tiny import make_engine, tiny_model
-from tests.support.tiny_heads_eagle import eagle3_drafter
-from tests.support.tiny_heads_exit import exit_engine
-from tests.support.tiny_heads_medusa import medusa_drafter
 
 
 @pytest.mark.parametrize(
@@ -40,26 +38,11 @@ def test_refuses_one_text_in_place_of_a_list():
         make_engine(MODEL, DRAFTERS["none"]()).generate_batch("abc")
 
 
-def test_refuses_a_rotating_cache():
-    engine = make_engine(MODEL, DRAFTERS["none"](), "rotating")
-    message = r"rotating 12 \(2 kept\): load the model without max_kv_size"
-    with pytest.raises(UnsupportedOperationError, match=message):
-        engine.generate_batch(PROMPTS)
-
-
-NEEDING_MORE = {
-    "medusa": lambda engine: medusa_drafter(engine.target),
-    "eagle3": lambda engine: eagle3_drafter(engine.target),
-    "exit": lambda engine: exit_engine(MODEL).drafter,
-}
-
-
-@pytest.mark.parametrize("name", NEEDING_MORE)
 @pytest.mark.parametrize("is_pooled", [False, True])
-def test_refuses_drafters_that_need_more_than_the_text(name, is_pooled):
+def test_refuses_a_drafter_that_cannot_be_made_anew(is_pooled):
     engine = make_engine(MODEL, DRAFTERS["none"]())
-    drafter = NEEDING_MORE[name](engine)
+    drafter = RandomTrees(24)
     drafter = PoolDrafter([SuffixDrafter(), drafter]) if is_pooled else drafter
-    message = f"the drafter '{name}' needs more than the text.* a batch takes 'none', 'suffix', "
+    message = "the drafter 'adversary' drafts for one sequence alone.* a method `fresh`"
     with pytest.raises(ValueError, match=message):
         engine.generate_batch(PROMPTS, drafter=drafter)

@@ -7,7 +7,8 @@ same tree as at temperature 0, a function of the past, which a pool can merge wi
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import mlx.core as mx
 from mlx import nn
@@ -49,6 +50,7 @@ class EagleBase:
     name: str
     head_type: Callable[[Any, TargetModel], Head]
     num_top_tokens = 0
+    stages_in_target = False
     limits = FREE
 
     def __init__(
@@ -85,6 +87,11 @@ class EagleBase:
         self._width = target.vocab_size
         self._shared: Noise | None = None
         self._distribution: DraftDistribution | None = None  # of a reply whose drafts are drawn
+
+    def fresh_for(self, target: Decoder) -> Self:
+        fresh = copy(self)  # the network is shared
+        fresh.history = PairHistory(self._head, self.history.cache.empty_like())
+        return fresh
 
     # ---- the target's states ---------------------------------------------------------------
 

@@ -9,6 +9,7 @@ threshold (Kangaroo, Liu et al. 2024, https://arxiv.org/abs/2404.18911).
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -20,6 +21,7 @@ from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import FREE, SamplingParams, check_threshold
 from mlxspec.target.decoder import Decoder
 from mlxspec.verify.distribution import NodeDistributions
@@ -67,6 +69,7 @@ class EarlyExitDrafter:
 
     name = "exit"
     num_top_tokens = 0
+    stages_in_target = True
     limits = FREE
 
     def __init__(
@@ -89,6 +92,7 @@ class EarlyExitDrafter:
 
         Raises:
             ValueError: A number is out of range, or the exit does not fit the target.
+            UnsupportedOperationError: The target cannot continue a forward at a layer.
         """
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
@@ -100,6 +104,11 @@ class EarlyExitDrafter:
         ids = head.target_ids
         self._shared: Noise | None = None
         self._rows = decoder.model.logits if ids is None else decoder.model.head_rows(ids)
+
+    def fresh_for(self, target: Decoder) -> "EarlyExitDrafter":
+        fresh = copy(self)  # the exit is shared
+        fresh.decoder = target
+        return fresh
 
     def couple(self, noise: Noise | None) -> None:
         self._shared = noise
@@ -162,6 +171,11 @@ class EarlyExitDrafter:
 
 def _check_fits(decoder: Decoder, head: ExitHead) -> None:
     config, target = head.config, decoder.model.config
+    if decoder.draft_support != "tree":  # their rows are computed as a text, from layer 0 on
+        raise UnsupportedOperationError(
+            "an early exit needs a target that verifies draft trees; this one does not: choose "
+            "the drafter 'pool', which needs nothing of the target"
+        )
     if config.hidden_size != target.hidden_size:
         raise ValueError(
             f"the exit has hidden size {config.hidden_size}; that of the target is "
@@ -172,6 +186,8 @@ def _check_fits(decoder: Decoder, head: ExitHead) -> None:
             f"the exit needs the state entering layer {config.layer}; the last layer of this "
             f"target is {target.num_hidden_layers - 1}: choose the exit that was trained for it"
         )
+    decoder.extend_lower(0, config.layer)  # raises where the layers run as a whole only
+    decoder.commit([])
     last: int = -1 if head.target_ids is None else values(head.target_ids.max())
     if last >= target.vocab_size:  # MLX would read outside the array
         raise ValueError(

@@ -12,6 +12,7 @@ A head does not depend on the tokens of other heads, so all nodes of a depth hav
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -49,6 +50,7 @@ class MedusaDrafter:
 
     name = "medusa"
     num_top_tokens = 0
+    stages_in_target = False
     limits = FREE
     capture: tuple[int, ...] = ()
 
@@ -80,6 +82,11 @@ class MedusaDrafter:
         self._tied_head = target.logits if ids is None else target.model.head_rows(ids)
         heads.set_dtype(target.model.dtype)
         mx.eval(heads.parameters())
+
+    def fresh_for(self, target: Decoder) -> "MedusaDrafter":
+        fresh = copy(self)  # the heads are shared
+        fresh.forget(0)
+        return fresh
 
     # ---- the target's states ---------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.loading.heads.eagle3 import are_layers
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 
 
-def check_config(head: HeadCheckpoint, target: ModelConfig, fields: Fields) -> None:
+def check_config(head: HeadCheckpoint, target: TargetConfig, fields: Fields) -> None:
     """Raise UnsupportedModelError if a value is missing, impossible or for another target."""
     width = "target_hidden_size" if head.kind == "eagle3" else "hidden_size"
     if fields.integer(width) != target.hidden_size:
@@ -34,7 +34,7 @@ def _is_share(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _are_captures(value: Any, head: HeadCheckpoint, target: ModelConfig) -> bool:
+def _are_captures(value: Any, head: HeadCheckpoint, target: TargetConfig) -> bool:
     if value is None:
         return True
     if head.kind != "eagle3" or not isinstance(value, list):

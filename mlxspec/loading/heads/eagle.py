@@ -15,7 +15,7 @@ from mlxspec.loading.heads.layer import IS_SPECULATORS, layer_fields, named_targ
 from mlxspec.loading.heads.names import ParsedHead, rename, without_none
 from mlxspec.loading.heads.source import HeadFiles
 from mlxspec.loading.heads.vocabulary import reduce_vocabulary
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 
 _MODEL = r"(?:model\.){0,2}"
 _PARTS = (
@@ -40,7 +40,7 @@ def is_eagle(files: HeadFiles) -> bool:
     return "fc.weight" in rename(files.tensors, _RULES)
 
 
-def read_eagle(files: HeadFiles, target: ModelConfig) -> ParsedHead:
+def read_eagle(files: HeadFiles, target: TargetConfig) -> ParsedHead:
     """Return the head of a checkpoint with normalised names.
 
     Raises:

@@ -20,7 +20,7 @@ from mlxspec.loading.heads.layer import IS_SPECULATORS, layer_fields, named_targ
 from mlxspec.loading.heads.names import ParsedHead, Renamed, rename, without_none
 from mlxspec.loading.heads.source import HeadFiles
 from mlxspec.loading.heads.vocabulary import token_ids
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 
 _MODEL = r"(?:model\.)?"
@@ -45,7 +45,7 @@ def is_eagle3(files: HeadFiles) -> bool:
     return any(name.endswith(".hidden_norm.weight") for name in files.tensors)
 
 
-def read_eagle3(files: HeadFiles, target: ModelConfig) -> ParsedHead:
+def read_eagle3(files: HeadFiles, target: TargetConfig) -> ParsedHead:
     """Return the head of a checkpoint with normalised names.
 
     Raises:
@@ -90,13 +90,13 @@ def _refuse_more_layers(renamed: Renamed, place: str) -> None:
         )
 
 
-def _draft_vocab_size(fields: Fields, renamed: Renamed, target: ModelConfig) -> int:
+def _draft_vocab_size(fields: Fields, renamed: Renamed, target: TargetConfig) -> int:
     known = renamed.size("lm_head.weight") or renamed.size("target_ids")
     return known or fields.integer("draft_vocab_size", target.vocab_size)
 
 
 def _captured(
-    fields: Fields, extra: Fields, target: ModelConfig
+    fields: Fields, extra: Fields, target: TargetConfig
 ) -> dict[str, list[int] | list[list[int]]]:
     """Return the layers whose entering states are used, and the other possible meaning."""
     num_layers = target.num_hidden_layers

@@ -20,18 +20,18 @@ from mlxspec.loading.heads.medusa import is_medusa, read_medusa
 from mlxspec.loading.heads.names import ParsedHead
 from mlxspec.loading.heads.shapes import check_head
 from mlxspec.loading.heads.source import HeadFiles, find_head, read_head_files
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 
 __all__ = ["HeadCheckpoint", "load_head"]
 
 _LAYOUTS: tuple[
-    tuple[Callable[[HeadFiles], bool], Callable[[HeadFiles, ModelConfig], ParsedHead]], ...
+    tuple[Callable[[HeadFiles], bool], Callable[[HeadFiles, TargetConfig], ParsedHead]], ...
 ] = ((is_medusa, read_medusa), (is_eagle3, read_eagle3), (is_eagle, read_eagle))
 
 
 def load_head(
     source: str | PathLike[str],
-    target: ModelConfig,
+    target: TargetConfig,
     *,
     on_progress: ProgressCallback | None = None,
 ) -> HeadCheckpoint:
@@ -56,7 +56,7 @@ def load_head(
     return replace(head, name=found.name)
 
 
-def _parse(files: HeadFiles, target: ModelConfig) -> ParsedHead:
+def _parse(files: HeadFiles, target: TargetConfig) -> ParsedHead:
     for is_this, read in _LAYOUTS:
         if is_this(files):
             return read(files, target)

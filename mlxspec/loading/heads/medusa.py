@@ -19,7 +19,7 @@ from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.loading.heads.names import ParsedHead, Renamed, rename, without_none
 from mlxspec.loading.heads.source import BUNDLED, HeadFiles
 from mlxspec.loading.heads.vocabulary import reduce_vocabulary
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 
 _RULES = [
@@ -44,7 +44,7 @@ def is_medusa(files: HeadFiles) -> bool:
     return any(name.startswith("heads.") for name in renamed.tensors)
 
 
-def read_medusa(files: HeadFiles, target: ModelConfig) -> ParsedHead:
+def read_medusa(files: HeadFiles, target: TargetConfig) -> ParsedHead:
     """Return the heads of a checkpoint with normalised names.
 
     Raises:

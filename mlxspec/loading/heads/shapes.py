@@ -16,7 +16,7 @@ from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.loading.heads.config import check_config
 from mlxspec.loading.heads.eagle3 import are_layers
 from mlxspec.loading.heads.vocabulary import token_ids
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 
 Shape = tuple[int, ...]
@@ -36,7 +36,7 @@ class Wanted:
 
 
 def check_head(
-    head: HeadCheckpoint, target: ModelConfig, place: str, origins: Mapping[str, str]
+    head: HeadCheckpoint, target: TargetConfig, place: str, origins: Mapping[str, str]
 ) -> HeadCheckpoint:
     """Return the head with the tensors of its kind; the names of others are listed as unknown.
 
@@ -105,7 +105,7 @@ def _with_ending(name: str, ending: str) -> str:
     return f"{name.rpartition('.')[0]}.{ending}"
 
 
-def _medusa(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig) -> Wanted:
+def _medusa(fields: Fields, tensors: Mapping[str, mx.array], target: TargetConfig) -> Wanted:
     wanted, D = Wanted(), target.hidden_size
     rows = _listed(tensors, "token_map") or target.vocab_size
     has_outputs = any(name.endswith(".out.weight") for name in tensors)
@@ -122,7 +122,7 @@ def _medusa(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig
     return wanted
 
 
-def _eagle(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig) -> Wanted:
+def _eagle(fields: Fields, tensors: Mapping[str, mx.array], target: TargetConfig) -> Wanted:
     wanted, D = Wanted(), target.hidden_size
     rows = _listed(tensors, "target_ids") or target.vocab_size
     has_norms = fields.flag("input_norm", False)
@@ -142,7 +142,7 @@ def _eagle(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig)
     return wanted
 
 
-def _eagle3(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig) -> Wanted:
+def _eagle3(fields: Fields, tensors: Mapping[str, mx.array], target: TargetConfig) -> Wanted:
     wanted, D = Wanted(), fields.integer("hidden_size")
     rows, capture = fields.integer("draft_vocab_size"), fields.get("capture")
     if not isinstance(capture, list) or not are_layers(capture, target.num_hidden_layers):
@@ -165,7 +165,7 @@ def _eagle3(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig
     return wanted
 
 
-def _exit(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig) -> Wanted:
+def _exit(fields: Fields, tensors: Mapping[str, mx.array], target: TargetConfig) -> Wanted:
     wanted, D = Wanted(), target.hidden_size
     if not 0 < fields.integer("layer") < target.num_hidden_layers:
         raise fields.refusal("layer", f"1 to {target.num_hidden_layers - 1}: a layer to stop at")
@@ -184,7 +184,7 @@ def _exit(fields: Fields, tensors: Mapping[str, mx.array], target: ModelConfig) 
     return wanted
 
 
-_TABLES: dict[str, Callable[[Fields, Mapping[str, mx.array], ModelConfig], Wanted]] = {
+_TABLES: dict[str, Callable[[Fields, Mapping[str, mx.array], TargetConfig], Wanted]] = {
     "medusa": _medusa,
     "eagle": _eagle,
     "eagle3": _eagle3,

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.heads.names import Renamed
-from mlxspec.models import ModelConfig
+from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 
 
@@ -47,7 +47,7 @@ def reduce_vocabulary(
     renamed: Renamed,
     ids: str,
     fields: Fields,
-    target: ModelConfig,
+    target: TargetConfig,
     is_output: Callable[[str], bool],
 ) -> None:
     """Check the ids, and cut full output layers to the rows of these ids.

@@ -16,7 +16,7 @@ from mlx.utils import tree_map
 from numpy.typing import NDArray
 
 from mlxspec.drafters.medusa.network import MedusaHeads
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
@@ -36,7 +36,7 @@ class MedusaObjective:
 
     def __init__(
         self,
-        model: Model,
+        model: TargetModel,
         target_ids: mx.array,
         *,
         num_heads: int = 4,

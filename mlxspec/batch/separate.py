@@ -1,0 +1,66 @@
+"""Sequences that cannot share a forward: each has a decoder, and they run one after the other.
+
+A rotating cache evicts rows of each sequence at other slots, a drafter may continue the forward of
+its own sequence, and a target may verify no trees, of which a batch of unequal drafts consists.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.kv.cache import Cache
+from mlxspec.target.decoder import Decoder
+from mlxspec.target.hidden import HiddenStateReader
+
+
+class SeparateDecoders:
+    """Runs one model over the sequences of a batch in turn; methods as in `BatchDecoder`."""
+
+    def __init__(self, target: Decoder, num_slots: int) -> None:
+        """Begin with `num_slots` empty sequences and caches like that of `target`."""
+        self._decoders = [
+            Decoder(target.model, target.cache.empty_like()) for _ in range(num_slots)
+        ]
+
+    @property
+    def num_slots(self) -> int:
+        """Number of slots, one sequence each."""
+        return len(self._decoders)
+
+    def reader(self, slot: int) -> Decoder:
+        """Return the decoder of a slot, which reads its prompt too."""
+        return self._decoders[slot]
+
+    def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
+        """Do nothing: the decoder of the slot has read the prompt itself."""
+
+    def detach(self, slot: int) -> None:
+        """Give the states of a slot to no reader."""
+        self._decoders[slot].attach(())
+
+    def length(self, slot: int) -> int:
+        """Return the number of committed tokens of a sequence."""
+        return len(self._decoders[slot])
+
+    def num_rows(self, trees: Sequence[DraftTree]) -> int:
+        """Return the rows of the forwards over trees."""
+        return sum(tree.n_nodes for tree in trees)
+
+    def keep(self, slots: Sequence[int]) -> None:
+        """Keep only the sequences in these slots, in the order given."""
+        self._decoders = [self._decoders[slot] for slot in slots]
+
+    def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
+        """Stage a tree behind every sequence.
+
+        Returns:
+            (n, D) lazy hidden states of all nodes, tree after tree.
+        """
+        pairs = zip(self._decoders, trees, strict=True)
+        return mx.concatenate([decoder.forward_tree(tree) for decoder, tree in pairs])
+
+    def commit(self, paths: Sequence[Sequence[int]]) -> None:
+        """Append the staged nodes on one path per tree to the sequences; forget the others."""
+        for decoder, path in zip(self._decoders, paths, strict=True):
+            decoder.commit(path)

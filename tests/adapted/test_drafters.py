@@ -1,0 +1,149 @@
+"""Every drafter serves models of mlx-lm; what they write is what mlx-lm writes without them.
+
+A draft model may be of either door and of any kind, one with recurrent states too. Heads read the
+states that enter layers of mlx-lm's model.
+"""
+
+import mlx.utils
+import numpy as np
+import pytest
+
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.checking.chi_square import fit
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.engine.engine import Engine
+from mlxspec.kv.cache import Cache
+from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.target.decoder import Decoder
+from tests.support.tiny import ToyTokenizer, emitted, tiny_model
+from tests.support.tiny_adapted import VOCAB, adapted, greedy, joint_law, source
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target
+from tests.verify.test_joint_distribution import PROMPT as SAMPLED_PROMPT
+from tests.verify.test_joint_distribution import draw
+
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+KINDS = ("qwen3", "lfm2")
+PORT = tiny_model(vocab_size=VOCAB)
+LENGTH = 20
+
+
+def engine_of(model, make_drafter):
+    target = Decoder(model, Cache.for_model(model.config))
+    return Engine(target, make_drafter(target), ToyTokenizer(VOCAB), name="tiny")
+
+
+def drafted_by(model):
+    return lambda target: DraftModelDrafter(Decoder(model), target.vocab_size)
+
+
+def replies(engine, **settings):
+    """Two turns, so that the second one goes back to the prompt."""
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, **settings)
+    first = list(engine.generate(PROMPT, params))
+    second = list(engine.generate(PROMPT[:5], params))
+    return emitted(first), emitted(second), first
+
+
+def num_accepted(events):
+    return sum(len(event.path) for event in events if event.t == "verify")
+
+
+DRAFT_MODELS = {"port": lambda: tiny_model(vocab_size=VOCAB, seed=6)} | {
+    kind: lambda kind=kind: adapted(kind, seed=6) for kind in KINDS
+}
+
+
+@pytest.mark.parametrize("target", ["port", *KINDS])
+@pytest.mark.parametrize("draft", DRAFT_MODELS)
+def test_a_draft_model_of_either_door_leaves_the_greedy_text(draft, target):
+    drafter = drafted_by(DRAFT_MODELS[draft]())
+    engine = engine_of(PORT if target == "port" else adapted(target), drafter)
+    if target == "port":
+        true = [Target(PORT).greedy(prompt, LENGTH) for prompt in (PROMPT, PROMPT[:5])]
+    else:
+        true = [greedy(target, tuple(prompt), LENGTH) for prompt in (PROMPT, PROMPT[:5])]
+    first, second, _ = replies(engine)
+    assert [first, second] == true
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_draft_model_that_is_the_target_is_always_right(kind, temperature):
+    engine = engine_of(adapted(kind), drafted_by(adapted(kind)))
+    sampling = SamplingParams(temperature=temperature)
+    _, _, events = replies(engine, sampling=sampling)
+    drafted = sum(len(event.nodes) for event in events if event.t == "draft")
+    rounds = sum(event.t == "verify" for event in events)
+    if not temperature:
+        assert num_accepted(events) == drafted
+    assert num_accepted(events) >= 3 * rounds
+
+
+HEADS = {
+    "medusa": medusa_drafter,
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "pool": lambda target: PoolDrafter(
+        [SuffixDrafter(), medusa_drafter(target), eagle3_drafter(target)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_leaves_the_greedy_text(head, kind):
+    first, second, events = replies(engine_of(adapted(kind), HEADS[head]))
+    assert first == greedy(kind, tuple(PROMPT), LENGTH)
+    assert second == greedy(kind, tuple(PROMPT[:5]), LENGTH)
+    assert any(event.t == "draft" for event in events)
+
+
+def test_heads_get_the_states_that_enter_the_layers():
+    twin = source("llama", hidden_size=64, num_hidden_layers=2, intermediate_size=64, head_dim=32)
+    twin.load_weights(mlx.utils.tree_flatten(PORT.parameters()))
+    mine, theirs = Decoder(PORT), Decoder(AdaptedModel(twin))
+    for decoder in (mine, theirs):
+        decoder.observe(PROMPT)
+    final, layers = mine.hidden_states([0, 1])
+    their_final, their_layers = theirs.hidden_states([0, 1])
+    for own, other in zip([final, *layers], [their_final, *their_layers], strict=True):
+        np.testing.assert_allclose(np.array(own), np.array(other), atol=1e-4)
+
+
+# ---- the law of sampled text -----------------------------------------------------------------
+
+DRAWS, LEAST_P = 60, 1e-4
+SAMPLING = SamplingParams(temperature=1.2, top_p=0.97, presence_penalty=0.5)
+SAMPLED = {
+    "a draft model, a tree, over recurrent states": (
+        "lfm2",
+        4,
+        lambda target: DraftModelDrafter(Decoder(adapted("lfm2", vocab_size=4, seed=6)), 4, 2),
+    ),
+    "eagle3, a tree": (
+        "qwen3",
+        4,
+        lambda target: eagle3_drafter(target, is_reduced=False, lookahead=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAMPLED)
+def test_the_first_tokens_follow_the_joint_law_of_the_target(case):
+    kind, num_nodes, make_drafter = SAMPLED[case]
+    law = joint_law(source(kind, vocab_size=4), SAMPLED_PROMPT, SAMPLING, 3, 4)
+    engine = engine_of(adapted(kind, vocab_size=4), make_drafter)
+    texts, kept = [], 0
+    for seed in range(DRAWS):
+        params = GenerationParams(
+            max_tokens=3 + num_nodes, sampling=SAMPLING, seed=seed, num_draft_tokens=num_nodes
+        )
+        text, num_kept = draw(engine, params)
+        texts.append(text)
+        kept += num_kept
+    assert fit(texts, law).p_value > LEAST_P
+    assert kept > DRAWS / 10

@@ -1,0 +1,89 @@
+"""An early exit runs some layers of a model of mlx-lm, where its parts are the whole."""
+
+import mlx.core as mx
+import mlx.utils
+import numpy as np
+import pytest
+
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
+from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.engine.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.kv.cache import Cache
+from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
+from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
+from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
+from tests.support.tiny_heads_exit import exit_head
+from tests.support.truth import Target
+
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+LENGTH = 20
+PORT = tiny_model(vocab_size=VOCAB)
+
+
+def twin():
+    """The port's weights in mlx-lm's model."""
+    model = source("llama", hidden_size=64, num_hidden_layers=2, intermediate_size=64, head_dim=32)
+    model.load_weights(mlx.utils.tree_flatten(PORT.parameters()))
+    return AdaptedModel(model)
+
+
+def random_exit(model):
+    config = ExitConfig(
+        layer=1, num_blocks=1, hidden_size=model.config.hidden_size, intermediate_size=48
+    )
+    return ExitHead(config, None)
+
+
+def reply(target, head):
+    drafter = EarlyExitDrafter(target, head, threshold=0.01)
+    engine = Engine(target, drafter, ToyTokenizer(VOCAB))
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)
+    return list(engine.generate(PROMPT, params))
+
+
+def accepted(events):
+    return [event.path for event in events if event.t == "verify"]
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_an_exit_drafts_and_replies_as_on_the_port(kind):
+    head = exit_head(PORT)
+    model = twin()
+    events = reply(Decoder(model, make_cache(PORT, kind)), head)
+    assert emitted(events) == Target(PORT, kind).greedy(PROMPT, LENGTH)
+    assert accepted(events) == accepted(reply(Decoder(PORT, make_cache(PORT, kind)), head))
+    assert any(accepted(events))
+
+
+def test_a_forward_that_is_continued_gives_the_states_of_a_whole_one():
+    tree = DraftTree.from_lists([4, 9, 2, 11, 5], [-1, 0, 1, 1, 0])
+    model = adapted("qwen3")
+    whole, parts = Decoder(model), Decoder(model)
+    for decoder in (whole, parts):
+        decoder.observe(PROMPT)
+    for token in (4, 9):
+        parts.extend_lower(token, 1)
+    found, true = parts.forward_tree(tree), whole.forward_tree(tree)
+    np.testing.assert_allclose(np.array(found), np.array(true), rtol=1e-4, atol=1e-4)
+    parts.commit([0, 1, 3])
+    whole.commit([0, 1, 3])
+    after = [np.array(decoder.next_logits()) for decoder in (parts, whole)]
+    np.testing.assert_allclose(*after, rtol=1e-4, atol=1e-4)
+
+
+def test_a_random_exit_leaves_the_greedy_text_of_mlx_lm():
+    mx.random.seed(3)
+    model = adapted("qwen3")
+    events = reply(Decoder(model, Cache.for_model(model.config)), random_exit(model))
+    assert emitted(events) == greedy("qwen3", tuple(PROMPT), LENGTH)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "gemma2"])  # a state; embeddings that are scaled
+def test_an_exit_is_refused_where_the_parts_are_not_the_whole(kind):
+    model = adapted(kind)
+    with pytest.raises(UnsupportedOperationError, match="run as a whole only"):
+        EarlyExitDrafter(Decoder(model), random_exit(model))

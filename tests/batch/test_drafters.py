@@ -1,0 +1,157 @@
+"""Every drafter, cache and target in a batch: each reply is the one that its prompt gets alone.
+
+Greedy tokens are those of the target computed in NumPy, or of mlx-lm. The same acceptance as alone
+shows that every sequence has the hidden states, the rows and the drafter that are its own.
+"""
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.eagle.base import EagleBase
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.engine.engine import Engine
+from mlxspec.kv.cache import Cache
+from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.target.decoder import Decoder
+from tests.support.adversaries import RandomTrees
+from tests.support.batches import MODEL, PROMPTS, VOCAB, for_each_sequence
+from tests.support.limited_targets import LimitedModel
+from tests.support.tiny import ToyTokenizer, emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny_adapted import adapted, greedy
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_exit import exit_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target
+
+SOME = [*PROMPTS[:5], PROMPTS[1]]  # the last has one token, in a slot that had another text
+LENGTH = 12
+
+
+def like_the_target(seed=5, noise=0.3):
+    """A draft model that agrees with the target now and then."""
+    model = tiny_model(vocab_size=VOCAB, seed=seed)
+    added = mx.random.normal(model.lm_head.weight.shape, key=mx.random.key(99)) * noise
+    model.lm_head.weight = model.lm_head.weight + added
+    return model
+
+
+DRAFTERS = {
+    "model": lambda target: DraftModelDrafter(
+        Decoder(like_the_target(), target.cache.empty_like()), VOCAB
+    ),
+    "medusa": medusa_drafter,
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "exit": lambda target: exit_drafter(target, threshold=0.01),
+    "pool": lambda target: PoolDrafter(
+        [SuffixDrafter(), medusa_drafter(target), eagle3_drafter(target)]
+    ),
+    "pool with an exit": lambda target: PoolDrafter([SuffixDrafter(), exit_drafter(target)]),
+}
+KINDS = ("full", "rotating", "int8")
+TRUE = {kind: [Target(MODEL, kind).greedy(p, LENGTH) for p in SOME] for kind in KINDS}
+CELLS = [(name, "full") for name in DRAFTERS] + [
+    (name, kind) for name in ("model", "eagle3", "exit") for kind in ("rotating", "int8")
+]
+
+
+def params_of(seed, **sampling):
+    own = SamplingParams(**sampling) if sampling else SamplingParams(temperature=0.0)
+    return GenerationParams(max_tokens=LENGTH, num_draft_tokens=4, sampling=own, seed=seed)
+
+
+def in_a_batch(engine, params):
+    """(tokens, mean accepted length) of each reply; three stand together."""
+    replies = list(engine.generate_batch(SOME, params, batch_size=3, rows_per_round=64))
+    assert [reply.fault for reply in replies] == [""] * len(SOME)
+    return [(list(r.tokens), r.stats["mean_acceptance_length"]) for r in replies]
+
+
+def alone(make, params):
+    found = []
+    for prompt, own in zip(SOME, params, strict=True):
+        events = list(make().generate(prompt, own))
+        found.append((emitted(events), events[-1].stats["mean_acceptance_length"]))
+    return found
+
+
+@pytest.mark.parametrize(("drafter", "kind"), CELLS)
+def test_greedy_replies_are_those_of_the_target_and_drafts_those_of_each_alone(drafter, kind):
+    def make():
+        return make_engine(MODEL, None, kind, make_drafter=DRAFTERS[drafter])
+
+    params = [params_of(seed) for seed in range(len(SOME))]
+    found = in_a_batch(make(), params)
+    assert [tokens for tokens, _ in found] == TRUE[kind]
+    assert found == alone(make, params)
+
+
+@pytest.mark.parametrize(("drafter", "kind"), [("model", "full"), ("eagle3", "int8")])
+def test_sampled_replies_are_those_of_each_alone(drafter, kind):
+    def make():
+        return make_engine(MODEL, None, kind, make_drafter=DRAFTERS[drafter])
+
+    params = [params_of(seed, temperature=0.9, top_k=12) for seed in range(len(SOME))]
+    found = in_a_batch(make(), params)
+    assert found == alone(make, params)
+    assert max(length for _, length in found) > 1
+
+
+ADAPTED = {
+    "qwen3, eagle3": ("qwen3", eagle3_drafter),
+    "lfm2, random trees": ("lfm2", lambda target: for_each_sequence(RandomTrees, VOCAB)),
+    "lfm2, a draft model with states": (
+        "lfm2",
+        lambda target: DraftModelDrafter(Decoder(adapted("lfm2")), VOCAB),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADAPTED)
+@pytest.mark.parametrize("max_size", [None, 64])
+def test_models_of_mlx_lm_reply_in_a_batch_as_alone(case, max_size):
+    kind, make_drafter = ADAPTED[case]
+    model = adapted(kind)
+    target = Decoder(model, Cache.for_model(model.config, max_size=max_size))
+    engine = Engine(target, make_drafter(target), ToyTokenizer(VOCAB))
+    found = in_a_batch(engine, [params_of(0)] * len(SOME))
+    assert [tokens for tokens, _ in found] == [greedy(kind, tuple(p), LENGTH) for p in SOME]
+    if "draft model" in case:
+        assert all(length > 3 for _, length in found)
+
+
+@pytest.mark.parametrize("support", ["chain", "none"])
+def test_targets_without_trees_reply_in_a_batch(support):
+    model = LimitedModel(MODEL, support)
+    decoder = Decoder(model, make_cache(MODEL, "full"))
+    engine = Engine(decoder, for_each_sequence(RandomTrees, VOCAB), ToyTokenizer(VOCAB))
+    found = in_a_batch(engine, [params_of(0)] * len(SOME))
+    assert [tokens for tokens, _ in found] == TRUE["full"]
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_a_drafter_that_fails_gets_no_more_states_and_its_reply_goes_on(kind, monkeypatch):
+    propose, read = EagleBase.propose, EagleBase.read
+    failed = set()
+
+    def fails_once(drafter, root, budget):
+        if drafter.num_read > 12:
+            failed.add(id(drafter))
+            raise ValueError("too little")
+        return propose(drafter, root, budget)
+
+    def fails_too(drafter, tokens, states):
+        assert id(drafter) not in failed, "states for a drafter that failed"
+        read(drafter, tokens, states)
+
+    monkeypatch.setattr(EagleBase, "propose", fails_once)
+    monkeypatch.setattr(EagleBase, "read", fails_too)
+    engine = make_engine(MODEL, None, kind, make_drafter=eagle_drafter)
+    prompts = [SOME[0], SOME[3], SOME[2]]
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)
+    replies = list(engine.generate_batch(prompts, params, batch_size=3))
+    true = [TRUE[kind][index] for index in (0, 3, 2)]
+    assert [list(reply.tokens) for reply in replies] == true
+    assert "too little" in {reply.fault for reply in replies}

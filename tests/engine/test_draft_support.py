@@ -1,0 +1,130 @@
+"""What a target verifies is asked before a reply begins: trees, chains, or no draft.
+
+A target that takes chains only, or none, fails where it gets more. Its text is that of plain
+decoding, and its joint law that of the target computed in NumPy.
+"""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from mlxspec.checking.chi_square import fit
+from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafts.draft import Draft
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
+from tests.support.adversaries import Adversary, DrawnTree, Duplicates, RandomTrees
+from tests.support.limited_targets import LimitedModel, verifying
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_exit import exit_drafter
+from tests.support.tiny_heads_medusa import medusa_drafter
+from tests.support.truth import Target
+from tests.verify.test_joint_distribution import (
+    DRAWS,
+    EXACT,
+    LEAST_P,
+    LENGTH,
+    MODEL,
+    SAMPLING,
+    SMALL,
+    draft_model,
+    draw,
+)
+
+VOCAB = 24
+TARGET = tiny_model(vocab_size=VOCAB)
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+GREEDY = {kind: Target(TARGET, kind).greedy(PROMPT, 20) for kind in ("full", "rotating")}
+
+
+def whole_model(target):
+    return DraftModelDrafter(Decoder(tiny_model(vocab_size=VOCAB, seed=6)), VOCAB)
+
+
+DRAFTERS = {
+    "random trees": lambda target: RandomTrees(VOCAB),
+    "duplicates": lambda target: Duplicates(VOCAB),
+    "drawn trees": lambda target: DrawnTree(VOCAB),
+    "model": whole_model,
+    "medusa": medusa_drafter,
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "pool": lambda target: PoolDrafter([SuffixDrafter(), medusa_drafter(target)]),
+}
+
+
+@pytest.mark.parametrize("kind", GREEDY)
+@pytest.mark.parametrize("support", ["chain", "none"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_text_is_that_of_plain_decoding(drafter, support, kind):
+    model = LimitedModel(TARGET, support)
+    engine = make_engine(model, None, kind, make_drafter=DRAFTERS[drafter])
+    engine.target.observe(PROMPT[:-1])
+    params = GenerationParams(max_tokens=20, num_draft_tokens=6)
+    with verifying(engine):
+        events = list(engine.generate(PROMPT, params))
+    assert emitted(events) == GREEDY[kind]
+    num_drafted = sum(len(event.nodes) for event in events if event.t == "draft")
+    assert (num_drafted > 0) == (support == "chain")
+
+
+DRAWING = {  # name: what makes it, draft nodes
+    "drawn tree": (lambda target: DrawnTree(4), 4),
+    "draft model, a tree": (lambda target: draft_model(2), 4),
+}
+
+
+@pytest.mark.parametrize("drafter", DRAWING)
+def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees(drafter):
+    make_drafter, num_nodes = DRAWING[drafter]
+    engine = make_engine(LimitedModel(MODEL, "chain"), None, make_drafter=make_drafter)
+    drawn, kept = [], 0
+    for seed in range(DRAWS):
+        params = GenerationParams(
+            max_tokens=LENGTH + num_nodes,
+            sampling=SAMPLING,
+            seed=seed,
+            num_draft_tokens=num_nodes,
+        )
+        text, num_kept = draw(engine, params)
+        drawn.append(text)
+        kept += num_kept
+    assert fit(drawn, EXACT).p_value > LEAST_P
+    assert kept > DRAWS / 10
+
+
+def test_a_draft_model_knows_which_rows_of_its_tree_were_accepted():
+    """Its own tree has other indices than the chain that the target verified."""
+    same = tiny_model(vocab_size=4, seed=2, **SMALL)
+    drafter = DraftModelDrafter(Decoder(same), 4, lookahead=2)
+    engine = make_engine(LimitedModel(MODEL, "chain"), drafter)
+    params = GenerationParams(max_tokens=30, sampling=SAMPLING, num_draft_tokens=6)
+    text = [1, 2, 0, 1, 2, *emitted(engine.generate([1, 2, 0, 1, 2], params))]
+    history = list(drafter.decoder.history)
+    assert history == text[: len(history)]
+    assert len(history) > 20
+
+
+class BeyondTheCut(Adversary):
+    """A tree whose second branch holds a token that does not exist."""
+
+    def propose(self, root, budget):
+        draft = Draft.from_lists([root, 1, 2], [-1, 0, 0], ["a", "b"])
+        tree = replace(draft.tree, tokens=mx.array([root, 1, VOCAB], mx.int32))
+        return replace(draft, tree=tree)
+
+
+def test_a_fault_in_what_is_cut_off_is_refused_too():
+    engine = make_engine(LimitedModel(TARGET, "chain"), BeyondTheCut())
+    with pytest.raises(ValueError, match="node 2 holds token 24; allowed are 0 to 23"):
+        list(engine.generate(PROMPT, GenerationParams(max_tokens=8)))
+
+
+def test_an_early_exit_refuses_a_target_without_trees():
+    with pytest.raises(UnsupportedOperationError, match="needs a target that verifies draft trees"):
+        exit_drafter(Decoder(LimitedModel(TARGET, "chain")))
