@@ -97,8 +97,10 @@ class ChatTemplate:
         return next((key for key in _REASONING_KEYS if key in words), None)
 
     def _text(self, has_tools: bool) -> str:
-        text: str = self._wrapped.get_chat_template(tools=[{}] if has_tools else None)
-        return text
+        try:
+            return str(self._wrapped.get_chat_template(tools=[{}] if has_tools else None))
+        except ValueError:  # several templates, and none by default: rendering says so
+            return ""
 
 
 def _check(tools: object, args: Mapping[str, Any]) -> None:
@@ -134,7 +136,13 @@ class _Generation(Extension):
 
 @cache
 def _tree(template: str) -> nodes.Template:
-    return Environment(extensions=[loopcontrols, _Generation]).parse(template)
+    environment = Environment(extensions=[loopcontrols, _Generation])
+    try:
+        tree = environment.parse(template)
+        meta.find_undeclared_variables(tree)  # it looks for unknown filters, too
+    except (TemplateError, RecursionError):  # rendering says what is wrong with it
+        return environment.parse("")
+    return tree
 
 
 @cache

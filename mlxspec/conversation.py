@@ -34,7 +34,8 @@ class _Exchange:
     """One turn and its reply, with their tokens; a restored turn has its text alone.
 
     A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
-    stores each token once, not once for each later turn.
+    stores each token once, not once for each later turn; a template that rewrites earlier turns
+    costs a new prompt for each.
 
     Attributes:
         asked: The messages that are answered: one of the user, or results of tools.

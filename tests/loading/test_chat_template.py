@@ -94,6 +94,18 @@ def test_another_template_counts_at_once():
     assert tokenizer.chat_template.arguments() == ["effort", "enable_thinking"]
 
 
+@pytest.mark.parametrize(
+    "template", ["{% for %}", "{{ 1 +", "{{ 1 | no_filter }}", {"a": "x", "b": "y"}]
+)
+def test_a_template_that_cannot_be_read_is_refused_by_its_rendering_alone(template):
+    tokenizer = byte_tokenizer(CHATML)
+    tokenizer.wrapped.chat_template = template
+    assert tokenizer.chat_template.reasoning_key is None
+    assert tokenizer.chat_template.arguments() == []
+    with pytest.raises(UnsupportedOperationError, match="refuses messages of the roles user"):
+        tokenizer.render_chat([USER])
+
+
 def test_a_template_that_raises_still_names_the_roles():
     tokenizer = byte_tokenizer("{{ raise_exception('no tools here') }}")
     with pytest.raises(UnsupportedOperationError, match="roles user, tool: no tools here"):
