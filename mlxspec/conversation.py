@@ -3,55 +3,74 @@
 The tokens of earlier turns are never encoded again: emitted tokens stay as they are, and only the
 text that the chat template adds after them is encoded. So the next prompt begins with exactly the
 tokens in the cache, and a turn prefills its own tokens only.
+
+A template may write earlier turns in another way: most templates of reasoning models leave out the
+reasoning of replies before the last message. Then the chat is encoded anew, and the cache goes back
+to the beginning that both texts share.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import idle_cost_curve
+from mlxspec.chat_prompts import ChatPrompts, content_of, messages_of
+from mlxspec.chat_template import Message
 from mlxspec.device.turns import device_turn
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams, checks
 from mlxspec.reply.continuation import StopWhen, never
-from mlxspec.trace.events import DraftVerified, Event, GenerationFinished, PlainDecoded, TurnStarted
+from mlxspec.trace.events import Event, TurnStarted
 from mlxspec.trace.proof import Proof
+from mlxspec.trace.reply_text import ReplyText
 
 
 @dataclass
 class _Exchange:
-    """One user turn and its reply, with their tokens; a restored turn has its text alone.
+    """One turn and its reply, with their tokens; a restored turn has its text alone.
 
     A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
-    stores each token once, not once for each later turn.
+    stores each token once, not once for each later turn; a template that rewrites earlier turns
+    costs a new prompt for each.
 
     Attributes:
-        user: Text of the user.
+        asked: The messages that are answered: one of the user, or results of tools.
         before: The exchange whose prompt and reply begin this prompt; None for a new prompt.
         added: Tokens of the prompt after those; none in a restored turn.
         added_text: The text of these tokens.
         params: Settings of the reply.
         first: Index of the first turn that is in the prompt.
         tokens: Tokens of the reply.
-        pieces: Text of the reply, in pieces.
+        said: Text of the reply.
     """
 
-    user: str
+    asked: list[Message]
     before: "_Exchange | None" = None
     added: list[int] = field(default_factory=list)
     added_text: str = ""
     params: GenerationParams = field(default_factory=GenerationParams)
     first: int = 0
     tokens: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
+    said: ReplyText = field(default_factory=ReplyText)
+
+    @property
+    def user(self) -> str:
+        """Text of the messages that are answered."""
+        return "\n".join(map(content_of, self.asked))
 
     @property
     def reply(self) -> str:
-        """Text of the reply."""
-        return "".join(self.pieces)
+        """Text of the reply, its reasoning included."""
+        return self.said.text
+
+    @property
+    def pieces(self) -> list[Any]:
+        """Text of the reply, in pieces."""
+        return self.said.pieces
 
     @property
     def prompt(self) -> list[int]:
@@ -75,13 +94,29 @@ class Conversation:
 
     Attributes:
         engine: Writes the replies. Where conversations use it in turn, each prefills its text anew.
-        system: System prompt, or None for the default of the chat template.
+        system: System prompt, or None for the default of the chat template. A template without a
+            role for it gets it before the first message.
+        tools: JSON schemas of the functions that the model may call, or None.
         forgets_oldest: Whether a prompt leaves out the oldest turns when the chat no longer fits
             the model's context; else a turn that does not fit is refused.
     """
 
-    def __init__(self, engine: Engine, system: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        system: str | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         """Start an empty chat.
+
+        Args:
+            engine: Writes the replies.
+            system: System prompt.
+            tools: JSON schemas of functions, as in `Tokenizer.apply_chat_template`.
+            say: Called with one line for the user, such as an argument that the chat template
+                ignores; None makes it a Python warning.
 
         Raises:
             ValueError: The system prompt is no text.
@@ -94,11 +129,13 @@ class Conversation:
             )
         self.engine = engine
         self.system = None if system is None else checks.text("system", system)
+        self.tools = tools
         self.forgets_oldest = False
+        self._prompts = ChatPrompts(engine.tokenizer, engine.name, say)
         self._exchanges: list[_Exchange] = []
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """The turns so far, in the form that chat templates need."""
         return self._messages_of(self._exchanges)
 
@@ -130,7 +167,9 @@ class Conversation:
         if any(len(pair) != 2 for pair in pairs):
             raise ValueError("a turn must be a pair of texts: the user's, and the reply")
         self.system = None if system is None else checks.text("system", system)
-        self._exchanges = [_Exchange(user, pieces=[reply]) for user, reply in pairs]
+        self._exchanges = [
+            _Exchange(messages_of(user), said=self._prompts.split(text)) for user, text in pairs
+        ]
 
     def cut(self, num_turns: int) -> None:
         """Keep the first turns and forget the others; raise ValueError for no whole number."""
@@ -138,7 +177,7 @@ class Conversation:
 
     def reply(
         self,
-        text: str,
+        text: str | Message | Sequence[Message],
         params: GenerationParams | None = None,
         *,
         should_stop: Callable[[], bool] = lambda: False,
@@ -149,7 +188,7 @@ class Conversation:
         The turn is part of the chat from its first event on.
 
         Args:
-            text: Text of the user.
+            text: Text of the user; or a message, or several, such as results with the role "tool".
             params: Settings.
             should_stop: Called once a round; true cancels the reply.
             stop_when: Called with every token; see `Engine.generate`.
@@ -159,7 +198,7 @@ class Conversation:
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
             StaleReplyError: Raised by the iterator: the chat has gone on without this reply.
         """
-        return self._ask(self._exchanges, text, params, should_stop, stop_when)
+        return self._ask(self._exchanges, messages_of(text), params, should_stop, stop_when)
 
     def regenerate(
         self,
@@ -176,7 +215,7 @@ class Conversation:
         if not self._exchanges:
             raise ValueError("there is no turn to answer again: say something first")
         *earlier, last = self._exchanges
-        return self._ask(earlier, last.user, params, should_stop, stop_when)
+        return self._ask(earlier, last.asked, params, should_stop, stop_when)
 
     def prove(
         self,
@@ -225,13 +264,13 @@ class Conversation:
     def _ask(
         self,
         earlier: Sequence[_Exchange],
-        text: str,
+        asked: list[Message],
         params: GenerationParams | None,
         should_stop: Callable[[], bool],
         stop_when: StopWhen,
     ) -> Iterator[Event]:
         """Begin a turn after `earlier`; from its first event on, these are the chat's exchanges."""
-        exchange = self._next_exchange(earlier, checks.text("text", text), _settings(params))
+        exchange = self._next_exchange(earlier, asked, _settings(params))
         events = self.engine.generate(
             exchange.prompt, exchange.params, should_stop=should_stop, stop_when=stop_when
         )
@@ -260,16 +299,12 @@ class Conversation:
             )
         )
         exchange, self._exchanges = exchanges[-1], exchanges
-        yield TurnStarted("user", exchange.user)
+        for message in exchange.asked:
+            yield TurnStarted(str(message["role"]), content_of(message))
         for event in events:
             self._check_is_current(self._exchanges is exchanges)
-            match event:
-                case DraftVerified() | PlainDecoded():
-                    for token in event.emit:
-                        exchange.tokens.append(token.token)
-                        exchange.pieces.append(token.text)
-                case GenerationFinished():
-                    exchange.pieces.append(event.text)
+            exchange.tokens += [token.token for token in getattr(event, "emit", ())]
+            exchange.said.add(event)
             yield event
 
     def _check_is_current(self, is_current: bool) -> None:
@@ -280,32 +315,35 @@ class Conversation:
             )
 
     def _next_exchange(
-        self, earlier: Sequence[_Exchange], text: str, params: GenerationParams
+        self, earlier: Sequence[_Exchange], asked: list[Message], params: GenerationParams
     ) -> _Exchange:
         """Return the exchange of a new turn; its prompt leaves out turns that no longer fit."""
         first = earlier[-1].first if earlier else 0
-        exchange = self._exchange_from(earlier, first, text, params)
+        exchange = self._exchange_from(earlier, first, asked, params)
         while self.forgets_oldest and first < len(earlier) and self._is_crowded(exchange):
             first += 1
-            exchange = self._exchange_from(earlier, first, text, params)
+            exchange = self._exchange_from(earlier, first, asked, params)
         return exchange
 
     def _exchange_from(
-        self, earlier: Sequence[_Exchange], first: int, text: str, params: GenerationParams
+        self,
+        earlier: Sequence[_Exchange],
+        first: int,
+        asked: list[Message],
+        params: GenerationParams,
     ) -> _Exchange:
-        tokenizer = self.engine.tokenizer
-        messages = [*self._messages_of(earlier[first:]), {"role": "user", "content": text}]
-        full = tokenizer.render_chat(messages)
+        encode = self.engine.tokenizer.encode
+        messages = [*self._messages_of(earlier[first:]), *asked]
+        full = self._prompts.render(messages, self.tools, params.chat_template_args)
         if earlier:
             last = earlier[-1]
             known = self._text_to(last)
             # A template may rewrite earlier turns; then the whole chat is encoded anew below.
             if full.startswith(known):
                 new = full[len(known) :]
-                added = tokenizer.encode(new, add_special_tokens=False)
-                return _Exchange(text, last, added, new, params, first)
-        prompt = tokenizer.encode(full, add_special_tokens=False)
-        return _Exchange(text, None, prompt, full, params, first)
+                added = encode(new, add_special_tokens=False)
+                return _Exchange(asked, last, added, new, params, first)
+        return _Exchange(asked, None, encode(full, add_special_tokens=False), full, params, first)
 
     def _text_to(self, exchange: _Exchange) -> str:
         """Return the text of all tokens of an exchange, those of its prompt and of its reply."""
@@ -321,11 +359,11 @@ class Conversation:
         # A quarter of the context is enough for a reply, even where max_tokens is larger.
         return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
 
-    def _messages_of(self, exchanges: Iterable[_Exchange]) -> list[dict[str, str]]:
-        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+    def _messages_of(self, exchanges: Iterable[_Exchange]) -> list[dict[str, Any]]:
+        messages = [] if self.system is None else [{"role": "system", "content": self.system}]
         for exchange in exchanges:
-            messages.append({"role": "user", "content": exchange.user})
-            messages.append({"role": "assistant", "content": exchange.reply})
+            messages += [dict(message) for message in exchange.asked]
+            messages.append(self._prompts.reply_message(exchange.said, exchange.added_text))
         return messages
 
 

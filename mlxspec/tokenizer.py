@@ -1,30 +1,24 @@
 """A model's tokenizer: text to ids, ids to bytes, messages to a prompt.
 
-It wraps Hugging Face's `tokenizers` and the chat template, which runs in Jinja's sandbox. Decoding
-is based on `token_bytes`: a token may be a part of a character, so a reply is decoded from the
-joined bytes of its tokens. This works for the two schemes in use: byte-level BPE, where every
+It wraps Hugging Face's `tokenizers` and the chat template (`chat_template.py`). Decoding is
+based on `token_bytes`: a token may be a part of a character, so a reply is decoded from the joined
+bytes of its tokens. This works for the two schemes in use: byte-level BPE, where every
 character of a token is a byte, and SentencePiece, where ▁ is a space and <0x41> a byte.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
-from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.prompt import is_utf8
-from mlxspec.template_guard import refuse_powers, stopped_in_time
+from mlxspec.chat_template import ChatTemplate, Message
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.reasoning import ReasoningMarks
 
 MAX_TOKENS = 1 << 21  # the most that a table's context can pack; real vocabularies have a tenth
-_FAULTS = (
-    *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
-    *(TypeError, ValueError),
-)
-"""Errors that a chat template, which is a program, may raise."""
-
 _SPACE_MARK = "\u2581"
 
 
@@ -33,6 +27,7 @@ class Tokenizer:
 
     Attributes:
         wrapped: The tokenizer of transformers.
+        chat_template: Its chat template.
         eos_token_ids: Tokens that end a text or a turn, in rising order.
     """
 
@@ -47,6 +42,7 @@ class Tokenizer:
             UnsupportedModelError: Its scheme is not supported, or an id is too large.
         """
         self.wrapped = wrapped
+        self.chat_template = ChatTemplate(wrapped)
         self._tokens = _tokens_of(wrapped)
         own = wrapped.eos_token_id
         self.eos_token_ids = tuple(sorted({*eos_token_ids, *([] if own is None else [own])}))
@@ -110,50 +106,51 @@ class Tokenizer:
         return text.replace(_SPACE_MARK, " ").encode()
 
     def apply_chat_template(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_args: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Return the tokens of a conversation.
 
         Args:
-            messages: `role` and `content` of each message.
+            messages: `role` and `content` of each message, and what else the template reads, such
+                as `tool_calls` and `reasoning_content`. Roles are "system", "user", "assistant",
+                "tool" and those that the template adds.
             add_generation_prompt: End with the template's start of the model's reply.
+            tools: JSON schemas of the functions that the model may call.
+            chat_template_args: Further variables of the template, such as `enable_thinking`.
 
         Raises:
+            ValueError: An argument of the template has a name that is taken, or `tools` is no list
+                of JSON schemas.
             UnsupportedOperationError: The model has no template, or the template raises.
         """
-        return self.encode(
-            self.render_chat(messages, add_generation_prompt=add_generation_prompt),
-            add_special_tokens=False,
+        text = self.render_chat(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            chat_template_args=chat_template_args,
         )
+        return self.encode(text, add_special_tokens=False)
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_args: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the text of a conversation; see `apply_chat_template`."""
-        if not self.has_chat_template:
-            raise UnsupportedOperationError(
-                "the model has no chat template, so it cannot chat: give it plain text to "
-                "continue, or choose an instruction-tuned model"
-            )
-        try:
-            refuse_powers(self.wrapped.chat_template)
-            with stopped_in_time():
-                text = self.wrapped.apply_chat_template(
-                    [dict(message) for message in messages],
-                    tokenize=False,
-                    add_generation_prompt=add_generation_prompt,
-                )
-        except _FAULTS as error:
-            roles = ", ".join(dict.fromkeys(message.get("role", "?") for message in messages))
-            raise UnsupportedOperationError(
-                f"the model's chat template refuses messages of the roles {roles}: {error}"
-            ) from error
-        if not is_utf8(str(text)) and all(map(_is_sound, messages)):
-            raise UnsupportedOperationError(
-                "the model's chat template writes half a character, which cannot be tokenized: "
-                "choose another model"
-            )
-        return str(text)
+        return self.chat_template.render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            args=chat_template_args,
+        )
 
     def same_as(self, other: "Tokenizer") -> bool:
         """Return whether ids mean the same in both, as draft model and target require.
@@ -174,12 +171,14 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(self._tokens).encode()).hexdigest()
 
     @cached_property
+    def reasoning(self) -> ReasoningMarks | None:
+        """The marks around the reasoning of a reply; None for a model that does not reason."""
+        encode = partial(self.encode, add_special_tokens=False)
+        return ReasoningMarks.of(self.wrapped.get_vocab(), encode)
+
+    @cached_property
     def _added(self) -> set[int]:
         return set(self.wrapped.added_tokens_decoder)
-
-
-def _is_sound(message: Mapping[str, str]) -> bool:
-    return is_utf8(json.dumps(dict(message), ensure_ascii=False))
 
 
 def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:

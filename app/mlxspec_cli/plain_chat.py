@@ -33,13 +33,14 @@ Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /help   this list                          /quit  end the chat
 /verify decode the last reply again without drafts and compare
 /temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on
-/exact_seed on, the text of plain sampling with the same seed whatever drafts; or off"""
+/exact_seed on, the text of plain sampling with the same seed whatever drafts; or off
+/template NAME=VALUE, a variable of the chat template, such as enable_thinking=false"""
 
 
 def run_plain(args: Namespace, params: GenerationParams) -> int:
     """Chat until the input ends."""
     prepared = open_engine(args)
-    chat = _PlainChat(Conversation(prepared.engine, args.system), params)
+    chat = _PlainChat(Conversation(prepared.engine, args.system, say=say), params)
     choice = prepared.choice
     name = harmless(prepared.engine.name)
     print(f"{name}, drafter {choice.drafter}, {choice.reason}. /help for help.")

@@ -1,6 +1,6 @@
 """The settings of one reply: plain values, checked, that need no MLX."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -15,6 +15,7 @@ from mlxspec.params.setting import (
     setting,
     whole_number,
 )
+from mlxspec.params.template_args import ALLOWED, template_args
 
 ChainRule = Literal["block", "token"]
 """The rule that verifies a sampled chain: as a whole (block), or token by token."""
@@ -69,6 +70,8 @@ class GenerationParams:
             drafters use the noise of the target's draws, and the match rule verifies their drafts
             (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Slightly fewer tokens are
             accepted. At temperature 0 it has no effect.
+        chat_template_args: Variables of the model's chat template, such as `enable_thinking`, in a
+            `Conversation`; text without a template has none.
         ignore_eos: Go on after the model's own stop tokens.
         logits_processors: Functions that change the logits, in order, before the sampling params.
         sampler: Draws in place of temperature and filters. The match rule compares drafts with
@@ -143,6 +146,16 @@ class GenerationParams:
         word="exact_seed",
         noun="SWITCH",
         absent={"file": "it is for one text to be had again"},
+    )
+    chat_template_args: Mapping[str, Any] = setting(
+        {},
+        Range(str, ALLOWED, template_args),
+        "a variable of the model's chat template, such as enable_thinking=false; may repeat",
+        flag="--chat-template-arg",
+        word="template",
+        noun="NAME=VALUE",
+        repeats=True,
+        absent={"file": "each template has variables of its own"},
     )
     ignore_eos: bool = setting(
         False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS

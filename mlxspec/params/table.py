@@ -4,6 +4,7 @@ Each row stands at the field that it describes, and gives a reason for each name
 test compares the flags, the settings file and its screen, the slash words and the manual with it.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from mlxspec.params.generation import GenerationParams
 from mlxspec.params.load import MODEL, Options
 from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import Setting, rows_of
+from mlxspec.params.template_args import written
 
 SAMPLING = rows_of(SamplingParams)
 GENERATION = rows_of(GenerationParams)
@@ -40,7 +42,10 @@ def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams
     if word not in ADJUSTABLE:
         raise ValueError(f"{word!r} is not a setting; choose from {', '.join(ADJUSTABLE)}")
     row = ADJUSTABLE[word]
-    change: dict[str, Any] = {row.name: _typed(row, text)}
+    now: Any = getattr(params, row.name, None)
+    # A line sets one name of several; a JSON object sets them all.
+    is_added = isinstance(now, Mapping) and not text.startswith("{")
+    change: dict[str, Any] = {row.name: [written(now), text] if is_added else _typed(row, text)}
     if row in SAMPLING:
         return replace(params, sampling=replace(params.sampling, **change))
     return replace(params, **change)
@@ -51,8 +56,10 @@ def adjustable(params: GenerationParams) -> dict[str, str]:
     return {word: _written(params, row) for word, row in ADJUSTABLE.items()}
 
 
-def _typed(row: Setting, text: str) -> bool | int | float:
+def _typed(row: Setting, text: str) -> bool | int | float | str:
     kind = row.range.kind
+    if kind is str:
+        return text
     try:
         return _SWITCH[text] if kind is bool else int(text) if kind is int else float(text)
     except (ValueError, KeyError):
@@ -63,4 +70,6 @@ def _written(params: GenerationParams, row: Setting) -> str:
     value = getattr(params.sampling if row in SAMPLING else params, row.name)
     if row.range.kind is bool:
         return next(word for word, meaning in _SWITCH.items() if meaning == value)
+    if isinstance(value, Mapping):
+        return written(value)
     return f"{value:g}" if row.range.kind is float else str(value)

@@ -12,6 +12,7 @@ import mlx.core as mx
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import GenerationParams
+from mlxspec.reasoning import ChannelTracker
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
@@ -68,6 +69,7 @@ class Continuation:
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
         self.text = TextStream(tokenizer.token_bytes, params.stop)
+        self._channels = ChannelTracker(tokenizer.reasoning, self.tokens, tokenizer.token_bytes)
         stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
         self._stop_tokens = frozenset(params.stop_tokens)
         if not params.ignore_eos:
@@ -201,7 +203,8 @@ class Continuation:
 
     def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
         self.num_emitted += 1
-        emitted = EmittedToken(token, self.text.push(token), kind, p, q)
+        text, channel = self.text.push(token), self._channels.next(token)
+        emitted = EmittedToken(token, text, kind, p, q, channel)
         # Called even where the token ends the reply anyway: a caller relies on seeing every token.
         is_last = self._stop_when(emitted)
         if is_last or token in self._stop_tokens or self.text.stopped:

@@ -27,6 +27,7 @@ class LetterTokenizer:
 
     eos_token_ids: tuple[int, ...] = ()
     has_chat_template = False
+    reasoning = None
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

@@ -21,6 +21,10 @@ TokenKind = Literal["accepted", "corrected", "bonus", "plain"]
 token where all draft tokens of that position were rejected; `bonus`, the target's token after a
 path was accepted to its leaf; `plain`, decoded without a draft."""
 
+Channel = Literal["answer", "reasoning", "mark"]
+"""The part of a reply that a token belongs to: `reasoning`, where a reasoning model prepares its
+answer; `mark`, the tokens around that part, such as <think>; `answer`, all else."""
+
 FinishReason = Literal["stop", "length", "cancelled", "context"]
 """`stop`: a stop token, a stop string or the caller's `stop_when`; `length`: max_tokens is reached;
 `cancelled`: the user stopped the reply; `context`: the model's context is full."""
@@ -59,6 +63,8 @@ class EmittedToken:
         kind: Who wrote it.
         target_prob: Probability p under the target's distribution at its position.
         draft_prob: The drafter's probability, or None for a token that was not drafted.
+        channel: The part of the reply that it belongs to. Text that was held back counts for the
+            channel of the token that completes it.
     """
 
     token: int
@@ -66,6 +72,7 @@ class EmittedToken:
     kind: TokenKind
     target_prob: float | None = None
     draft_prob: float | None = None
+    channel: Channel = "answer"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class GenerationStats:
         prompt_tokens: Tokens of the prompt, reused ones included.
         reused_tokens: Prompt tokens whose rows were in the cache already.
         generated_tokens: Emitted tokens.
+        reasoning_tokens: Those of them between the marks of reasoning.
         rounds: Target forwards that verified a draft.
         plain_forwards: Target forwards without a draft.
         drafted: Draft nodes sent to the target, roots not counted.
@@ -51,6 +52,7 @@ class GenerationStats:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
+    reasoning_tokens: int = 0
     rounds: int = 0
     plain_forwards: int = 0
     drafted: int = 0
@@ -118,6 +120,7 @@ class GenerationStats:
         self.total_s = ts
         for token in emit:
             self.kinds[token.kind] = self.kinds.get(token.kind, 0) + 1
+            self.reasoning_tokens += token.channel == "reasoning"
 
     @property
     def target_forwards(self) -> int:

@@ -171,10 +171,10 @@ def test_prepare_takes_options_and_nothing_else():
         prepare(None, {})
 
 
-def test_a_conversation_takes_texts_alone():
+def test_a_conversation_refuses_what_is_neither_text_nor_message():
     conversation = chat()
     for call, message in (
-        (lambda: conversation.reply(3), "text must be a text; got 3 of type int"),
+        (lambda: conversation.reply(3), "text must be a text, a message .*; got 3 of type int"),
         (lambda: conversation.reply([1, 2]), "text must be a text"),
         (lambda: conversation.cut("1"), "num_turns must be a whole number"),
         (lambda: conversation.restore([("a", 1)]), "a turn must be"),

@@ -40,7 +40,7 @@ class ChatTokenizer(ToyTokenizer):
     def token_bytes(self, token):
         return self.decode([token]).encode()
 
-    def render_chat(self, messages, *, add_generation_prompt=True):
+    def render_chat(self, messages, *, add_generation_prompt=True, **_):
         marks = {"user": USER, "assistant": REPLY, "system": SYSTEM}
         turns = [marks[message["role"]] + message["content"] + END for message in messages]
         return "".join(turns) + (REPLY if add_generation_prompt else "")

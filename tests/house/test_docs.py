@@ -51,7 +51,7 @@ def test_the_blocks_of_the_page_run_one_after_the_other(tiny_default, capsys):
     assert len(BLOCKS) == TEXT.count("```python")
     assert names["fast"].drafter.name == "suffix"
     assert names["echo"].tokens
-    assert len(names["chat"].turns) == 2
+    assert len(names["chat"].turns) == 3
     assert "suffix\n" in shown
     assert "tokens a round with a draft" in shown
 

@@ -18,8 +18,9 @@ FLOORS = {
     "mlxspec": [
         {"errors", "params", "text", "template_guard"},
         {"trace", "prompt", "device"},
+        {"reasoning", "chat_template"},
         {"kv", "tokenizer"},
-        {"drafts", "models"},
+        {"drafts", "models", "chat_prompts"},
         {"verify", "target"},
         {"adapted", "budget"},
         {"loading"},

@@ -18,6 +18,12 @@ from mlxspec.params.table import ADJUSTABLE, adjustable, adjusted
         ("exact_seed", "off", GenerationParams()),
         ("k", "0", GenerationParams(num_draft_tokens=0)),
         ("max", "9", GenerationParams(max_tokens=9)),
+        ("template", "a=1", GenerationParams(chat_template_args={"a": 1})),
+        (
+            "template",
+            '{"a": [1], "b": "x"}',
+            GenerationParams(chat_template_args={"a": [1], "b": "x"}),
+        ),
     ],
 )
 def test_one_setting_changes_and_the_others_stay(name, text, expected):
@@ -31,9 +37,18 @@ def test_settings_add_up():
     assert params == GenerationParams(sampling=SamplingParams(temperature=0.7, top_p=0.9), seed=7)
 
 
+def test_a_line_sets_one_argument_of_the_template_and_an_object_sets_them_all():
+    params = GenerationParams()
+    for text in ("a=1", "b=x", "a=2"):
+        params = adjusted(params, "template", text)
+    assert params.chat_template_args == {"a": 2, "b": "x"}
+    assert adjusted(params, "template", "{}").chat_template_args == {}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("template", "thinking", "chat_template_args must be NAME=VALUE; got 'thinking'"),
         ("temp", "warm", "temp must be a number; got 'warm'"),
         ("temp", "nan", "temperature must be"),
         ("seed", "1.5", "seed must be a whole number; got '1.5'"),
@@ -56,4 +71,7 @@ def test_what_can_be_changed_is_told_as_it_is_typed():
     assert list(told) == list(ADJUSTABLE)
     assert (told["temp"], told["seed"], told["k"], told["top_p"]) == ("0.7", "4294967295", "0", "1")
     assert told["exact_seed"] == "off"
+    args = {"enable_thinking": False, "effort": "low"}
+    shown = adjustable(GenerationParams(chat_template_args=args))["template"]
+    assert adjusted(GenerationParams(), "template", shown).chat_template_args == args
     assert adjustable(GenerationParams(exact_seed=True))["exact_seed"] == "on"

@@ -1,5 +1,6 @@
 """Settings: what is of another type than it has to be is refused, and nothing is taken for it."""
 
+import json
 import math
 from dataclasses import fields
 from decimal import Decimal
@@ -73,6 +74,40 @@ def biases(value):
     )
 
 
+def argument_texts(value):
+    """The arguments of texts NAME=VALUE or of a JSON object; None for other texts."""
+    found = {}
+    for text in [value] if isinstance(value, str) else value:
+        name, equals, one = text.partition("=")
+        if text.strip() == "{}":
+            continue
+        if not equals or not name.strip().isidentifier():
+            return None
+        try:
+            found[name.strip()] = json.loads(one)
+        except ValueError:
+            found[name.strip()] = one.strip()
+    return found
+
+
+def is_json(value):
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) < 10**4000
+    return value is None or isinstance(value, str)
+
+
+def template_args(value):
+    is_list = isinstance(value, list | tuple | range)
+    if isinstance(value, str) or (is_list and all(isinstance(text, str) for text in value)):
+        return argument_texts(value) is not None
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and name.isidentifier() and is_json(one)
+        for name, one in value.items()
+    )
+
+
 share = number(lambda value: 0 <= value <= 1)
 chain_rule = ("block", "token").__contains__
 FIELDS = {
@@ -102,6 +137,7 @@ FIELDS = {
         "num_draft_tokens": whole(),
         "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
         "exact_seed": flag,
+        "chat_template_args": template_args,
         "ignore_eos": flag,
         "logits_processors": functions,
         "sampler": or_none(callable),
@@ -177,6 +213,8 @@ def taken(value, kind):
         return tuple(int(token) for token in value)
     if kind is functions:
         return tuple(value)
+    if kind is template_args and not isinstance(value, dict):
+        return argument_texts(value)
     if kind is strings:
         return (value,) if isinstance(value, str) else tuple(value)
     return value

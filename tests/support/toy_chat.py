@@ -56,7 +56,7 @@ class ToyChat(ToyTokenizer):
     def token_bytes(self, token):
         return self.decode([token]).encode()
 
-    def render_chat(self, messages, *, add_generation_prompt=True):
+    def render_chat(self, messages, *, add_generation_prompt=True, **_):
         opening = {"user": USER, "assistant": REPLY}
         ending = {"user": self.footer, "assistant": END}
         turns = [opening[m["role"]] + m["content"] + ending[m["role"]] for m in messages]

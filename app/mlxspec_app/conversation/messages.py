@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from mlxspec.trace.events import (
+    Channel,
     CostMeasured,
     EmittedToken,
     FinishReason,
@@ -30,6 +31,7 @@ class Span:
         target_prob: p, or None if unknown.
         draft_prob: q, or None if unknown.
         source: Name of the drafter that proposed it; "" for a token that was not drafted.
+        channel: The part of the reply: its reasoning, the marks around that, or the answer.
     """
 
     text: str
@@ -38,11 +40,13 @@ class Span:
     target_prob: float | None = None
     draft_prob: float | None = None
     source: str = ""
+    channel: Channel = "answer"
 
     @classmethod
     def of(cls, token: EmittedToken, r: int, source: str) -> "Span":
         """Return the text of a token that round `r` emitted."""
-        return cls(token.text, token.kind, r, token.target_prob, token.draft_prob, source)
+        p, q = token.target_prob, token.draft_prob
+        return cls(token.text, token.kind, r, p, q, source, token.channel)
 
 
 @dataclass(eq=False)

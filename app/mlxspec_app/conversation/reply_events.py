@@ -12,6 +12,7 @@ from mlxspec.trace.events import (
     DrafterFailed,
     DraftProposed,
     DraftVerified,
+    EmittedToken,
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
@@ -78,8 +79,9 @@ def _finished(state: ChatState, event: GenerationFinished) -> None:
     reply.reason = event.reason
     if event.text:
         last = reply.rounds[-1].verdict if reply.rounds else None
-        kind = last.emit[-1].kind if last is not None and last.emit else "plain"
-        reply.spans.append(Span(event.text, kind, last.r if last is not None else 0))
+        token = last.emit[-1] if last is not None and last.emit else EmittedToken(-1, "", "plain")
+        r = last.r if last is not None else 0
+        reply.spans.append(Span(event.text, token.kind, r, channel=token.channel))
     # the stats of a trace may hold anything: show a plausible figure or none
     memory = event.stats.get("peak_memory_gb")
     if isinstance(memory, int | float) and 0 < memory < 1e6:

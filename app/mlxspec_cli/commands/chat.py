@@ -88,7 +88,7 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         except ValueError as error:  # for example a drafter that does not exist
             raise MlxspecError(str(error)) from error
         session.notify(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
-        return Conversation(prepared.engine)
+        return Conversation(prepared.engine, say=session.notify)
 
     first = ModelChoice(args.model or "", options(args).asked, args.max_kv_size)
     session = EngineSession(

@@ -14,14 +14,15 @@ from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
-    EmittedToken,
     Event,
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    text_of,
 )
 from mlxspec.trace.file import TraceWriter
+from mlxspec.trace.reply_text import ReplyText
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.opening import PrefillBar, open_engine
 from mlxspec_cli.output import for_output, say, summary_line
@@ -31,11 +32,17 @@ def run(args: Namespace) -> int:
     """Generate one reply and print it.
 
     Raises:
-        ValueError: No prompt, or an argument out of range.
+        ValueError: No prompt, an argument out of range, or arguments of a chat template that is
+            not used.
         MlxspecError: The model cannot be loaded, or the prompt does not fit it.
     """
     prompt = _read_prompt(args)
     params = generation_params(args)
+    if args.raw and params.chat_template_args:
+        raise ValueError(
+            "--chat-template-arg has no effect with --raw, which uses no chat template: leave one "
+            "of them out"
+        )
     prepared = open_engine(args)
     printer = _Printer(prepared.choice, as_json=args.json)
     with ExitStack() as stack:
@@ -76,7 +83,7 @@ def _events(
 ) -> Iterator[Event]:
     if args.raw or not engine.tokenizer.has_chat_template:
         return engine.generate(prompt, params)
-    return Conversation(engine, args.system).reply(prompt, params)
+    return Conversation(engine, args.system, say=say).reply(prompt, params)
 
 
 class _Printer:
@@ -86,7 +93,7 @@ class _Printer:
         self._choice = choice
         self._as_json = as_json
         self._tokens: list[int] = []
-        self._text = ""
+        self._text = ReplyText()
         self._started: GenerationStarted | None = None
         self._bar = PrefillBar()
 
@@ -97,24 +104,21 @@ class _Printer:
             case PrefillProgress():
                 self._bar.update(event.done, event.total)
             case DraftVerified() | PlainDecoded():
-                self._add(event.emit)
+                self._tokens += [token.token for token in event.emit]
+                self._write(event)
             case DrafterFailed():
                 why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
                 say(why)
             case GenerationFinished():
                 self._finish(event)
 
-    def _add(self, emit: tuple[EmittedToken, ...]) -> None:
-        self._tokens += [token.token for token in emit]
-        self._write("".join(token.text for token in emit))
-
-    def _write(self, text: str) -> None:
-        self._text += text
+    def _write(self, event: Event) -> None:
+        self._text.add(event)
         if not self._as_json:
-            print(for_output(text), end="", flush=True)
+            print(for_output(text_of(event)), end="", flush=True)
 
     def _finish(self, event: GenerationFinished) -> None:
-        self._write(event.text)
+        self._write(event)
         assert self._started is not None
         about = self._started
         if not self._as_json:
@@ -124,7 +128,9 @@ class _Printer:
                 print(f"{self._choice.drafter} was {self._choice.reason}", file=sys.stderr)
             return
         document = {
-            "text": self._text,
+            "text": self._text.text,
+            "reasoning": self._text.reasoning,
+            "answer": self._text.answer,
             "tokens": self._tokens,
             "finish_reason": event.reason,
             "stats": {

@@ -30,6 +30,7 @@ TokenMessage {
     .token-message--mark { text-style: dim; }
     .token-message--strong { text-style: bold; }
     .token-message--emphasis { text-style: italic; }
+    .token-message--reasoning { text-style: dim italic; }
     .token-message--code { background: $panel; }
     .token-message--block { color: $spec-muted; background: $panel; }
 }

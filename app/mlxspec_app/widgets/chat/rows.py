@@ -69,6 +69,11 @@ def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:
     return accepted / total if total else 0.0
 
 
+def is_reasoning(runs: Sequence[Run], spans: Sequence[Span]) -> bool:
+    """Return whether nothing of a row belongs to the answer."""
+    return bool(runs) and all(spans[run.tag].channel != "answer" for run in runs)
+
+
 def cells_to_draw(text: WrappedText, row: Row) -> int:
     """Return the visible cells of a row, without the spaces after which it was broken."""
     characters = text.row_text(row)

@@ -29,6 +29,7 @@ from mlxspec_app.widgets.chat.rows import (
     accepted_share,
     cells_to_draw,
     draw_run,
+    is_reasoning,
     opens_round,
     selected_in,
     with_tick,
@@ -59,6 +60,7 @@ class TokenMessage(Widget):
         _PREFIX + "share",
         _PREFIX + "caret",
         *(_PREFIX + name for name in _LOOK_STYLES.values()),
+        _PREFIX + "reasoning",
         _PREFIX + "code",
         _PREFIX + "block",
     }
@@ -71,7 +73,7 @@ class TokenMessage(Widget):
         self._text = MessageText(is_markdown=not is_user)
         self._strips: dict[int, Strip] = {}
         self._strip_width = 0
-        self._styles: dict[tuple[str, str, Look], Style] = {}
+        self._styles: dict[tuple[str, str, Look, bool], Style] = {}
         self._ink = INKS[0]
         self._streaming = False
         self._pointed: int | None = None
@@ -240,7 +242,10 @@ class TokenMessage(Widget):
         return segments
 
     def _gutter(self, y: int, row: Row, runs: Sequence[Run]) -> list[Segment]:
-        """Return the margin: a prompt sign, or the drafted share of the row and a bar for code."""
+        """Return the margin: a prompt sign, or the drafted share of the row and a bar.
+
+        The bar is at code, quotes and reasoning.
+        """
         if self._is_user:
             style = self._style("gutter")
             is_pointed = y == 0 and self._pointed is not None
@@ -249,7 +254,7 @@ class TokenMessage(Widget):
         share = accepted_share(runs, self._text.spans) if self._ink.bands else 0.0
         look = self._text.look_of(row.line)
         drafted, style = sign(self.app, block(share)), self._style("share")
-        if not (look.is_code or look.is_quote):
+        if not (look.is_code or look.is_quote or is_reasoning(runs, self._text.spans)):
             return [Segment(f"{drafted} ", style)]
         bar = Segment(sign(self.app, _BLOCK_BAR), self._style("gutter"))
         return [Segment(drafted, style), bar]
@@ -258,21 +263,27 @@ class TokenMessage(Widget):
         span = self._text.spans[run.tag]
         name = "plain" if self._is_user else self._ink.style_of(span)
         band = ("band-b", "band-a")[span.round % 2]
-        key = (name, band if self._ink.bands and span.kind is not None else "", look)
+        shown_band = band if self._ink.bands and span.kind is not None else ""
+        key = (name, shown_band, look, span.channel != "answer")
         if key not in self._styles:
             self._styles[key] = self._mixed(*key)
         style = self._styles[key]
         is_pointed = run.tag == self._pointed and not self._is_user
         return style + Style(reverse=True) if is_pointed else style
 
-    def _mixed(self, name: str, band: str, look: Look) -> Style:
-        """Return the style of an ink with the weights and the background of Markdown."""
+    def _mixed(self, name: str, band: str, look: Look, is_aside: bool = False) -> Style:
+        """Return the style of an ink with the weights and the background of Markdown.
+
+        `is_aside` is for text that is not part of the answer.
+        """
         style = self.rich_style
         if Look.CODE in look:
             style += self._own_style("code", "bgcolor")
         for added in (added for part, added in _LOOK_STYLES.items() if part in look):
             style += self._own_style(added, "bold", "italic", "dim")
         style += self._own_style(name, "color", "bold", "italic", "underline")
+        if is_aside:
+            style += self._own_style("reasoning", "dim", "italic")
         return style + self._own_style(band, "bgcolor") if band else style
 
     def _own_style(self, name: str, *attributes: str) -> Style:

@@ -1,0 +1,159 @@
+"""A model's chat template: messages, tools and arguments to the text of a prompt.
+
+The template is a Jinja program from the same source as the model. It runs in Jinja's sandbox, and
+`template_guard` ends it in time. Which names it knows is in its syntax tree.
+"""
+
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, TemplateError, meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.params.checks import is_list, wrong_type
+from mlxspec.prompt import is_utf8
+from mlxspec.template_guard import refuse_powers, stopped_in_time
+
+Message = Mapping[str, Any]
+"""`role` and `content`, and what else the template reads of a message, such as `tool_calls`."""
+
+_FAULTS = (
+    *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""Errors that a chat template, which is a program, may raise."""
+
+_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+"""Names under which templates read the reasoning of an earlier reply."""
+
+_GIVEN = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters)
+_OWN = frozenset({"messages", "raise_exception", "strftime_now"})
+"""Names that the program itself gives to a template, besides those of transformers."""
+
+
+class ChatTemplate:
+    """The chat template of a tokenizer; another template of that tokenizer counts at once."""
+
+    def __init__(self, wrapped: PreTrainedTokenizerFast) -> None:
+        self._wrapped = wrapped
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        args: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the text of a conversation; `Tokenizer.render_chat` has the arguments."""
+        if self._wrapped.chat_template is None:
+            raise UnsupportedOperationError(
+                "the model has no chat template, so it cannot chat: give it plain text to "
+                "continue, or choose an instruction-tuned model"
+            )
+        _check(tools, args or {})
+        try:
+            refuse_powers(self._wrapped.chat_template)
+            with stopped_in_time():
+                text = self._wrapped.apply_chat_template(
+                    [dict(message) for message in messages],
+                    tools=None if tools is None else [dict(tool) for tool in tools],
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    **(args or {}),
+                )
+        except _FAULTS as error:
+            roles = ", ".join(dict.fromkeys(message.get("role", "?") for message in messages))
+            raise UnsupportedOperationError(
+                f"the model's chat template refuses messages of the roles {roles}: {error}"
+            ) from error
+        if not is_utf8(str(text)) and all(map(_is_sound, messages)):
+            raise UnsupportedOperationError(
+                "the model's chat template writes half a character, which cannot be tokenized: "
+                "choose another model"
+            )
+        return str(text)
+
+    def unknown(self, names: Iterable[str], *, has_tools: bool = False) -> list[str]:
+        """Return those of the names that the template never reads; Jinja ignores them."""
+        known = _variables(self._text(has_tools))
+        return [name for name in names if name not in known]
+
+    def arguments(self, *, has_tools: bool = False) -> list[str]:
+        """Return the names that the template reads and only the user can give, sorted."""
+        given = _GIVEN | _OWN | set(self._wrapped.SPECIAL_TOKENS_ATTRIBUTES)
+        return sorted(_variables(self._text(has_tools)) - given)
+
+    @property
+    def reasoning_key(self) -> str | None:
+        """The name under which it reads the reasoning of a message; None if it reads none."""
+        words = _words(self._text(has_tools=False))
+        return next((key for key in _REASONING_KEYS if key in words), None)
+
+    def _text(self, has_tools: bool) -> str:
+        try:
+            return str(self._wrapped.get_chat_template(tools=[{}] if has_tools else None))
+        except ValueError:  # several templates, and none by default: rendering says so
+            return ""
+
+
+def _check(tools: object, args: Mapping[str, Any]) -> None:
+    """Raise ValueError for tools that are no JSON schemas and for names that are taken."""
+    if tools is not None and not (
+        is_list(tools) and all(isinstance(tool, Mapping) for tool in tools)
+    ):
+        allowed = (
+            "JSON schemas in a list; transformers.utils.get_json_schema makes them of functions"
+        )
+        raise wrong_type("tools", allowed, tools)
+    taken = sorted((_GIVEN | {"messages"}) & set(args))
+    if taken:
+        raise ValueError(
+            f"chat_template_args holds {', '.join(taken)}, which the program itself gives to the "
+            "template: leave it out"
+        )
+
+
+def _is_sound(message: Message) -> bool:
+    return is_utf8(json.dumps(dict(message), ensure_ascii=False, default=str))
+
+
+class _Generation(Extension):
+    """The block {% generation %} of transformers, which marks replies; only its body counts."""
+
+    tags = {"generation"}  # noqa: RUF012  # the name and type are Jinja's
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
+
+
+@cache
+def _tree(template: str) -> nodes.Template:
+    environment = Environment(extensions=[loopcontrols, _Generation])
+    try:
+        tree = environment.parse(template)
+        meta.find_undeclared_variables(tree)  # it looks for unknown filters, too
+    except (TemplateError, RecursionError):  # rendering says what is wrong with it
+        return environment.parse("")
+    return tree
+
+
+@cache
+def _variables(template: str) -> frozenset[str]:
+    return frozenset(meta.find_undeclared_variables(_tree(template)))
+
+
+@cache
+def _words(template: str) -> frozenset[str]:
+    """Return the names of attributes and the texts in a template."""
+    tree = _tree(template)
+    attributes = {found.attr for found in tree.find_all(nodes.Getattr)}
+    texts = {found.value for found in tree.find_all(nodes.Const) if isinstance(found.value, str)}
+    return frozenset(attributes | texts)

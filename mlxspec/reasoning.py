@@ -1,0 +1,139 @@
+"""Where the reasoning of a reply begins and ends: the marks of the tokenizer, token by token.
+
+A reasoning model writes its thoughts before its answer, between two marks such as <think> and
+</think>. A mark is one token, or several of which the first is a control token. Some chat templates
+end with the opening mark, so a reply may begin inside its reasoning.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from mlxspec.trace.events import Channel
+
+_PAIRS = (
+    ("<think>", "</think>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
+"""Opening and closing marks of the models in use."""
+
+_BETWEEN = {"<|channel|>analysis<|message|>": "<|start|>assistant"}
+"""A mark that stands before the closing one, where the answer is a message of its own."""
+
+_CONTROL = re.compile(r"<[^<>]+>")
+
+
+@dataclass(frozen=True)
+class ReasoningMarks:
+    """The marks around the reasoning of a model.
+
+    Attributes:
+        start: The opening mark.
+        end: The closing mark.
+        borders: The channel that begins after each mark, by the tokens of the mark.
+        start_tokens: Tokens of the opening mark.
+    """
+
+    start: str
+    end: str
+    borders: Mapping[tuple[int, ...], Channel]
+    start_tokens: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]
+    ) -> "ReasoningMarks | None":
+        """Return the marks of a tokenizer, None for a model that does not reason.
+
+        Args:
+            vocabulary: Its tokens, by their text.
+            encode: Returns the tokens of a text, without a start token.
+        """
+        for start, end in _PAIRS:
+            between = _BETWEEN.get(start)
+            marks = (start, end, between) if between else (start, end)
+            if all(part in vocabulary for mark in marks for part in _CONTROL.findall(mark)):
+                tokens = [tuple(encode(mark)) for mark in marks]
+                borders: dict[tuple[int, ...], Channel] = dict.fromkeys(tokens[1:], "answer")
+                return cls(start, end, {tokens[0]: "reasoning", **borders}, tokens[0])
+        return None
+
+    def is_open_after(self, prompt: Sequence[int], token_bytes: Callable[[int], bytes]) -> bool:
+        """Return whether a prompt ends with the opening mark; spaces may follow the mark."""
+        length = len(prompt)
+        # A special token has no bytes: it is no space, though nothing of it is visible.
+        while length and (text := token_bytes(prompt[length - 1])) and not text.strip():
+            length -= 1
+        width = len(self.start_tokens)
+        return tuple(prompt[max(0, length - width) : length]) == self.start_tokens
+
+    def opening_of(self, prompt: str) -> str:
+        """Return the opening mark, and the spaces after it, that end a prompt; else ""."""
+        is_open = prompt.rstrip().endswith(self.start)
+        return prompt[prompt.rindex(self.start) :] if is_open else ""
+
+    def split(self, text: str) -> list[tuple[Channel, str]]:
+        """Return the pieces of a stored reply, of which only the text is known."""
+        head, end, answer = text.partition(self.end)
+        before, start, inside = head.partition(self.start)
+        if end and not start:  # the prompt held the opening mark
+            before, inside = "", head
+        pieces: list[tuple[Channel, str]] = [("answer", before), ("mark", start)]
+        pieces += [("reasoning", inside), ("mark", end), ("answer", answer)]
+        return [piece for piece in pieces if piece[1]]
+
+    def written(self, pieces: Iterable[tuple[Channel, str]]) -> str:
+        """Return the text of a reply with its marks, those that are special tokens too."""
+        parts: list[str] = []
+        before: Channel = "answer"
+        for channel, group in groupby(pieces, key=itemgetter(0)):
+            text = "".join(text for _, text in group)
+            if channel == "mark" and self.start not in text and self.end not in text:
+                text = self.end if before == "reasoning" else self.start
+            parts.append(text)
+            before = channel
+        return "".join(parts)
+
+
+class ChannelTracker:
+    """Tells the channel of each emitted token of one reply."""
+
+    def __init__(
+        self,
+        marks: ReasoningMarks | None,
+        prompt: Sequence[int],
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
+        """Begin a reply.
+
+        Args:
+            marks: The marks of the model; None puts every token into the answer.
+            prompt: Tokens of the prompt.
+            token_bytes: Returns the UTF-8 bytes of a token.
+        """
+        self._borders = {} if marks is None else marks.borders
+        is_open = marks is not None and marks.is_open_after(prompt, token_bytes)
+        self._channel: Channel = "reasoning" if is_open else "answer"
+        self._begun: tuple[int, ...] = ()  # tokens that may become a mark
+
+    def next(self, token: int) -> Channel:
+        """Return the channel of the next token.
+
+        The first tokens of a mark count as one before the rest of it has come: a mark of several
+        tokens begins with a control token, which belongs to no text.
+        """
+        for begun in ((*self._begun, token), (token,)):
+            if begun in self._borders:
+                self._begun, self._channel = (), self._borders[begun]
+                return "mark"
+            if any(mark[: len(begun)] == begun for mark in self._borders):
+                self._begun = begun
+                return "mark"
+        self._begun = ()
+        return self._channel

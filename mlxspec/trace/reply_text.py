@@ -1,0 +1,47 @@
+"""The text of a reply in its channels: the answer, and the reasoning before it."""
+
+from collections.abc import Iterable
+
+from mlxspec.trace.events import Channel, DraftVerified, Event, GenerationFinished, PlainDecoded
+
+
+class ReplyText:
+    """The text of one reply, collected from its events.
+
+    Attributes:
+        pieces: Text with its channel, in order; one piece for each emitted token.
+    """
+
+    def __init__(self, pieces: Iterable[tuple[Channel, str]] = ()) -> None:
+        self.pieces: list[tuple[Channel, str]] = list(pieces)
+
+    def add(self, event: Event) -> None:
+        """Add the text of an event; most events have none."""
+        match event:
+            case DraftVerified() | PlainDecoded():
+                self.pieces += [(token.channel, token.text) for token in event.emit]
+            case GenerationFinished():
+                self.pieces.append((self.pieces[-1][0] if self.pieces else "answer", event.text))
+
+    @property
+    def text(self) -> str:
+        """All of the text, marks included."""
+        return "".join(text for _, text in self.pieces)
+
+    @property
+    def reasoning(self) -> str:
+        """The text between the marks of reasoning."""
+        return self._of("reasoning")
+
+    @property
+    def answer(self) -> str:
+        """The text outside of these marks."""
+        return self._of("answer")
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it has another channel than the answer."""
+        return any(channel != "answer" for channel, _ in self.pieces)
+
+    def _of(self, wanted: Channel) -> str:
+        return "".join(text for channel, text in self.pieces if channel == wanted)
