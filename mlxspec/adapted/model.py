@@ -27,12 +27,16 @@ from mlxspec.adapted.config import AdaptedConfig, context_length
 from mlxspec.adapted.current import AnyCache, Current
 from mlxspec.adapted.leaves import LeafList, RowsLeaf, StateLeaf
 from mlxspec.adapted.mixers import branch
-from mlxspec.adapted.override import override
+from mlxspec.adapted.override import first_array, override
 from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.models import DraftSupport
+
+_FAR = 1 << 16  # a position far from 0, where its use shows
+_ROUNDING = 8  # times the rounding error of a pair of neighbours
+_LEAST_ERROR = 1e-5
 
 _ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
 
@@ -85,6 +89,8 @@ class AdaptedModel:
             layer_windows=tuple(parts.windows),
             eos_token_ids=tuple(eos_token_ids),
         )
+        self._folds = False
+        self._folds = self._reads_positions()
 
     # ---- running ---------------------------------------------------------------------------
 
@@ -99,10 +105,15 @@ class AdaptedModel:
     ) -> tuple[mx.array, list[mx.array]]:
         """Run all layers over `tokens`, as `mlxspec.models.Model.hidden_states` does."""
         offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
-        with self._current.run(cache, positions, offset, masks, capture):
-            result = self.source(tokens, cache=self._leaves)
+        shape = (tokens.shape[0], tokens.shape[1])
+        folded = shape if self._folds and not isinstance(positions, int) else None
+        with self._current.run(cache, positions, offset, masks, capture, folded):
+            result = self.source(tokens.reshape(-1, 1) if folded else tokens, cache=self._leaves)
             final = result if self._backbone is None else self._current.final
             captured = [self._current.entering[layer] for layer in capture]
+        if folded and final is not None:
+            final = final.reshape(*shape, -1)
+            captured = [state.reshape(*shape, -1) for state in captured]
         for leaf in self._packed:
             leaf.release()
         assert final is not None
@@ -175,16 +186,42 @@ class AdaptedModel:
             raise UnsupportedModelError("the model names no `layers`")
         found = anatomy(self.source, layers, run)
         self._row_shapes = [(plane.shape[1], plane.shape[3]) for plane in cache.row_arrays]
-        found.windows = list(masks.windows)
+        held = [leaf.window for leaf in plan.packed if leaf.window is not None]
+        found.windows = list(dict.fromkeys([*masks.windows, *held]))
         return found
+
+    def _reads_positions(self) -> bool:
+        """Return whether the model uses positions elsewhere than in the modules that were found.
+
+        Two rows far apart tell: run as sequences of their own, each with its position, as mlx-lm
+        runs a batch, they give other logits. Neighbours tell how large rounding errors are.
+        """
+        far = min(self.config.max_position_embeddings, _FAR) - 1
+        try:
+            return self._folding_error(far) > _ROUNDING * self._folding_error(1) + _LEAST_ERROR
+        except (ValueError, TypeError, IndexError):
+            return False  # its code takes one position for a whole batch
+
+    def _folding_error(self, second: int) -> float:
+        tokens, positions = mx.array([[3, 2]], mx.int32), mx.array([0, second], mx.int32)
+        mask = mx.array([[True, False], [True, True]])
+        logits = []
+        for self._folds in (False, True):
+            cache = Cache(self.config.num_row_stores, num_states=self.config.num_states)
+            cache.states.expect_rows([[-1, 0]])
+            masks = dict.fromkeys(self.config.layer_windows, mask)
+            final, _ = self.hidden_states(tokens, cache, positions, masks)
+            logits.append(self.logits(final).astype(mx.float32))
+        own, folded = logits
+        return float(mx.max(mx.abs(own - folded)) / (mx.max(mx.abs(folded)) + 1e-9))
 
     def _watch(self, layer: nn.Module, index: int) -> None:
         current = self._current
 
-        def around(call: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+        def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if index in current.capture:
-                current.entering[index] = x
-            result = call(x, *args, **kwargs)
+                current.entering[index] = first_array([*args, *kwargs.values()])
+            result = call(*args, **kwargs)
             if index + 1 == self.config.num_hidden_layers and index + 1 in current.capture:
                 current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
             return result
