@@ -86,6 +86,8 @@ class RowsLeaf:
         mask = self._current.masks[window]
         if self._current.folded is not None:
             return None if mask is None else _folded_mask(mask, self._current.folded)
+        if N == 1:  # as mlx-lm: none, or one with all axes, of which a model may pick rows
+            return mask[None, None] if isinstance(mask, mx.array) and mask.ndim == 2 else mask
         if return_array and not isinstance(mask, mx.array):
             end = self._current.offset + N
             mask = mx.arange(self._current.offset, end)[:, None] >= mx.arange(end)

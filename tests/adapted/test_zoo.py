@@ -38,8 +38,9 @@ ROWS = {
 WITH_TREES = [name for name, row in ROWS.items() if row.split(" | ")[1] == "tree"]
 WITH_DRAFTS = [name for name, row in ROWS.items() if row.split(" | ")[1] in ("tree", "chain")]
 WITH_WINDOWS = [name for name in WITH_TREES if "window" in ROWS[name]]
-# One of each cache kind: rows, windows, a state, both, both in one module, rows read as sequences.
-EACH_KIND = ["llama", "gemma3_text", "mamba2", "qwen3_5", "falcon_h1", "ministral3"]
+# One of each cache kind: rows, windows, a state, both, both in one module, rows read as sequences,
+# rows that are picked by an index.
+EACH_KIND = ["llama", "gemma3_text", "mamba2", "qwen3_5", "falcon_h1", "ministral3", "deepseek_v32"]
 LENGTH = 24
 
 
@@ -78,6 +79,20 @@ def test_a_node_with_a_wrong_parent_never_passes(name):
     decoder = decoder_at(specimen.model, PROMPT)
     wrong = [*PARENTS[:-1], PARENTS[PARENTS[-1]]]  # one level up: its depth is wrong by one
     assert error(decoder.tree_logits(tree_of(wrong)), specimen.truth["tree"][0]) > 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt2", "ministral3", "deepseek_v3"])
+def test_one_depth_that_is_wrong_by_one_is_seen(name):
+    specimen = Specimen(name)
+    decoder = decoder_at(specimen.model, PROMPT)
+    right = specimen.model.hidden_states
+
+    def shifted(tokens, cache, positions, masks, **capture):
+        nudge = mx.array([0] * (len(PARENTS) - 1) + [1], mx.int32)
+        return right(tokens, cache, positions + nudge, masks, **capture)
+
+    specimen.model.hidden_states = shifted
+    assert error(decoder.tree_logits(tree_of(PARENTS)), specimen.truth["tree"][0]) > 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("name", WITH_WINDOWS)
