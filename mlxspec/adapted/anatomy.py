@@ -125,3 +125,19 @@ def _state_leaves(values: Sequence[Any]) -> list[StateLeaf]:
 def _add(modules: list[nn.Module], module: nn.Module) -> None:
     if all(module is not other for other in modules):
         modules.append(module)
+
+
+class MasksAsked(dict[int | None, Any]):
+    """Answers for every window, and records which were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.windows: list[int | None] = []
+
+    def __contains__(self, window: object) -> bool:
+        return True
+
+    def __getitem__(self, window: int | None) -> str:
+        if window not in self.windows:
+            self.windows.append(window)
+        return "causal"

@@ -46,6 +46,7 @@ class Current(threading.local):
         cache: Where its rows and states go.
         offset: Position of the first row, where rows are contiguous; else of the root.
         positions: (L,) or (B, L) int32 position of each row; None where rows are contiguous.
+        folded: (B, L) of a forward whose rows run as B*L sequences of one row; else None.
         masks: The attention mask of each layer window.
         rows: The rows of the level that a recurrent layer computes now; None for all rows.
         capture: Layers whose entering states are kept.
@@ -61,6 +62,7 @@ class Current(threading.local):
         self.is_running = False
         self.offset = 0
         self.positions: mx.array | None = None
+        self.folded: tuple[int, int] | None = None
         self.masks: Masks = {}
         self.rows: Sequence[Row] | None = None
         self.capture: frozenset[int] = frozenset()
@@ -78,14 +80,15 @@ class Current(threading.local):
         masks: Masks,
         capture: Sequence[int] = (),
         part: Part | None = None,
+        folded: tuple[int, int] | None = None,
     ) -> Iterator[None]:
         """Let one forward use these; forget them afterwards."""
         self.cache, self.offset, self.masks = cache, offset, masks
         self.positions = None if isinstance(positions, int) else positions
         self.capture, self.entering, self.final = frozenset(capture), {}, None
-        self.is_running, self.part = True, part
+        self.is_running, self.part, self.folded = True, part, folded
         try:
             yield
         finally:
             self.is_running, self.positions, self.masks = False, None, {}
-            self.entering, self.final, self.part = {}, None, None
+            self.entering, self.final, self.part, self.folded = {}, None, None, None

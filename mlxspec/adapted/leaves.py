@@ -9,14 +9,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    ConcatenateKVCache,
+    KVCache,
+    RotatingKVCache,
+)
 
 from mlxspec.adapted.current import Current
 from mlxspec.device.packed import unpacked
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+
+_ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
 
 
 class RowsLeaf:
-    """Keys and values of one layer."""
+    """Keys and values of one layer.
+
+    Attributes:
+        window: Rows that the model's own cache would keep; None for all.
+    """
 
     start_position = 0  # of a chunked cache: no row is ever cut off in front
 
@@ -30,19 +44,32 @@ class RowsLeaf:
         """
         self._current = current
         self._layer = layer
-        self._window = window
+        self.window = window
         self._rows: tuple[mx.array, mx.array] | None = None
 
     @property
-    def offset(self) -> int:
-        """Position of the first row of the forward, or of the root of a tree."""
-        return self._current.offset
+    def offset(self) -> int | mx.array:
+        """Position of the first row of the forward, or of the root of a tree.
+
+        Where rows run as sequences of their own, one position each, (B*L,) int32.
+        """
+        if self._current.folded is None or self._current.positions is None:
+            return self._current.offset
+        if self._current.rows is not None:
+            return self._current.positions.reshape(-1)
+        return mx.broadcast_to(self._current.positions, self._current.folded).reshape(-1)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Stage rows (B, Hkv, L, D); return all rows that attention may read."""
+        folded = self._current.folded
+        if folded is not None:
+            keys, values = _unfold(keys, folded), _unfold(values, folded)
         all_keys, all_values = self._current.cache.stage(self._layer, keys, values)
         # Not packed: a model may look into its keys, and with sinks none attends to packed ones.
-        self._rows = unpacked(all_keys), unpacked(all_values)
+        rows = unpacked(all_keys), unpacked(all_values)
+        if folded is not None:
+            rows = mx.repeat(rows[0], folded[1], axis=0), mx.repeat(rows[1], folded[1], axis=0)
+        self._rows = rows
         return self._rows
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
@@ -59,14 +86,40 @@ class RowsLeaf:
         self, N: int, window_size: int | None = None, return_array: bool = False, **_: Any
     ) -> mx.array | str | None:
         """Return the mask of the forward's `N` rows for a layer with this window."""
-        window = window_size or self._window
+        window = window_size or self.window
+        if self.window is not None and window is not None and self._current.positions is not None:
+            # Token by token a row sees what the model's own cache holds, though its mask may allow
+            # more; only where a text is read in one piece does the mask decide alone.
+            window = min(window, self.window)
         if window not in self._current.masks:
             raise UnsupportedOperationError(f"no mask was made for a window of {window} tokens")
         mask = self._current.masks[window]
+        if self._current.folded is not None:
+            return None if mask is None else _folded_mask(mask, self._current.folded)
+        if N == 1:  # as mlx-lm: none, or one with all axes, of which a model may pick rows
+            return mask[None, None] if isinstance(mask, mx.array) and mask.ndim == 2 else mask
         if return_array and not isinstance(mask, mx.array):
             end = self._current.offset + N
             mask = mx.arange(self._current.offset, end)[:, None] >= mx.arange(end)
         return mask
+
+    @property
+    def keys(self) -> Any:
+        """The keys that the last `update_and_fetch` returned."""
+        return self.keys_and_values()[0]
+
+    @keys.setter
+    def keys(self, value: Any) -> None:
+        """Do nothing: models set the keys only to order the evaluation of other arrays."""
+
+    @property
+    def values(self) -> Any:
+        """The values that the last `update_and_fetch` returned."""
+        return self.keys_and_values()[1]
+
+    @values.setter
+    def values(self, value: Any) -> None:
+        """Do nothing, as for the keys."""
 
     def maybe_trim_front(self) -> None:
         """Do nothing: the mask hides what a chunk does not see."""
@@ -76,8 +129,11 @@ class RowsLeaf:
         self._rows = None
 
 
-class StateLeaf:
-    """The recurrent state of one layer."""
+class StateLeaf(ArraysCache):
+    """The recurrent state of one layer.
+
+    It is an `ArraysCache` by name only: some layers keep a state in no other kind of cache.
+    """
 
     lengths = None
     left_padding = None
@@ -122,7 +178,53 @@ class LeafList:
         return self.caches[index]
 
     @property
-    def offset(self) -> int:
-        """Position of the first row of the forward."""
-        offset: int = self.caches[0].offset
+    def offset(self) -> int | mx.array:
+        """As that of the first cache."""
+        offset: int | mx.array = self.caches[0].offset
         return offset
+
+
+class LeafPlan:
+    """Makes a leaf for each cache of a model and numbers its rows and states.
+
+    Attributes:
+        num_rows: Caches of keys and values so far.
+        num_states: Recurrent states so far.
+        row_leaves: The leaves of keys and values.
+    """
+
+    def __init__(self, current: Current) -> None:
+        self._current = current
+        self.num_rows = 0
+        self.num_states = 0
+        self.row_leaves: list[RowsLeaf] = []
+
+    def leaf(self, cache: Any) -> Any:
+        """Return a leaf in place of a cache of mlx-lm.
+
+        Raises:
+            UnsupportedModelError: The cache is of a kind that is not known.
+        """
+        if isinstance(cache, CacheList):
+            return LeafList([self.leaf(part) for part in cache.caches])
+        if isinstance(cache, ArraysCache):
+            self.num_states += 1
+            return StateLeaf(self._current, self.num_states - 1, len(cache.cache))
+        if type(cache) in _ROW_CACHES:
+            self.num_rows += 1
+            window = cache.max_size if isinstance(cache, RotatingKVCache) else None
+            made = RowsLeaf(self._current, self.num_rows - 1, window)
+            self.row_leaves.append(made)
+            return made
+        raise UnsupportedModelError(f"a cache of the type {type(cache).__name__} is not known")
+
+
+def _unfold(rows: mx.array, folded: tuple[int, int]) -> mx.array:
+    """Return (B, H, L, D) of the (B*L, H, 1, D) rows of a folded forward."""
+    return rows.reshape(*folded, rows.shape[1], rows.shape[3]).swapaxes(1, 2)
+
+
+def _folded_mask(mask: mx.array | str, folded: tuple[int, int]) -> mx.array:
+    assert isinstance(mask, mx.array), "a text never runs folded"
+    n_keys = mask.shape[-1]
+    return mx.broadcast_to(mask, (folded[0], 1, folded[1], n_keys)).reshape(-1, 1, 1, n_keys)

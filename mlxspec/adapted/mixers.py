@@ -13,26 +13,27 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 
 from mlxspec.adapted.current import Current
-from mlxspec.adapted.override import override
+from mlxspec.adapted.override import first_array, override
 from mlxspec.kv.states import Row
 
 
 def branch(module: nn.Module, current: Current) -> None:
     """Let a module with a recurrent state run over the trees of the forward in progress."""
 
-    def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
+    def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not current.is_running or current.cache.states.levels is None:
-            return call(x, *args, **kwargs)
-        B, L = x.shape[:2]
+            return call(*args, **kwargs)
+        shape = first_array([*args, *kwargs.values()]).shape[:2]
+        L = (current.folded or shape)[1]
         first = current.cache.states.num_staged - L
         outputs = []
         order: list[int] = []
         for rows in current.cache.states.levels:
             flat = [sequence * L + row - first for sequence, row in rows]
             order.extend(flat)
-            outputs.append(_level(call, rows, flat, (B, L), current, (x, *args), kwargs))
+            outputs.append(_level(call, rows, flat, current, args, kwargs))
         back = mx.array(_inverse(order), mx.int32)
-        return _zip_map(lambda parts: _joined(parts, back, B, L), outputs)
+        return _zip_map(lambda parts: _joined(parts, back, shape), outputs)
 
     override(module, around)
 
@@ -41,33 +42,33 @@ def _level(
     call: Callable[..., Any],
     rows: list[Row],
     flat: list[int],
-    shape: tuple[int, int],
     current: Current,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
     index = mx.array(flat, mx.int32)
+    shape = first_array([*args, *kwargs.values()]).shape[:2]
 
     def pick(value: Any) -> Any:
-        if not isinstance(value, mx.array) or value.ndim < 3 or value.shape[:2] != shape:
+        if not isinstance(value, mx.array) or value.shape[:2] != shape:
             return value
         return value.reshape(-1, 1, *value.shape[2:])[index]
 
-    positions = current.positions
-    every = current.offset + mx.arange(shape[1]) if positions is None else positions
+    positions, (B, L) = current.positions, current.folded or shape
+    every = current.offset + mx.arange(L) if positions is None else positions
     current.rows = rows
-    current.positions = mx.broadcast_to(every, shape).reshape(-1, 1)[index]
+    current.positions = mx.broadcast_to(every, (B, L)).reshape(-1, 1)[index]
     try:
         return call(*tree_map(pick, list(args)), **tree_map(pick, kwargs))
     finally:
         current.rows, current.positions = None, positions
 
 
-def _joined(parts: list[Any], back: mx.array, B: int, L: int) -> Any:
+def _joined(parts: list[Any], back: mx.array, shape: tuple[int, ...]) -> Any:
     if not isinstance(parts[0], mx.array):
         return parts[0]
     rows = mx.concatenate(parts)[back]
-    return rows.reshape(B, L, *rows.shape[2:])
+    return rows.reshape(*shape, *rows.shape[2:])
 
 
 def _inverse(order: list[int]) -> list[int]:

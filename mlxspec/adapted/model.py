@@ -13,22 +13,15 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
-from mlx_lm.models.cache import (
-    ArraysCache,
-    CacheList,
-    ChunkedKVCache,
-    ConcatenateKVCache,
-    KVCache,
-    RotatingKVCache,
-    make_prompt_cache,
-)
+from mlx_lm.models.cache import make_prompt_cache
 
-from mlxspec.adapted.anatomy import Anatomy, anatomy
+from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
 from mlxspec.adapted.current import AnyCache, Current, Part
-from mlxspec.adapted.leaves import LeafList, RowsLeaf, StateLeaf
+from mlxspec.adapted.layers import catch, watch
+from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
-from mlxspec.adapted.override import derived, override
+from mlxspec.adapted.override import derived
 from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
@@ -37,7 +30,9 @@ from mlxspec.models import DraftSupport
 
 _MARK = "adapted_by_mlxspec"
 _SAME = 1e-3  # of the largest number: parts repeat the very operations of the whole
-_ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
+_FAR = 1 << 16  # a position far from 0, where its use shows
+_ROUNDING = 8  # times the rounding error of a pair of neighbours
+_LEAST_ERROR = 1e-5
 
 
 class AdaptedModel:
@@ -61,7 +56,7 @@ class AdaptedModel:
         self.admission = ""
         self._current = Current()
         self._has_parts: bool | None = None  # None: not examined yet
-        plan = _Leaves(self._current)
+        plan = LeafPlan(self._current)
         self._leaves = [plan.leaf(cache) for cache in make_prompt_cache(source)]
         self._row_leaves = plan.row_leaves
         parts = self._recorded(plan)
@@ -73,11 +68,11 @@ class AdaptedModel:
             branch(module, self._current)
         last = len(parts.layers) - 1
         for index, layer in enumerate(parts.layers):
-            _watch(layer, index, self._current, is_last=index == last)
+            watch(layer, index, self._current, is_last=index == last)
         self._embedding = parts.embedding
         self._backbone = parts.backbone
         if parts.backbone is not None:
-            _catch(parts.backbone, self._current)
+            catch(parts.backbone, self._current)
         args = getattr(source, "args", None)
         self.config = AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
@@ -93,6 +88,8 @@ class AdaptedModel:
             eos_token_ids=tuple(eos_token_ids),
             **named_sizes(args),
         )
+        self._folds = False
+        self._folds = self._reads_positions()
 
     # ---- running ---------------------------------------------------------------------------
 
@@ -107,14 +104,20 @@ class AdaptedModel:
     ) -> tuple[mx.array, list[mx.array]]:
         """Run all layers over `tokens`, as `mlxspec.models.Model.hidden_states` does."""
         offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
+        shape = (tokens.shape[0], tokens.shape[1])
+        folded = shape if self._folds and not isinstance(positions, int) else None
         try:
-            with self._current.run(cache, positions, offset, masks, capture):
-                result = self.source(tokens, cache=self._leaves)
+            with self._current.run(cache, positions, offset, masks, capture, folded=folded):
+                rows = tokens if folded is None else tokens.reshape(-1, 1)
+                result = self.source(rows, cache=self._leaves)
                 final = result if self._backbone is None else self._current.final
                 captured = [self._current.entering[layer] for layer in capture]
         finally:
             for leaf in self._row_leaves:
                 leaf.release()
+        if folded and final is not None:
+            final = final.reshape(*shape, -1)
+            captured = [state.reshape(*shape, -1) for state in captured]
         assert final is not None
         return final, captured
 
@@ -191,7 +194,7 @@ class AdaptedModel:
         rows = x.reshape(1, -1, x.shape[-1])
         # No layer runs, so no row is staged; the masks are asked for and not used.
         empty = Cache.for_model(self.config)
-        with self._current.run(empty, 0, 0, _MasksAsked(), (), Part(range(0), rows)):
+        with self._current.run(empty, 0, 0, MasksAsked(), (), Part(range(0), rows)):
             self.source(mx.zeros(rows.shape[:2], mx.int32), cache=self._leaves)
             final = self._current.final
         assert final is not None
@@ -200,7 +203,7 @@ class AdaptedModel:
     def _check_parts(self) -> None:
         """Compare the layers in two parts with the whole, once."""
         if self._has_parts is None:
-            self._has_parts = self._backbone is not None and not self.config.num_states
+            self._has_parts = not (self._backbone is None or self.config.num_states or self._folds)
             self._has_parts = self._has_parts and self._are_parts_the_whole()
         if not self._has_parts:
             raise UnsupportedOperationError(
@@ -209,7 +212,7 @@ class AdaptedModel:
             )
 
     def _are_parts_the_whole(self) -> bool:
-        tokens, masks = mx.array([[3, 2]], mx.int32), _MasksAsked()
+        tokens, masks = mx.array([[3, 2]], mx.int32), MasksAsked()
         number = self.config.num_hidden_layers
         middle = number // 2
         whole, _ = self.hidden_states(tokens, Cache.for_model(self.config), 0, masks)
@@ -249,10 +252,10 @@ class AdaptedModel:
 
     # ---- finding the parts -----------------------------------------------------------------
 
-    def _recorded(self, plan: "_Leaves") -> Anatomy:
+    def _recorded(self, plan: "LeafPlan") -> Anatomy:
         cache = Cache(plan.num_rows, num_states=plan.num_states)
         cache.states.expect_text(2)
-        masks = _MasksAsked()
+        masks = MasksAsked()
         tokens = mx.array([[3, 2]], mx.int32)
 
         def run() -> None:
@@ -266,86 +269,36 @@ class AdaptedModel:
             raise UnsupportedModelError("the model names no `layers`")
         found = anatomy(self.source, layers, run)
         self._row_shapes = [(plane.shape[1], plane.shape[3]) for plane in cache.row_arrays]
-        found.windows = list(masks.windows)
+        held = [leaf.window for leaf in plan.row_leaves if leaf.window is not None]
+        found.windows = list(dict.fromkeys([*masks.windows, *held]))
         return found
 
+    def _reads_positions(self) -> bool:
+        """Return whether the model uses positions elsewhere than in the modules that were found.
 
-def _watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> None:
-    """Let a layer keep the states that enter it, and the last one those that leave it."""
+        Two rows far apart tell: run as sequences of their own, each with its position, as mlx-lm
+        runs a batch, they give other logits. Neighbours tell how large rounding errors are.
+        """
+        far = min(self.config.max_position_embeddings, _FAR) - 1
+        try:
+            return self._folding_error(far) > _ROUNDING * self._folding_error(1) + _LEAST_ERROR
+        except (ValueError, TypeError, IndexError):
+            return False  # its code takes one position for a whole batch
 
-    def around(call: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-        part = current.part
-        if part is not None:
-            if index == part.layers.start:
-                x = part.x
-            if index not in part.layers:
-                return x
-        if index in current.capture:
-            current.entering[index] = x
-        result = call(x, *args, **kwargs)
-        if part is not None and index == part.layers[-1]:
-            part.result = result
-        if is_last and index + 1 in current.capture:
-            current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
-        return result
-
-    override(layer, around)
-
-
-def _catch(backbone: nn.Module, current: Current) -> None:
-    """Let the backbone keep its result, or return one that is given instead of running."""
-
-    def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if current.replay is not None:
-            return current.replay
-        result = call(*args, **kwargs)
-        if current.is_running:
-            current.final = result
-        return result
-
-    override(backbone, around)
+    def _folding_error(self, second: int) -> float:
+        tokens, positions = mx.array([[3, 2]], mx.int32), mx.array([0, second], mx.int32)
+        mask = mx.array([[True, False], [True, True]])
+        logits = []
+        for self._folds in (False, True):
+            cache = Cache(self.config.num_row_stores, num_states=self.config.num_states)
+            cache.states.expect_rows([[-1, 0]])
+            masks = dict.fromkeys(self.config.layer_windows, mask)
+            final, _ = self.hidden_states(tokens, cache, positions, masks)
+            logits.append(self.logits(final).astype(mx.float32))
+        own, folded = logits
+        return float(mx.max(mx.abs(own - folded)) / (mx.max(mx.abs(folded)) + 1e-9))
 
 
 def _arrays(model: nn.Module) -> list[tuple[str, mx.array]]:
     flat: Any = tree_flatten(model.parameters())
     return list(flat)
-
-
-class _MasksAsked(dict[int | None, Any]):
-    """Answers for every window, and records which were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.windows: list[int | None] = []
-
-    def __contains__(self, window: object) -> bool:
-        return True
-
-    def __getitem__(self, window: int | None) -> str:
-        if window not in self.windows:
-            self.windows.append(window)
-        return "causal"
-
-
-class _Leaves:
-    """Makes a leaf for each cache of a model and numbers its rows and states."""
-
-    def __init__(self, current: Current) -> None:
-        self._current = current
-        self.num_rows = 0
-        self.num_states = 0
-        self.row_leaves: list[RowsLeaf] = []
-
-    def leaf(self, cache: Any) -> Any:
-        if isinstance(cache, CacheList):
-            return LeafList([self.leaf(part) for part in cache.caches])
-        if isinstance(cache, ArraysCache):
-            self.num_states += 1
-            return StateLeaf(self._current, self.num_states - 1, len(cache.cache))
-        if type(cache) in _ROW_CACHES:
-            self.num_rows += 1
-            window = cache.max_size if isinstance(cache, RotatingKVCache) else None
-            made = RowsLeaf(self._current, self.num_rows - 1, window)
-            self.row_leaves.append(made)
-            return made
-        raise UnsupportedModelError(f"a cache of the type {type(cache).__name__} is not known")

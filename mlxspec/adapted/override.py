@@ -4,10 +4,11 @@ Python looks `__call__` up on the class. So the instance gets a class of its own
 one that it had. Its parameters, its name and `isinstance` stay as they were.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
 
 Around = Callable[..., Any]
@@ -32,3 +33,8 @@ def override(module: nn.Module, around: Around) -> Callable[[], None]:
         module.__class__ = kind
 
     return undo
+
+
+def first_array(values: Iterable[Any]) -> mx.array:
+    """Return the first array among the arguments of a call: the states that enter a module."""
+    return next(value for value in values if isinstance(value, mx.array))

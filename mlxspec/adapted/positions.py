@@ -30,8 +30,9 @@ def position_rotation(module: nn.Module, current: Current) -> None:
         if positions is None:
             return call(x, *args, **kwargs)
         B, H, L, D = x.shape
-        folded = x.swapaxes(1, 2).reshape(B * L, H, 1, D)
-        each = mx.broadcast_to(positions, (B, L)).reshape(-1)
+        shape = (B, L) if current.folded is None or current.rows is not None else current.folded
+        folded = x.swapaxes(1, 2).reshape(-1, H, 1, D)
+        each = mx.broadcast_to(positions, shape).reshape(-1)
         if args:
             rotated = call(folded, each, *args[1:], **kwargs)
         else:
@@ -46,7 +47,7 @@ def position_embedding(module: nn.Module, current: Current) -> None:
 
     def around(call: Callable[..., Any], counted: mx.array) -> Any:
         positions = current.positions
-        if positions is None:
+        if positions is None or current.folded is not None:
             return call(counted)
         L = counted.shape[-1]
         return call(counted - (current.offset + mx.arange(L)) + positions)

@@ -66,10 +66,10 @@ def test_a_sound_model_is_admitted_with_trees(settings):
 def depth_off(monkeypatch, model):
     run = Current.run
 
-    def wrong(self, cache, positions, *rest):
+    def wrong(self, cache, positions, *rest, **named):
         if not isinstance(positions, int):
             positions = positions + (mx.arange(positions.shape[-1]) == 2)
-        return run(self, cache, positions, *rest)
+        return run(self, cache, positions, *rest, **named)
 
     monkeypatch.setattr(Current, "run", wrong)
 
@@ -88,7 +88,7 @@ def window_ignored(monkeypatch, model):
     make_mask = RowsLeaf.make_mask
 
     def wrong(self, *args, **kwargs):
-        self._window = None
+        self.window = None
         return make_mask(self, args[0])
 
     monkeypatch.setattr(RowsLeaf, "make_mask", wrong)
@@ -144,10 +144,10 @@ def test_what_fails_with_trees_alone_gets_chains(monkeypatch):
     model = adapted(HYBRID)
     run = Current.run
 
-    def wrong(self, cache, positions, *rest):
+    def wrong(self, cache, positions, *rest, **named):
         if not isinstance(positions, int) and positions[-1].item() - positions[0].item() == 3:
             positions = positions + 1
-        return run(self, cache, positions, *rest)
+        return run(self, cache, positions, *rest, **named)
 
     monkeypatch.setattr(Current, "run", wrong)
     assert examine(model).support == "chain"
@@ -157,10 +157,10 @@ def test_what_fails_with_chains_too_decodes_plainly(monkeypatch):
     model = adapted(HYBRID)
     run = Current.run
 
-    def wrong(self, cache, positions, *rest):
+    def wrong(self, cache, positions, *rest, **named):
         if not isinstance(positions, int) and positions.size > 1:
             positions = positions * 2
-        return run(self, cache, positions, *rest)
+        return run(self, cache, positions, *rest, **named)
 
     monkeypatch.setattr(Current, "run", wrong)
     assert examine(model).support == "none"

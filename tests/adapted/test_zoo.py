@@ -1,0 +1,129 @@
+"""The zoo: trees, chains and texts of every model type equal those of mlx-lm itself."""
+
+import mlx.core as mx
+import pytest
+from mlx_lm.generate import generate_step
+
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.api import GenerationParams
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.engine.engine import Engine
+from mlxspec.target.decoder import Decoder
+from tests.support.adversaries import RandomTrees
+from tests.support.tiny import ToyTokenizer, emitted
+from tests.support.zoo import (
+    NOT_RUN,
+    PAGE,
+    PARENTS,
+    PATH,
+    PROMPT,
+    SETTINGS,
+    TOLERANCE,
+    Specimen,
+    build,
+    decoder_at,
+    error,
+    row_of,
+    text_of,
+    tree_of,
+)
+
+ROWS = {
+    row.split(" | ")[0].removeprefix("| "): row
+    for row in PAGE.read_text(encoding="utf-8").splitlines()
+    if row.startswith("| ") and not row.startswith("| type ")
+}
+WITH_TREES = [name for name, row in ROWS.items() if row.split(" | ")[1] == "tree"]
+WITH_DRAFTS = [name for name, row in ROWS.items() if row.split(" | ")[1] in ("tree", "chain")]
+WITH_WINDOWS = [name for name in WITH_TREES if "window" in ROWS[name]]
+# One of each cache kind: rows, windows, a state, both, both in one module, rows read as sequences,
+# rows that are picked by an index.
+EACH_KIND = ["llama", "gemma3_text", "mamba2", "qwen3_5", "falcon_h1", "ministral3", "deepseek_v32"]
+LENGTH = 24
+
+
+def test_the_page_has_a_row_for_every_type_of_the_zoo():
+    assert sorted(ROWS) == sorted({*SETTINGS, *NOT_RUN})
+
+
+def test_the_zoo_has_at_least_75_types_with_trees_and_95_with_drafts():
+    assert len(WITH_TREES) >= 75
+    assert len(WITH_DRAFTS) >= 95
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name not in NOT_RUN])
+def test_a_type_supports_what_its_row_of_the_page_says(name):
+    assert row_of(name) == ROWS[name]
+
+
+@pytest.mark.parametrize("name", EACH_KIND)
+def test_a_rollback_at_every_depth_leaves_the_logits_of_plain_reading(name):
+    specimen = Specimen(name)
+    truth = specimen.truth["tree"][0]
+    decoder = decoder_at(specimen.model, PROMPT)
+    for kept in range(len(PATH), 0, -1):
+        decoder.forward_tree(tree_of(PARENTS))
+        decoder.commit(PATH)
+        decoder.rollback_to(len(PROMPT) + kept)
+        assert error(decoder.next_logits(), truth[PATH[kept - 1]]) < TOLERANCE
+        decoder.rollback_to(len(PROMPT))
+        assert error(decoder.tree_logits(tree_of(PARENTS)), truth) < TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_TREES)
+def test_a_node_with_a_wrong_parent_never_passes(name):
+    specimen = Specimen(name)
+    decoder = decoder_at(specimen.model, PROMPT)
+    wrong = [*PARENTS[:-1], PARENTS[PARENTS[-1]]]  # one level up: its depth is wrong by one
+    assert error(decoder.tree_logits(tree_of(wrong)), specimen.truth["tree"][0]) > 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt2", "ministral3", "deepseek_v3"])
+def test_one_depth_that_is_wrong_by_one_is_seen(name):
+    specimen = Specimen(name)
+    decoder = decoder_at(specimen.model, PROMPT)
+    right = specimen.model.hidden_states
+
+    def shifted(tokens, cache, positions, masks, **capture):
+        nudge = mx.array([0] * (len(PARENTS) - 1) + [1], mx.int32)
+        return right(tokens, cache, positions + nudge, masks, **capture)
+
+    specimen.model.hidden_states = shifted
+    assert error(decoder.tree_logits(tree_of(PARENTS)), specimen.truth["tree"][0]) > 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", WITH_WINDOWS)
+def test_a_tree_300_tokens_past_a_window_is_exact(name):
+    assert Specimen(name, text_of(311)).error_of_tree() < TOLERANCE
+
+
+def true_text(source) -> list[int]:
+    with mx.stream(mx.default_device()):
+        steps = generate_step(mx.array(PROMPT), source, max_tokens=LENGTH)
+        return [int(token) for token, _ in steps]
+
+
+def drafter_of(kind: str, vocab_size: int):
+    if kind == "adversary":
+        return RandomTrees(vocab_size)
+    return PoolDrafter([SuffixDrafter(), TableDrafter()])
+
+
+@pytest.mark.parametrize("kind", ["adversary", "pool"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
+        for name in WITH_TREES
+    ],
+)
+def test_greedy_text_equals_that_of_mlx_lm(name, kind):
+    source = build(name)
+    expected = true_text(source)
+    model = AdaptedModel(source)
+    vocab_size = model.config.vocab_size
+    engine = Engine(Decoder(model), drafter_of(kind, vocab_size), ToyTokenizer(vocab_size))
+    assert emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH))) == expected
