@@ -2,8 +2,8 @@
 
 A list of types that work is a promise that the next release of mlx-lm breaks. So a model is
 examined on its real weights. The truth is mlx-lm's own cache, read token by token. Compared are a
-text, a draft tree, the text after a commit, and the tree again after a rollback. What fails with
-trees is tried with chains, then with single tokens; what fails then is refused.
+text, a draft tree, the tree after a commit and after a rollback, a root alone, and a batch. What
+fails with trees is tried with chains, then with single tokens; what fails then is refused.
 """
 
 import time
@@ -16,7 +16,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import batch_layout
 from mlxspec.models import DraftSupport
 from mlxspec.target.decoder import Decoder
 
@@ -40,12 +42,14 @@ class Verdict:
         reason: Why it is not more than that, in words; "" for trees.
         error: Largest relative error of what is supported.
         seconds: Time of the examination.
+        batches: Whether one forward over several sequences is exact, too.
     """
 
     support: DraftSupport | None
     reason: str
     error: float
     seconds: float
+    batches: bool = False
 
 
 def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: None) -> Verdict:
@@ -57,8 +61,9 @@ def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: Non
     for support, parents in shapes.items():
         fault, error = exam.fault_of(parents)
         if not fault:
+            batches = support == "tree" and exam.is_batch_exact()
             seconds = time.perf_counter() - start
-            return Verdict(support, "; ".join(reasons), error, seconds)
+            return Verdict(support, "; ".join(reasons), error, seconds, batches)
         reasons.append(f"{_NAMES[support]}: {fault}")
     return Verdict(None, "; ".join(reasons), 0.0, time.perf_counter() - start)
 
@@ -91,16 +96,18 @@ class _Exam:
         tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
         path = _path(parents, (len(parents) - 1) // 2)
         decoder = Decoder(self._model, Cache.for_model(self._model.config))
-        worst = 0.0
+        worst, start = 0.0, len(self._prompt)
         try:
             decoder.observe(self._prompt)
-            for name, act in (
-                ("the draft", lambda: None),
-                ("the draft after a commit", lambda: _commit(decoder, tree, path)),
-                ("the draft after a rollback", lambda: decoder.rollback_to(len(self._prompt))),
+            root = DraftTree.from_lists(self._tokens[:1], [-1])
+            for name, act, draft in (
+                ("the draft", lambda: None, tree),
+                ("the draft after a commit", lambda: _commit(decoder, tree, path), tree),
+                ("the draft after a rollback", lambda: decoder.rollback_to(start), tree),
+                ("a root alone", lambda: None, root),  # it gets another mask, or none
             ):
                 act()
-                error = self._error(decoder, tree, parents)
+                error = self._error(decoder, draft, parents)
                 worst = max(worst, error)
                 if not error <= self._tolerance:  # NaN is a fault, too
                     return f"{name} is {error:.1e} off, {self._tolerance:.1e} is allowed", worst
@@ -108,11 +115,32 @@ class _Exam:
             return f"{type(error).__name__}: {str(error)[:200]}", worst
         return "", worst
 
+    def is_batch_exact(self) -> bool:
+        """Return whether trees behind two texts in one forward have the logits of each alone."""
+        decoders = [Decoder(self._model, Cache.for_model(self._model.config)) for _ in range(2)]
+        tree = DraftTree.from_lists(self._tokens, _TREE)
+        try:
+            cache = BatchCache.like(decoders[0].cache, len(decoders))
+            for sequence, decoder in enumerate(decoders):
+                decoder.observe(self._prompt[3 * sequence :])  # of different lengths
+                cache.fill(sequence, decoder.cache)
+            cache.states.expect_rows([_TREE] * len(decoders))
+            layout = batch_layout(
+                cache.offsets, [_TREE] * len(decoders), self._model.config.layer_windows
+            )
+            tokens = mx.array([self._tokens] * len(decoders), mx.int32)
+            hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
+            pairs = zip(self._model.logits(hidden), decoders, strict=True)
+            errors = [_relative(got, decoder.tree_logits(tree)) for got, decoder in pairs]
+        except Exception:  # as in `fault_of`: then sequences have forwards of their own
+            return False
+        return max(errors) <= self._tolerance
+
     def _error(self, decoder: Decoder, tree: DraftTree, parents: Sequence[int]) -> float:
         before = decoder.history[len(self._prompt) :]
         got = decoder.tree_logits(tree)
         worst = 0.0
-        for node in range(len(parents)):
+        for node in range(tree.n_nodes):
             drafted = [self._tokens[i] for i in _path(parents, node)]
             worst = max(worst, _relative(got[node], self._after((*before, *drafted))))
             if worst != worst:
@@ -160,5 +188,5 @@ def _path(parents: Sequence[int], node: int) -> list[int]:
 
 def _relative(got: mx.array, want: mx.array) -> float:
     got, want = got.astype(mx.float32), want.astype(mx.float32)
-    error: list[float] = values(mx.abs(got - want).max(keepdims=True) / mx.abs(want).max())
-    return error[0]
+    error: float = values(mx.abs(got - want).max() / mx.abs(want).max())
+    return error

@@ -41,6 +41,7 @@ class AdaptedModel:
     Attributes:
         config: Facts of the model.
         draft_support: The drafts that it can verify.
+        supports_batches: Whether one forward can run several sequences.
         admission: What an examination found, in words; "" where there was none.
         source: The model of mlx-lm.
     """
@@ -53,6 +54,7 @@ class AdaptedModel:
         """
         self.source = source
         self.draft_support: DraftSupport = "tree"
+        self.supports_batches = True
         self.admission = ""
         self._current = Current()
         self._has_parts: bool | None = None  # None: not examined yet

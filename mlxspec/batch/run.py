@@ -249,7 +249,7 @@ def _decoder_for(
     target: Decoder, drafter: Drafter, num_slots: int
 ) -> BatchDecoder | SeparateDecoders:
     """Return what runs the target; sequences share a forward where that is possible."""
-    rotates = target.cache.max_size is not None
-    if rotates or target.draft_support != "tree" or stages_in_target(drafter):
+    is_shared = target.draft_support == "tree" and target.model.supports_batches
+    if not is_shared or target.cache.max_size is not None or stages_in_target(drafter):
         return SeparateDecoders(target, num_slots)
     return BatchDecoder(target.model, target.cache, num_slots)

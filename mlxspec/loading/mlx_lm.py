@@ -132,7 +132,7 @@ def admitted(module: nn.Module, tokenizer: Tokenizer, say: Say = lambda line: No
             f"{model.config.model_type} cannot be a target, since it does not compute the same "
             f"over caches of ours ({verdict.reason}): use mlx-lm itself for this model"
         )
-    model.draft_support = verdict.support
+    model.draft_support, model.supports_batches = verdict.support, verdict.batches
     model.admission = describe(verdict)
     return model
 

@@ -61,6 +61,11 @@ class Model(nn.Module):
         return "tree"
 
     @property
+    def supports_batches(self) -> bool:
+        """Whether one forward can run several sequences of different lengths: yes."""
+        return True
+
+    @property
     def layers(self) -> list[DecoderLayer]:
         """The layers, lowest first."""
         return self.model.layers

@@ -75,6 +75,10 @@ class TargetModel(Protocol):
         """The drafts that the model can verify."""
 
     @property
+    def supports_batches(self) -> bool:
+        """Whether one forward can run several sequences of different lengths."""
+
+    @property
     def dtype(self) -> mx.Dtype:
         """The floating-point type of its computations."""
 

@@ -61,6 +61,21 @@ def test_a_sound_model_is_admitted_with_trees(settings):
     verdict = examine(adapted(settings))
     assert (verdict.support, verdict.reason) == ("tree", "")
     assert verdict.error < 1e-5
+    assert verdict.batches
+
+
+def test_a_model_whose_batches_differ_runs_sequences_one_by_one(monkeypatch):
+    model = adapted(HYBRID)
+    run = Current.run
+
+    def wrong(self, cache, positions, *rest, **named):
+        if not isinstance(positions, int) and positions.ndim == 2:
+            positions = mx.broadcast_to(positions[:1], positions.shape)  # as if all began together
+        return run(self, cache, positions, *rest, **named)
+
+    monkeypatch.setattr(Current, "run", wrong)
+    verdict = examine(model)
+    assert (verdict.support, verdict.batches) == ("tree", False)
 
 
 def depth_off(monkeypatch, model):
