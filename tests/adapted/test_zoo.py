@@ -8,7 +8,6 @@ from mlxspec.adapted.model import AdaptedModel
 from mlxspec.api import GenerationParams
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import RandomTrees
@@ -41,7 +40,7 @@ WITH_WINDOWS = [name for name in WITH_TREES if "window" in ROWS[name]]
 # One of each cache kind: rows, windows, a state, both, both in one module, rows read as sequences,
 # rows that are picked by an index.
 EACH_KIND = ["llama", "gemma3_text", "mamba2", "qwen3_5", "falcon_h1", "ministral3", "deepseek_v32"]
-LENGTH = 24
+LENGTH = 20
 
 
 def test_the_page_has_a_row_for_every_type_of_the_zoo():
@@ -72,15 +71,6 @@ def test_a_rollback_at_every_depth_leaves_the_logits_of_plain_reading(name):
         assert error(decoder.tree_logits(tree_of(PARENTS)), truth) < TOLERANCE
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_TREES)
-def test_a_node_with_a_wrong_parent_never_passes(name):
-    specimen = Specimen(name)
-    decoder = decoder_at(specimen.model, PROMPT)
-    wrong = [*PARENTS[:-1], PARENTS[PARENTS[-1]]]  # one level up: its depth is wrong by one
-    assert error(decoder.tree_logits(tree_of(wrong)), specimen.truth["tree"][0]) > 10 * TOLERANCE
-
-
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt2", "ministral3", "deepseek_v3"])
 def test_one_depth_that_is_wrong_by_one_is_seen(name):
     specimen = Specimen(name)
@@ -106,24 +96,15 @@ def true_text(source) -> list[int]:
         return [int(token) for token, _ in steps]
 
 
-def drafter_of(kind: str, vocab_size: int):
-    if kind == "adversary":
-        return RandomTrees(vocab_size)
-    return PoolDrafter([SuffixDrafter(), TableDrafter()])
-
-
-@pytest.mark.parametrize("kind", ["adversary", "pool"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
-        for name in WITH_TREES
-    ],
-)
-def test_greedy_text_equals_that_of_mlx_lm(name, kind):
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_TREES)
+def test_greedy_text_equals_that_of_mlx_lm_with_any_drafter(name):
     source = build(name)
     expected = true_text(source)
-    model = AdaptedModel(source)
-    vocab_size = model.config.vocab_size
-    engine = Engine(Decoder(model), drafter_of(kind, vocab_size), ToyTokenizer(vocab_size))
-    assert emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH))) == expected
+    target = Decoder(AdaptedModel(source))
+    vocab_size = target.vocab_size
+    engine = Engine(target, PoolDrafter([SuffixDrafter()]), ToyTokenizer(vocab_size))
+    for drafter in (engine.drafter, RandomTrees(vocab_size)):
+        target.reset()
+        events = engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH), drafter=drafter)
+        assert emitted(events) == expected, drafter.name
