@@ -50,7 +50,15 @@ from mlxspec.drafting.registry import (
 )
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LoadedModel, Room, adapted, load_model, wrapped_tokenizer
+from mlxspec.loading import (
+    UNCHANGED,
+    Changes,
+    LoadedModel,
+    Room,
+    adapted,
+    load_model,
+    wrapped_tokenizer,
+)
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import TargetConfig
 from mlxspec.params import (
@@ -119,6 +127,7 @@ def load(
     branching: int | None = None,
     depth: int | None = None,
     chain_rule: ChainRule = "block",
+    changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
@@ -143,6 +152,7 @@ def load(
         branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
+        changes: Changes of the model's config and tokenizer, and its revision on the hub.
         on_progress: Called with the progress of a download.
         say: Called with one line for the user; None reports problems alone, as Python warnings.
 
@@ -166,7 +176,7 @@ def load(
         depth=depth,
         chain_rule=chain_rule,
     )
-    return prepare(source, options, on_progress=on_progress, say=say).engine
+    return prepare(source, options, changes=changes, on_progress=on_progress, say=say).engine
 
 
 def wrap(
@@ -219,6 +229,7 @@ def prepare(
     source: str | PathLike[str] | None = None,
     options: Options | None = None,
     *,
+    changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Prepared:
@@ -237,6 +248,7 @@ def prepare(
         dtype=options.dtype,
         port=options.port,
         adapter=options.adapter,
+        changes=checks.instance("changes", changes, Changes),
         room=room,
         on_progress=on_progress,
         say=say or _warn,
