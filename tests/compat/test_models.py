@@ -82,6 +82,7 @@ def test_token_ids_need_no_tokenizer(folder, peer):
         steps = compat.generate_step(mx.array(PROMPT), model, max_tokens=LENGTH)
         assert [token for token, _ in steps] == expected
         assert tokens(compat, model, tokenizer) == tokens(PEER, *peer)
+    assert engines.engine_of(model).tokenizer.vocab_size == len(tokenizer)
 
 
 def test_a_batch_replies_as_mlx_lm_s(own, peer):
