@@ -21,6 +21,7 @@ Arguments of `load` that need more than one line:
   threshold that is stored with the exit.
 - `dtype`: "auto" is float32 on a CPU, where half precision works but is slow; on a GPU the dtype
   of the stored weights, and bfloat16 where float16 is too small for the model.
+- `changes`: a `mlxspec.loading.Changes`, with what `mlxspec.compat.load` takes for mlx-lm.
 - `chain_rule`: the settings of a reply may name another; the output distribution is the same.
 """
 

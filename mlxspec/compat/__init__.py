@@ -16,6 +16,7 @@ the same position and meaning here, or raises an `UnsupportedOperationError`:
 | `load`: `lazy` | weights are converted for this machine while they are loaded |
 | `load`: `trust_remote_code`, in `tokenizer_config` too | code of a checkpoint never runs |
 | `tokenizer_config`: `chat_template_type`, `tool_parser_type` | these name code of mlx-lm |
+| `tokenizer_config`: `use_fast=False` | all tokenizers here are fast ones |
 | `load`: `tokenizer_config` of a GGUF file | its header describes the tokenizer as a whole |
 | `load`: `revision` of a folder or a file | only models of the hub have revisions |
 | `kv_bits` but 8 and 4 | no other packing of keys and values is tested here |

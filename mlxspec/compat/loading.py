@@ -10,6 +10,8 @@ from mlxspec.compat.refusals import refuse
 from mlxspec.compat.tokenizer import TokenizerWrapper
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import UNCHANGED, Changes
+from mlxspec.loading.fetch.sources import find_source
+from mlxspec.loading.folder import read_config
 
 _REFUSED_OF_TOKENIZER = {
     "chat_template_type": "a template in Python is code of mlx-lm; give chat_template as text",
@@ -38,7 +40,8 @@ def load(
         model_config: Entries that replace those of the model's config.json.
         adapter_path: A folder with adapters (LoRA), which mlx-lm applies.
         lazy: True is refused.
-        return_config: Return the config of the model as a third value.
+        return_config: Return the config of the model as a third value: config.json with its
+            changes, or what is known of a GGUF file.
         revision: Branch, tag or commit of a hub id.
         trust_remote_code: True is refused.
         options: The options of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
@@ -61,6 +64,11 @@ def load(
     )
     for name, reason in _REFUSED_OF_TOKENIZER.items():
         refuse(f"tokenizer_config[{name!r}]", changes.tokenizer.get(name), reason)
+    refuse(
+        "tokenizer_config['use_fast']",
+        not changes.tokenizer.get("use_fast", True),
+        "all tokenizers here are fast ones; leave it out",
+    )
     if adapter_path is not None:
         options["adapter"] = adapter_path
     if changes != UNCHANGED:
@@ -68,7 +76,7 @@ def load(
     engine = api.load(path_or_hf_repo, **options)
     tokenizer = TokenizerWrapper(engine.tokenizer)
     if return_config:
-        return engine, tokenizer, _fields(engine.target.model.config)
+        return engine, tokenizer, _config(engine, path_or_hf_repo, changes)
     return engine, tokenizer
 
 
@@ -78,7 +86,11 @@ def _entries(name: str, value: Any) -> Mapping[str, Any]:
     return dict(value or {})
 
 
-def _fields(config: object) -> dict[str, Any]:
+def _config(engine: Engine, source: str | PathLike[str], changes: Changes) -> dict[str, Any]:
+    path = find_source(source, revision=changes.revision).path
+    if path.is_dir():
+        return read_config(path, changes)
+    config = engine.target.model.config
     assert is_dataclass(config)
     assert not isinstance(config, type)
     return asdict(config)

@@ -325,7 +325,12 @@ def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
     engine, tokenizer, config = compat.load(folder, return_config=True, drafter="none")
     assert isinstance(engine, Engine)
     assert tokenizer.eos_token_ids == {*engine.tokenizer.eos_token_ids}
-    assert config["vocab_size"] == engine.target.vocab_size
+    changed = {"model_config": {"rope_theta": 3.0}, "return_config": True}
+    assert config == import_module("mlx_lm.utils").load(str(folder), return_config=True)[2]
+    assert compat.load(folder, drafter="none", **changed)[2] == config | {"rope_theta": 3.0}
+    file = save_gguf(tmp_path / "model.gguf")
+    read = compat.load(file, return_config=True, drafter="none")[2]
+    assert read["vocab_size"] == engine.target.vocab_size
     assert len(compat.load(str(folder), {}, {}, trust_remote_code=False, drafter="none")) == 2
 
 
@@ -337,6 +342,7 @@ def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
         ("tokenizer_config", {"trust_remote_code": True}),
         ("tokenizer_config", {"chat_template_type": "deepseek_v32"}),
         ("tokenizer_config", {"tool_parser_type": "mistral"}),
+        ("tokenizer_config", {"use_fast": False}),
     ],
 )
 def test_load_refuses_by_name_what_it_cannot_do(name, value):
