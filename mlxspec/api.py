@@ -21,6 +21,7 @@ Arguments of `load` that need more than one line:
   threshold that is stored with the exit.
 - `dtype`: "auto" is float32 on a CPU, where half precision works but is slow; on a GPU the dtype
   of the stored weights, and bfloat16 where float16 is too small for the model.
+- `changes`: a `mlxspec.loading.Changes`, with what `mlxspec.compat.load` takes for mlx-lm.
 - `chain_rule`: the settings of a reply may name another; the output distribution is the same.
 """
 
@@ -50,7 +51,15 @@ from mlxspec.drafting.registry import (
 )
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LoadedModel, Room, adapted, load_model, wrapped_tokenizer
+from mlxspec.loading import (
+    UNCHANGED,
+    Changes,
+    LoadedModel,
+    Room,
+    adapted,
+    load_model,
+    wrapped_tokenizer,
+)
 from mlxspec.loading.room import context_that_fits
 from mlxspec.models import TargetConfig
 from mlxspec.params import (
@@ -119,6 +128,7 @@ def load(
     branching: int | None = None,
     depth: int | None = None,
     chain_rule: ChainRule = "block",
+    changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
@@ -143,6 +153,7 @@ def load(
         branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
+        changes: Changes of the model's config and tokenizer, and its revision on the hub.
         on_progress: Called with the progress of a download.
         say: Called with one line for the user; None reports problems alone, as Python warnings.
 
@@ -166,7 +177,7 @@ def load(
         depth=depth,
         chain_rule=chain_rule,
     )
-    return prepare(source, options, on_progress=on_progress, say=say).engine
+    return prepare(source, options, changes=changes, on_progress=on_progress, say=say).engine
 
 
 def wrap(
@@ -219,6 +230,7 @@ def prepare(
     source: str | PathLike[str] | None = None,
     options: Options | None = None,
     *,
+    changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Prepared:
@@ -237,6 +249,7 @@ def prepare(
         dtype=options.dtype,
         port=options.port,
         adapter=options.adapter,
+        changes=checks.instance("changes", changes, Changes),
         room=room,
         on_progress=on_progress,
         say=say or _warn,

@@ -6,20 +6,27 @@
     for response in stream_generate(model, tokenizer, prompt, max_tokens=200):
         print(response.text, end="", flush=True)
 
-The first value of `load` is an engine with its drafter. Every argument of mlx-lm 0.32 has the same
-position and meaning here, or raises an `UnsupportedOperationError`:
+The first value of `load` is an engine with its drafter. What `mlx_lm.load` returned is taken as
+well: at its first use the model is compared with mlx-lm's plain decoding, once on a machine, and
+gets an engine with the drafter "pool", which is freed with it. Every argument of mlx-lm 0.32 has
+the same position and meaning here, or raises an `UnsupportedOperationError`:
 
 | argument | why it is refused |
 |---|---|
-| `model`, `draft_model` of `mlx_lm.load` | rounds need an engine, as `load` here returns it |
-| `load`: `tokenizer_config`, `model_config` | a model is loaded as it is stored |
-| `load`: `adapter_path` | adapters are not loaded; fuse the adapter first |
 | `load`: `lazy` | weights are converted for this machine while they are loaded |
-| `load`: `revision` | a hub model is used as it is in the cache, or in its latest revision |
-| `max_kv_size`, `kv_bits`, `kv_group_size`, unless the engine's | an engine has one cache |
-| `quantized_kv_start` but 0, with `kv_bits` | rows are quantised as they are committed |
+| `load`: `trust_remote_code`, in `tokenizer_config` too | code of a checkpoint never runs |
+| `tokenizer_config`: `chat_template_type`, `tool_parser_type` | these name code of mlx-lm |
+| `tokenizer_config`: `use_fast=False` | all tokenizers here are fast ones |
+| `load`: `tokenizer_config` of a GGUF file | its header describes the tokenizer as a whole |
+| `load`: `revision` of a folder or a file | only models of the hub have revisions |
+| `kv_bits` but 8 and 4 | no other packing of keys and values is tested here |
+| `kv_group_size` but 64 and 32 | the same, and it has to divide the head size |
+| `quantized_kv_start` that a text can pass | rows are quantised as they are committed |
+| `max_kv_size` beside a prompt cache of another size | it has the size that it was made for |
+| `prompt_cache` of mlx-lm | it holds rows of mlx-lm; use make_prompt_cache |
 | `input_embeddings` | drafts are tokens, and so is the text that they continue |
 | `stream` | the engine computes on streams of its own |
+| `batch_generate`: prompt caches of several sizes | the texts of a batch have caches of one size |
 | `batch_generate`: `prefill_batch_size` | prompts are prefilled one after the other |
 | `tokenizer`: tool calls | they are not parsed here |
 | `BatchGenerator` and other names | the import error gives the reason |
@@ -28,7 +35,9 @@ Three things differ, and none changes the output distribution. First, `sampler` 
 `SamplingParams`; `make_sampler` returns one with mlx-lm's order of filters. Second, functions in
 `sampler` or `logits_processors` are called for every node of a draft, with the text up to that
 node, so they must not count their calls. Third, a prompt cache holds tokens, and the engine holds
-the rows: with several prompt caches in turn, the engine computes rows again.
+the rows: with several prompt caches in turn, the engine computes rows again. A call that names
+another `max_kv_size` or `kv_bits` than the engine's gets a cache of its own, and its text is
+prefilled anew unless a prompt cache holds it.
 """
 
 from typing import Any
@@ -78,8 +87,8 @@ __all__ = [
 _NOT_OFFERED = {
     "BatchGenerator": "batch_generate and Engine.generate_batch reply to a list of prompts",
     "KVCache": "the engine holds the rows; use make_prompt_cache",
-    "RotatingKVCache": "pass max_kv_size to load",
-    "QuantizedKVCache": "pass kv_bits to load",
+    "RotatingKVCache": "pass max_kv_size to load, make_prompt_cache or a call",
+    "QuantizedKVCache": "pass kv_bits to load or a call",
     "convert": "convert a model with mlx_lm.convert; load reads the folder that it writes",
     "speculative_generate_step": "use stream_generate, which drafts and accepts a draft_model",
 }

@@ -9,16 +9,15 @@ import mlx.core as mx
 
 from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE
+from mlxspec.compat.engines import drafter_like, engine_of
 from mlxspec.compat.generation import log_probs
 from mlxspec.compat.options import StepOptions, check_stream, known_ends, most_tokens
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
-from mlxspec.compat.refusals import check_engine, refuse
+from mlxspec.compat.refusals import refuse
 from mlxspec.compat.samplers import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
 from mlxspec.device.backend import values
-from mlxspec.drafters.base import Drafter, fresh_drafter
-from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 
@@ -77,7 +76,7 @@ class BatchResponse:
 
 
 def batch_generate(
-    model: Engine,
+    model: Any,
     tokenizer: Any,
     prompts: Sequence[Any],
     prompt_caches: Sequence[Sequence[PromptCache]] | None = None,
@@ -93,7 +92,7 @@ def batch_generate(
     A drafter that cannot be made anew is replaced by "pool" for this call.
 
     Args:
-        model: The first value of `load`.
+        model: The first value of `load`, here or in mlx-lm.
         tokenizer: The second value of `load`.
         prompts: Token ids, or texts.
         prompt_caches: The text before each prompt; the caches are not changed.
@@ -112,14 +111,17 @@ def batch_generate(
             number is out of range.
         ContextLengthError: A prompt is longer than the model's context.
     """
-    engine, wrapper = check_engine(model), wrap(tokenizer)
-    size = _take_batch_size(options)
-    work = _Work(engine, frozenset(wrapper.eos_token_ids), _options(engine, options))
-    befores = [cached_tokens(cache) for cache in _each("prompt_caches", prompt_caches, prompts)]
+    wrapper, size, found = wrap(tokenizer), _take_batch_size(options), _options(options)
+    caches = _each("prompt_caches", prompt_caches, prompts)
+    befores = [_before(cache, found.max_kv_size) for cache in caches]
     own = [tokens_of(prompt, wrapper) for prompt in prompts]
     texts = [before + tokens for before, tokens in zip(befores, own, strict=True)]
     scores = [_Scores() for _ in prompts]
     limits = _each("max_tokens", max_tokens, prompts)
+    engine = engine_of(model, wrapper)
+    for text, limit in zip(texts, limits, strict=True):  # the longest one chooses the cache
+        engine = found.engine_for(engine, len(text), limit)
+    work = _Work(engine, frozenset(wrapper.eos_token_ids), found)
     params = work.params_of_all(texts, [len(before) for before in befores], limits)
     if return_logprobs:
         params = [replace(one, on_logits=s.add) for one, s in zip(params, scores, strict=True)]
@@ -146,7 +148,7 @@ def _replies(
 ) -> list[BatchReply]:
     """Return the replies in the order of the texts; each finished one is logged."""
     replies: list[BatchReply] = []
-    drafter = _drafter_for_many(engine)
+    drafter = drafter_like(engine.drafter, engine.target)
     for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=batch_size):
         replies.append(reply)
         done = f"{len(replies)}/{len(texts)}"
@@ -221,12 +223,15 @@ def _first_of_each(
     return [one.first(len(tokens)) for one, tokens in zip(scores, emitted, strict=True)]
 
 
-def _drafter_for_many(engine: Engine) -> Drafter:
-    """Return a drafter like the engine's, or "pool" if that cannot be made anew."""
-    try:
-        return fresh_drafter(engine.drafter, engine.target)
-    except ValueError:
-        return HOST_DRAFTERS["pool"]()
+def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> list[int]:
+    """Return the text before a prompt."""
+    tokens = cached_tokens(cache)
+    refuse(
+        "a prompt cache with max_kv_size",
+        any(part.max_kv_size not in (None, max_kv_size) for part in cache or ()),
+        "all texts of a batch have caches of one size; give that size to batch_generate",
+    )
+    return tokens
 
 
 def _take_batch_size(options: dict[str, Any]) -> int:
@@ -239,11 +244,11 @@ def _take_batch_size(options: dict[str, Any]) -> int:
     return int(options.pop("completion_batch_size", DEFAULT_BATCH_SIZE))
 
 
-def _options(engine: Engine, options: dict[str, Any]) -> StepOptions:
+def _options(options: dict[str, Any]) -> StepOptions:
     for name, instead in (("prompt_cache", "prompt_caches"), ("prompt_progress_callback", "")):
         use = f"give {instead}" if instead else "leave it out"
         refuse(name, name in options, f"a batch has many prompts; {use}")
-    return StepOptions.of(engine, "batch_generate", options)
+    return StepOptions.of("batch_generate", options)
 
 
 def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.budget import FixedBudget
+from mlxspec.compat.engines import engine_of
 from mlxspec.compat.options import (
     DEFAULT_LOOKAHEAD,
     StepOptions,
@@ -18,7 +19,6 @@ from mlxspec.compat.options import (
     known_ends,
     most_tokens,
 )
-from mlxspec.compat.refusals import check_engine
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
 from mlxspec.engine.engine import Engine
@@ -94,7 +94,7 @@ class Call:
     prompt: Sequence[int]
     max_tokens: int
     options: StepOptions
-    draft_model: Any = None
+    draft_model: Engine | None = None
     ends: frozenset[int] = frozenset()
 
     def steps(self) -> Iterator[Step]:
@@ -143,13 +143,13 @@ class Call:
 
 
 def generate_step(
-    prompt: Any, model: Engine, stream: Any = None, *, max_tokens: int = 256, **options: Any
+    prompt: Any, model: Any, stream: Any = None, *, max_tokens: int = 256, **options: Any
 ) -> Iterator[tuple[int, mx.array]]:
     """Yield tokens and their (V,) log-probabilities; stop tokens do not end the reply.
 
     Args:
         prompt: Token ids.
-        model: The first value of `load`.
+        model: The first value of `load`, here or in mlx-lm.
         stream: Refused.
         max_tokens: Maximum number of tokens; -1 for no limit.
         options: See `StepOptions`.
@@ -159,31 +159,30 @@ def generate_step(
         ValueError: The prompt is empty, or a number is out of range.
     """
     check_stream(stream)
-    engine = check_engine(model)
-    found = StepOptions.of(engine, "generate_step", options)
-    call = Call(engine, tokens_of(prompt), max_tokens, found)
-    most_tokens(engine, max_tokens, len(call.prompt))
+    found, tokens = StepOptions.of("generate_step", options), tokens_of(prompt)
+    engine = found.engine_for(engine_of(model), len(tokens), max_tokens)
+    call = Call(engine, tokens, max_tokens, found)
     return ((step.token, log_probs(step.logits)) for step in _told(call))
 
 
 def stream_generate(
-    model: Engine,
+    model: Any,
     tokenizer: Any,
     prompt: Any,
     max_tokens: int = 256,
-    draft_model: Engine | None = None,
+    draft_model: Any = None,
     stream: Any = None,
     **options: Any,
 ) -> Iterator[GenerationResponse]:
     """Yield one response per emitted token.
 
     Args:
-        model: The first value of `load`.
+        model: The first value of `load`, here or in mlx-lm.
         tokenizer: The second value of `load`: it encodes the prompt, decodes the reply and knows
             the tokens that end it.
         prompt: Text or token ids.
         max_tokens: Maximum number of tokens; -1 for no limit.
-        draft_model: An engine whose model drafts instead of the drafter of `model`.
+        draft_model: Another such value, whose model drafts instead of the drafter of `model`.
         stream: Refused.
         options: See `StepOptions`.
 
@@ -193,24 +192,21 @@ def stream_generate(
         ContextLengthError: The prompt is longer than the model's context.
     """
     check_stream(stream)
-    engine, wrapper = check_engine(model), wrap(tokenizer)
-    found = StepOptions.of(engine, "stream_generate", options)
+    found, wrapper = StepOptions.of("stream_generate", options), wrap(tokenizer)
     if draft_model is not None:
-        check_engine(draft_model, "draft_model")
+        draft_model = engine_of(draft_model, wrapper, "draft_model")
         found = replace(found, num_draft_tokens=found.num_draft_tokens or DEFAULT_LOOKAHEAD)
     tokens = tokens_of(prompt, wrapper)
     ends = frozenset(wrapper.eos_token_ids)
-    most_tokens(engine, max_tokens, len(tokens))
+    engine = found.engine_for(engine_of(model, wrapper), len(tokens), max_tokens)
     return _responses(Call(engine, tokens, max_tokens, found, draft_model, ends), wrapper)
 
 
-def generate(
-    model: Engine, tokenizer: Any, prompt: Any, verbose: bool = False, **options: Any
-) -> str:
+def generate(model: Any, tokenizer: Any, prompt: Any, verbose: bool = False, **options: Any) -> str:
     """Return the whole reply.
 
     Args:
-        model: The first value of `load`.
+        model: The first value of `load`, here or in mlx-lm.
         tokenizer: The second value of `load`.
         prompt: Text or token ids.
         verbose: Print the text while it is generated, then figures.

@@ -9,6 +9,15 @@ from mlxspec import api
 from mlxspec.compat.refusals import refuse
 from mlxspec.compat.tokenizer import TokenizerWrapper
 from mlxspec.engine.engine import Engine
+from mlxspec.loading import UNCHANGED, Changes
+from mlxspec.loading.fetch.sources import find_source
+from mlxspec.loading.folder import read_config
+
+_REFUSED_OF_TOKENIZER = {
+    "chat_template_type": "a template in Python is code of mlx-lm; give chat_template as text",
+    "tool_parser_type": "tool calls are not parsed here; leave it out",
+    "trust_remote_code": "code that comes with a model never runs; leave it out",
+}
 
 
 def load(
@@ -26,42 +35,62 @@ def load(
 
     Args:
         path_or_hf_repo: A folder, a GGUF file or a hub id.
-        tokenizer_config: Refused.
-        model_config: Refused.
-        adapter_path: Refused.
+        tokenizer_config: Arguments of the tokenizer of transformers, such as `eos_token`; True for
+            `trust_remote_code` is refused, and so are the types of templates and tool parsers.
+        model_config: Entries that replace those of the model's config.json.
+        adapter_path: A folder with adapters (LoRA), which mlx-lm applies.
         lazy: True is refused.
-        return_config: Return the config of the model as a third value.
-        revision: Refused.
-        trust_remote_code: Ignored: code that comes with a model never runs.
+        return_config: Return the config of the model as a third value: config.json with its
+            changes, or what is known of a GGUF file.
+        revision: Branch, tag or commit of a hub id.
+        trust_remote_code: True is refused.
         options: The options of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
 
     Raises:
         MlxspecError: There is no such model, or it cannot be run; `UnsupportedOperationError` for
             a refused argument.
+        TypeError: A config is not a mapping, or an option is unknown.
     """
-    refuse(
-        "tokenizer_config",
-        tokenizer_config,
-        "the tokenizer is loaded as it is stored; change it afterwards, as with add_eos_token",
-    )
-    refuse(
-        "model_config", model_config, "a model is loaded as it is stored; change its config.json"
-    )
-    refuse("adapter_path", adapter_path, "adapters are not loaded; fuse the adapter with mlx-lm")
     refuse("lazy", lazy, "weights are converted for this machine on loading; leave it out")
     refuse(
-        "revision",
-        revision,
-        "a hub model is used as it is in the cache; download the revision and give its folder",
+        "trust_remote_code",
+        trust_remote_code,
+        "code that comes with a model never runs; leave it out",
     )
+    changes = Changes(
+        _entries("model_config", model_config),
+        _entries("tokenizer_config", tokenizer_config),
+        revision,
+    )
+    for name, reason in _REFUSED_OF_TOKENIZER.items():
+        refuse(f"tokenizer_config[{name!r}]", changes.tokenizer.get(name), reason)
+    refuse(
+        "tokenizer_config['use_fast']",
+        not changes.tokenizer.get("use_fast", True),
+        "all tokenizers here are fast ones; leave it out",
+    )
+    if adapter_path is not None:
+        options["adapter"] = adapter_path
+    if changes != UNCHANGED:
+        options["changes"] = changes
     engine = api.load(path_or_hf_repo, **options)
     tokenizer = TokenizerWrapper(engine.tokenizer)
     if return_config:
-        return engine, tokenizer, _fields(engine.target.model.config)
+        return engine, tokenizer, _config(engine, path_or_hf_repo, changes)
     return engine, tokenizer
 
 
-def _fields(config: object) -> dict[str, Any]:
+def _entries(name: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{name} is a {type(value).__name__}; give a dict of its entries")
+    return dict(value or {})
+
+
+def _config(engine: Engine, source: str | PathLike[str], changes: Changes) -> dict[str, Any]:
+    path = find_source(source, revision=changes.revision).path
+    if path.is_dir():
+        return read_config(path, changes)
+    config = engine.target.model.config
     assert is_dataclass(config)
     assert not isinstance(config, type)
     return asdict(config)

@@ -4,15 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mlxspec.compat.engines import check_max_kv_size, engine_beside
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
-from mlxspec.compat.refusals import check_engine, check_kv_bits, check_max_kv_size, refuse
+from mlxspec.compat.refusals import refuse
 from mlxspec.compat.samplers import random_seed
+from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.params import (
     DEFAULT_NUM_DRAFT_TOKENS,
+    KV_BITS,
     GenerationParams,
     LogitsProcessor,
     Sampler,
@@ -33,12 +36,13 @@ class StepOptions:
     Attributes:
         sampler: A `SamplingParams`, or a function of log-probabilities; None is greedy.
         logits_processors: Functions of the text and the logits.
-        max_kv_size: That of the engine, or None.
+        max_kv_size: Rows of a rotating cache; None for that of `prompt_cache` or of the engine.
         prompt_cache: The text before the prompt; the reply is appended to it.
         prefill_step_size: Maximum number of prompt tokens per forward.
-        kv_bits: That of the engine, or None.
-        kv_group_size: That of the engine, if `kv_bits` is given.
-        quantized_kv_start: 0, if `kv_bits` is given.
+        kv_bits: 8 or 4 for quantised keys and values; None for the engine's own.
+        kv_group_size: Values with one scale, if `kv_bits` is given; it divides the head size.
+        quantized_kv_start: Length of the text from which rows are quantised: 0, or more than the
+            text can reach, which then stays without quantisation.
         prompt_progress_callback: Called with the number of prefilled and of all prompt tokens.
         input_embeddings: Refused.
         num_draft_tokens: Maximum number of draft tokens per round.
@@ -59,17 +63,17 @@ class StepOptions:
     seed: int | None = None
 
     @staticmethod
-    def of(engine: Engine, function: str, options: dict[str, Any]) -> "StepOptions":
+    def of(function: str, options: dict[str, Any]) -> "StepOptions":
         """Return the options of a call.
 
         Args:
-            engine: The engine; the options have to fit its cache.
             function: Name of the called function, for messages.
             options: Its keyword arguments.
 
         Raises:
             TypeError: An option is unknown, or its value has the wrong type.
             UnsupportedOperationError: An option is refused.
+            ValueError: A size is out of range.
         """
         names = [field.name for field in fields(StepOptions)]
         unknown = [name for name in options if name not in names]
@@ -83,8 +87,7 @@ class StepOptions:
             found.input_embeddings is not None,
             "drafts are tokens, and so is the text that they continue; give the prompt's tokens",
         )
-        check_max_kv_size(engine, found.max_kv_size)
-        check_kv_bits(engine, found.kv_bits, found.kv_group_size, found.quantized_kv_start)
+        check_max_kv_size(found.max_kv_size)
         check_processors(found.logits_processors)
         check_sampler(found.sampler)
         return found
@@ -114,6 +117,65 @@ class StepOptions:
     def cached(self) -> list[int]:
         """The text before the prompt."""
         return cached_tokens(self.prompt_cache)
+
+    def engine_for(self, engine: Engine, num_prompt: int, max_tokens: int) -> Engine:
+        """Return the engine with the cache that a call needs, which may be the given one.
+
+        Another one has the same model, and the prompt cache holds it for its next call.
+
+        Args:
+            engine: The engine of the call.
+            num_prompt: Number of prompt tokens.
+            max_tokens: Maximum number of tokens of the reply; -1 for no limit.
+
+        Raises:
+            UnsupportedOperationError: There is no such cache.
+            ValueError: `max_tokens` is out of range.
+        """
+        num_tokens = len(self.cached) + num_prompt
+        num_tokens += most_tokens(engine, max_tokens, num_tokens)
+        part = self.prompt_cache[0] if self.prompt_cache else PromptCache()
+        wanted = self._max_size(engine, part), self._packing(engine, num_tokens)
+        for known in (engine, part.engine):
+            if known is not None and known.target.model is engine.target.model:
+                cache = known.target.cache
+                if (cache.max_size, cache.quantization) == wanted:
+                    return known
+        part.engine = engine_beside(engine, *wanted)
+        return part.engine
+
+    def _max_size(self, engine: Engine, part: PromptCache) -> int | None:
+        sizes = {size for size in (self.max_kv_size, part.max_kv_size) if size is not None}
+        refuse(
+            f"max_kv_size={self.max_kv_size}",
+            len(sizes) > 1,
+            f"the prompt cache was made for {part.max_kv_size} rows; give the size to "
+            "make_prompt_cache alone",
+        )
+        return sizes.pop() if sizes else engine.target.cache.max_size
+
+    def _packing(self, engine: Engine, num_tokens: int) -> Quantization | None:
+        own, bits, group = engine.target.cache.quantization, self.kv_bits, self.kv_group_size
+        if bits is None:
+            return own
+        refuse(f"kv_bits={bits}", bits not in KV_BITS, "keys and values can be kept in 4 or 8 bits")
+        start = self.quantized_kv_start
+        if start != 0 and num_tokens <= start and own is None:
+            return None  # as in mlx-lm, whose rows are quantised only from there on
+        refuse(
+            f"quantized_kv_start={start}",
+            start != 0,
+            "rows are quantised when they are committed, all or none: give 0, or, for none, fewer "
+            "max_tokens",
+        )
+        head_dim = engine.target.model.config.head_dim
+        refuse(
+            f"kv_group_size={group}",
+            group not in GROUP_SIZES or head_dim % group != 0,
+            f"groups are of {' or '.join(map(str, GROUP_SIZES))} values, and the head size "
+            f"{head_dim} must be a multiple of that",
+        )
+        return Quantization(bits, group)
 
 
 def check_processors(processors: Any) -> None:
@@ -173,20 +235,18 @@ def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
 
 
 def draft_model_drafter(
-    engine: Engine, draft_model: Any, num_draft_tokens: int | None
+    engine: Engine, small: Engine, num_draft_tokens: int | None
 ) -> DraftModelDrafter:
     """Return a drafter with the model of another engine, which is not changed.
 
     Args:
         engine: The engine whose target replies.
-        draft_model: The other engine.
+        small: The other engine.
         num_draft_tokens: Draft tokens in every round; None for mlx-lm's default.
 
     Raises:
-        UnsupportedOperationError: `draft_model` is no engine.
         VocabularyMismatchError: It has another tokenizer.
     """
-    small = check_engine(draft_model, "draft_model")
     if not engine.tokenizer.same_as(small.tokenizer):
         raise VocabularyMismatchError(
             f"the draft model {small.name} has another tokenizer than {engine.name}: choose one "

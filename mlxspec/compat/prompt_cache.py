@@ -11,11 +11,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.compat.refusals import check_engine, check_max_kv_size
+from mlxspec.compat.engines import check_max_kv_size, check_model
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import CacheError
 
 _KEY = "mlxspec.prompt_cache"
+_SIZES = "mlxspec.max_kv_sizes"
 
 
 class PromptCache:
@@ -23,10 +24,18 @@ class PromptCache:
 
     Attributes:
         tokens: Tokens of the text.
+        max_kv_size: Rows of the rotating cache that the text is continued with; None for the
+            engine's own cache.
+        engine: The engine with that cache, made at the first use; None for the engine itself.
     """
 
-    def __init__(self, tokens: Sequence[int] = ()) -> None:
+    def __init__(self, tokens: Sequence[int] = (), max_kv_size: int | None = None) -> None:
         self.tokens = list(tokens)
+        self.max_kv_size = max_kv_size
+        self.engine: Engine | None = None
+
+    def __deepcopy__(self, memo: object) -> "PromptCache":
+        return PromptCache(self.tokens, self.max_kv_size)
 
     @property
     def offset(self) -> int:
@@ -52,14 +61,20 @@ class PromptCache:
         return count
 
 
-def make_prompt_cache(model: Engine, max_kv_size: int | None = None) -> list[PromptCache]:
+def make_prompt_cache(model: Any, max_kv_size: int | None = None) -> list[PromptCache]:
     """Return an empty prompt cache: a list as in mlx-lm, but one entry stands for all layers.
 
+    Args:
+        model: An engine, or a model of mlx-lm.
+        max_kv_size: Rows of a rotating cache; None for the engine's own cache.
+
     Raises:
-        UnsupportedOperationError: The engine's cache has another size.
+        UnsupportedOperationError: `model` is neither.
+        ValueError: The size is too small.
     """
-    check_max_kv_size(check_engine(model), max_kv_size)
-    return [PromptCache()]
+    check_model(model)
+    check_max_kv_size(max_kv_size)
+    return [PromptCache(max_kv_size=max_kv_size)]
 
 
 def can_trim_prompt_cache(cache: Sequence[PromptCache]) -> bool:
@@ -79,7 +94,8 @@ def save_prompt_cache(
 ) -> None:
     """Write a prompt cache to a .safetensors file."""
     texts = json.dumps([part.tokens for part in cache])
-    about = {_KEY: texts, "metadata": json.dumps(dict(metadata or {}))}
+    sizes = json.dumps([part.max_kv_size for part in cache])
+    about = {_KEY: texts, _SIZES: sizes, "metadata": json.dumps(dict(metadata or {}))}
     mx.save_safetensors(fspath(file_name), {"num_parts": mx.array([len(cache)])}, about)
 
 
@@ -98,7 +114,9 @@ def load_prompt_cache(
             f"{fspath(file_name)} is no prompt cache of mlxspec: those of mlx-lm hold rows of its "
             "own models; prefill the text again, and save it with mlxspec.compat.save_prompt_cache"
         )
-    cache = [PromptCache(tokens) for tokens in json.loads(about[_KEY])]
+    texts = json.loads(about[_KEY])
+    sizes = json.loads(about[_SIZES]) if _SIZES in about else [None] * len(texts)
+    cache = [PromptCache(*part) for part in zip(texts, sizes, strict=True)]
     return (cache, json.loads(about["metadata"])) if return_metadata else cache
 
 

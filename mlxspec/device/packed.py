@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from mlxspec.errors import UnsupportedOperationError
 
-_GROUP_SIZES = (64, 32)
+GROUP_SIZES = (64, 32)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Quantization:
         """
         if bits not in (4, 8):
             raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
-        for group_size in _GROUP_SIZES:
+        for group_size in GROUP_SIZES:
             if head_dim % group_size == 0:
                 return Quantization(bits, group_size)
         raise UnsupportedOperationError(

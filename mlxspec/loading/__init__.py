@@ -1,9 +1,10 @@
 """Load a model: find the checkpoint, read it, check it, and build the network."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import mlx.nn as nn
@@ -13,6 +14,7 @@ from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.loading.changes import UNCHANGED, Changes
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.local import LocalModel, list_local_models
@@ -33,6 +35,8 @@ from mlxspec.params.load import Port
 from mlxspec.tokenizer import Tokenizer
 
 __all__ = [
+    "UNCHANGED",
+    "Changes",
     "HeadCheckpoint",
     "LoadedModel",
     "LocalModel",
@@ -93,6 +97,7 @@ def load_model(
     dtype: str = "auto",
     port: Port = "auto",
     adapter: str | PathLike[str] | None = None,
+    changes: Changes = UNCHANGED,
     room: Room | None = None,
     on_progress: ProgressCallback | None = None,
     say: Say = lambda line: None,
@@ -105,6 +110,7 @@ def load_model(
         dtype: Floating-point type of the computation, a word of `options.DTYPES`.
         port: "own" or "mlx-lm" for that code alone; "auto" prefers our own.
         adapter: A folder with adapters (LoRA), which mlx-lm applies; None for none.
+        changes: Changes of its config and tokenizer, and its revision.
         room: Memory for the cache and other models; None for a full cache and no other model.
         on_progress: Called with the downloaded bytes and all bytes during a download.
         say: Called with one line when something takes time.
@@ -112,14 +118,16 @@ def load_model(
     Raises:
         ModelNotFoundError: The model does not exist, or cannot be downloaded.
         UnsupportedModelError: The model cannot be run, or does not fit in memory.
+        UnsupportedOperationError: A change is not possible for this kind of source.
         MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is invalid.
     """
     backend.check()
-    found = find_source(source, on_progress)
+    found = find_source(source, on_progress, changes.revision)
+    changes.check_source(found.path)
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         check_room(found.path, found.name, dtype, room or Room())
-        return _load(found, dtype, port, adapter, say)
+        return _load(found, dtype, port, adapter, changes, say)
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
@@ -165,27 +173,33 @@ def _is_for_mlx_lm(model_type: object, port: Port, adapter: str | PathLike[str] 
 
 
 def _load(
-    found: Source, dtype: str, port: Port, adapter: str | PathLike[str] | None, say: Say
+    found: Source,
+    dtype: str,
+    port: Port,
+    adapter: str | PathLike[str] | None,
+    changes: Changes,
+    say: Say,
 ) -> LoadedModel:
     path = found.path
-    config = read_config(path) if path.is_dir() else gguf_config(path, read_header(path), {})
+    stored = read_config(path) if path.is_dir() else gguf_config(path, read_header(path), {})
+    config = {**stored, **changes.config}
     if not _is_for_mlx_lm(config.get("model_type"), port, adapter):
         ModelConfig.from_dict(config)  # refuses an unknown type before the weights are read
-        return _load_own(found, read_folder(path) if path.is_dir() else read_gguf(path), dtype)
+        return _load_own(found, _read(path, changes), dtype)
     mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
     if path.is_dir():
-        wrapped = read_tokenizer(path)
-        module, stored = mlx_lm.load_module(path, dtype, adapter)
+        wrapped = read_tokenizer(path, changes)
+        module, words = mlx_lm.load_module(path, dtype, adapter, changes.config)
     else:
-        checkpoint = read_gguf(path)
+        checkpoint = _read(path, changes)
         wrapped = checkpoint.tokenizer
-        module, stored = mlx_lm.build_module(checkpoint, dtype, adapter)
+        module, words = mlx_lm.build_module(checkpoint, dtype, adapter)
         del checkpoint  # else the stored and the converted weights are in memory together
     ends = config.get("eos_token_id")
     tokenizer = Tokenizer(wrapped, [ends] if isinstance(ends, int) else ends or ())
     memory.give_back_memory()
     model = mlx_lm.admitted(module, tokenizer, say)
-    weights = words_of_loaded(stored, dtype)
+    weights = words_of_loaded(words, dtype)
     return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
 
 
@@ -202,3 +216,10 @@ def _load_own(found: Source, checkpoint: Checkpoint, dtype: str) -> LoadedModel:
     weights = words_of_loaded(stored, dtype)
     memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
+
+
+def _read(path: Path, changes: Changes) -> Checkpoint:
+    if path.is_dir():
+        return read_folder(path, changes)
+    stored = read_gguf(path)
+    return replace(stored, config={**stored.config, **changes.config})

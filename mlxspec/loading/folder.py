@@ -13,6 +13,7 @@ import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.changes import UNCHANGED, Changes
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import Quantization
@@ -26,23 +27,29 @@ _ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be n
 TOKENIZER = "tokenizer.json"
 
 
-def read_folder(folder: Path) -> Checkpoint:
+def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
     """Return the checkpoint in a model folder.
+
+    Args:
+        folder: The folder.
+        changes: Changes of its config and tokenizer.
 
     Raises:
         UnsupportedModelError: A file is missing or damaged, or of an unsupported kind.
     """
-    config = read_config(folder)
+    config = read_config(folder, changes)
     quantization = read_quantization(folder, config)
-    tokenizer = read_tokenizer(folder)
+    tokenizer = read_tokenizer(folder, changes)
     tensors: dict[str, mx.array] = {}
     for path in weight_files(folder):
         tensors.update(_read_safetensors(path))
     return Checkpoint(with_head(config, tensors), tensors, tokenizer, quantization)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
     """Return `config.json`, extended by the stop tokens of `generation_config.json`.
+
+    Changes of the config come last, as in mlx-lm.
 
     Raises:
         UnsupportedModelError: The folder has no `config.json`, or it is damaged.
@@ -54,7 +61,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if generation.is_file():
         ends = [_as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
         config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]
-    return config
+    return config | dict(changes.config)
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -177,8 +184,8 @@ def _read_safetensors(path: Path) -> dict[str, mx.array]:
         ) from error
 
 
-def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a folder.
+def read_tokenizer(folder: Path, changes: Changes = UNCHANGED) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a folder, with changes of its arguments.
 
     Raises:
         UnsupportedModelError: The tokenizer is missing, damaged or no fast one.
@@ -193,7 +200,8 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         read_json(folder / "tokenizer_config.json")
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
-            folder, local_files_only=True, model_max_length=_ANY_LENGTH
+            folder,
+            **{"model_max_length": _ANY_LENGTH, **changes.tokenizer, "local_files_only": True},
         )
     except BaseException as error:  # panics of tokenizers, and errors by values of wrong types
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:

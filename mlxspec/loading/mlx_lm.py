@@ -41,7 +41,10 @@ Say = Callable[[str], None]
 
 
 def load_module(
-    folder: Path, dtype: str, adapter: str | PathLike[str] | None = None
+    folder: Path,
+    dtype: str,
+    adapter: str | PathLike[str] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> tuple[nn.Module, str]:
     """Return a model as mlx-lm loads it, and the type of its stored weights in words.
 
@@ -49,13 +52,16 @@ def load_module(
         folder: The model's folder: config.json and safetensors files.
         dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
         adapter: A folder with adapters (LoRA), or None.
+        config: Entries that replace those of config.json, or None.
 
     Raises:
         UnsupportedModelError: mlx-lm cannot load it, or it asks for code of its own.
     """
     utils = import_module("mlx_lm.utils")
     try:
-        module, _ = utils.load_model(folder, lazy=True, trust_remote_code=False)
+        module, _ = utils.load_model(
+            folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
+        )
         if adapter is not None:
             module = utils.load_adapters(module, str(adapter))
     except Exception as error:  # whatever a model file of somebody else raises

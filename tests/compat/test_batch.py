@@ -126,7 +126,7 @@ def test_progress_is_printed_on_request(pair, capsys):
         ("prompt_cache", []),
         ("prompt_progress_callback", print),
         ("stream", mx.default_stream(mx.default_device())),
-        ("max_kv_size", 64),
+        ("kv_bits", 6),
     ],
 )
 def test_an_unsupported_argument_is_refused_by_name(pair, name, value):

@@ -345,8 +345,7 @@ def test_a_draft_model_that_reads_another_tokenizer_is_refused(pair):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max_kv_size", 64),
-        ("kv_bits", 8),
+        ("kv_bits", 6),
         ("input_embeddings", mx.zeros((3, 64))),
         ("stream", mx.default_stream(mx.default_device())),
     ],
@@ -361,23 +360,25 @@ def test_an_unsupported_argument_is_refused_by_name(pair, name, value):
 def test_the_engine_s_own_cache_may_be_named():
     rotating = make_pair(kind="rotating")
     assert ours(rotating, max_tokens=3, max_kv_size=12)
+    assert rotating.engine.target.history
     packed = make_pair(kind="int8")
     settings = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}
     assert ours(packed, max_tokens=3, **settings)
-    for name, value in (("kv_bits", 4), ("kv_group_size", 64), ("quantized_kv_start", 5000)):
+    assert packed.engine.target.history
+    for name, value in (("kv_bits", 3), ("kv_group_size", 24), ("quantized_kv_start", 5000)):
         with pytest.raises(
             UnsupportedOperationError, match=f"^{name}={value} is not supported here"
         ):
             ours(packed, **{**settings, name: value})
 
 
-def test_a_model_of_mlx_lm_is_refused(pair):
-    with pytest.raises(
-        UnsupportedOperationError, match=r"^model has to be an engine.*qwen2\.Model"
-    ):
-        compat.generate(pair.their_model, pair.tokenizer, PROMPT)
-    with pytest.raises(UnsupportedOperationError, match=r"^draft_model has to be an engine"):
-        compat.stream_generate(pair.engine, pair.tokenizer, PROMPT, 5, pair.their_model)
+def test_what_is_no_model_is_refused(pair):
+    with pytest.raises(UnsupportedOperationError, match=r"^model has to be an engine or a model"):
+        compat.generate("model", pair.tokenizer, PROMPT)
+    with pytest.raises(UnsupportedOperationError, match=r"^draft_model has to .* builtins\.str"):
+        compat.stream_generate(pair.engine, pair.tokenizer, PROMPT, 5, "small")
+    with pytest.raises(UnsupportedOperationError, match=r"^model has to be an engine or a model"):
+        compat.make_prompt_cache("model")
 
 
 def test_an_argument_that_mlx_lm_does_not_have_is_refused(pair):

@@ -13,11 +13,12 @@ from tokenizers import decoders, processors
 
 from mlxspec import compat
 from mlxspec.compat.options import StepOptions
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import SamplingParams
 from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
-from tests.support.model_folders import save_folder
+from tests.support.model_folders import save_folder, save_gguf
 from tests.support.peers import TEMPLATE, make_pair
 
 GENERATE = import_module("mlx_lm.generate")
@@ -322,25 +323,74 @@ def test_a_prompt_that_begins_with_the_start_token_gets_no_other():
 def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
     folder = save_folder(tmp_path / "model")
     engine, tokenizer, config = compat.load(folder, return_config=True, drafter="none")
-    assert isinstance(engine, compat.refusals.Engine)
+    assert isinstance(engine, Engine)
     assert tokenizer.eos_token_ids == {*engine.tokenizer.eos_token_ids}
-    assert config["vocab_size"] == engine.target.vocab_size
-    assert len(compat.load(str(folder), {}, {}, trust_remote_code=True, drafter="none")) == 2
+    changed = {"model_config": {"rope_theta": 3.0}, "return_config": True}
+    assert config == import_module("mlx_lm.utils").load(str(folder), return_config=True)[2]
+    assert compat.load(folder, drafter="none", **changed)[2] == config | {"rope_theta": 3.0}
+    file = save_gguf(tmp_path / "model.gguf")
+    read = compat.load(file, return_config=True, drafter="none")[2]
+    assert read["vocab_size"] == engine.target.vocab_size
+    assert len(compat.load(str(folder), {}, {}, trust_remote_code=False, drafter="none")) == 2
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tokenizer_config", {"eos_token": "<|end|>"}),
-        ("model_config", {"rope_theta": 1}),
-        ("adapter_path", "adapters"),
         ("lazy", True),
-        ("revision", "main"),
+        ("trust_remote_code", True),
+        ("tokenizer_config", {"trust_remote_code": True}),
+        ("tokenizer_config", {"chat_template_type": "deepseek_v32"}),
+        ("tokenizer_config", {"tool_parser_type": "mistral"}),
+        ("tokenizer_config", {"use_fast": False}),
     ],
 )
 def test_load_refuses_by_name_what_it_cannot_do(name, value):
-    with pytest.raises(UnsupportedOperationError, match=f"^{name} is not supported here: "):
+    words = f"{name}\\['{next(iter(value))}'\\]" if isinstance(value, dict) else name
+    with pytest.raises(UnsupportedOperationError, match=f"^{words} is not supported here: "):
         compat.load("there/is-none", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config", "model_config"])
+def test_a_config_that_is_no_dict_is_refused(name):
+    with pytest.raises(TypeError, match=f"^{name} is a str; give a dict"):
+        compat.load("there/is-none", **{name: "eos_token"})
+
+
+def test_a_revision_is_of_a_model_of_the_hub(tmp_path):
+    for source in (save_folder(tmp_path / "model"), "default"):
+        with pytest.raises(UnsupportedOperationError, match="revision is not supported for"):
+            compat.load(source, revision="main")
+
+
+@pytest.mark.parametrize("port", ["own", "mlx-lm"])
+def test_changes_of_the_configs_reach_model_and_tokenizer_as_in_mlx_lm(tmp_path, port, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    folder = save_folder(tmp_path / "model")
+    changes = {
+        "tokenizer_config": {"eos_token": "b", "chat_template": "{{ 1 }}"},
+        "model_config": {"rope_theta": 3.0, "eos_token_id": [2, 4]},
+    }
+    theirs, their_tokenizer = import_module("mlx_lm.utils").load(str(folder), **changes)
+    model, tokenizer = compat.load(folder, port=port, drafter="none", **changes)
+    assert tokenizer.eos_token_ids == their_tokenizer.eos_token_ids >= {2, 4}
+    assert tokenizer.chat_template == their_tokenizer.chat_template
+    prompt = [5, 9, 2, 7, 11, 8]
+    unchanged, _ = compat.load(folder, port=port, drafter="none")
+    found, plain = (
+        next(compat.generate_step(prompt, one, max_tokens=1))[1] for one in (model, unchanged)
+    )
+    (_, expected) = next(GENERATE.generate_step(mx.array(prompt), theirs, max_tokens=1))
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+    assert abs(np.array(found) - np.array(plain)).max() > 1e-3
+
+
+def test_the_tokenizer_of_a_gguf_file_cannot_be_changed(tmp_path):
+    file = save_gguf(tmp_path / "model.gguf")
+    with pytest.raises(UnsupportedOperationError, match="tokenizer_config is not supported for"):
+        compat.load(file, tokenizer_config={"eos_token": "b"})
+    engine, _ = compat.load(file, model_config={"max_position_embeddings": 33}, drafter="none")
+    assert engine.context_length == 33
 
 
 @pytest.mark.parametrize("name", ["BatchGenerator", "KVCache", "convert"])

@@ -5,6 +5,7 @@ import re
 import runpy
 from dataclasses import fields
 
+import mlx_lm
 import pytest
 
 from mlxspec import api
@@ -13,6 +14,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.loading import LoadedModel
 from mlxspec.params import GenerationParams, Options
 from tests.support.paths import ROOT
+from tests.support.qwen3_folder import save_qwen3
 from tests.support.tiny import tiny_model
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
@@ -38,6 +40,13 @@ def tiny_default(monkeypatch):
     monkeypatch.setattr(api, "load", load)
 
 
+@pytest.fixture
+def tiny_hub(monkeypatch, tmp_path):
+    """Let `mlx_lm.load` return a tiny model in place of one of the hub."""
+    model = mlx_lm.load(str(save_qwen3(tmp_path / "model")))
+    monkeypatch.setattr(mlx_lm, "load", lambda name: model)
+
+
 def run_page():
     namespace = {"__name__": "page"}
     for block in BLOCKS:
@@ -45,19 +54,23 @@ def run_page():
     return namespace
 
 
-def test_the_blocks_of_the_page_run_one_after_the_other(tiny_default, capsys):
+@pytest.mark.usefixtures("tiny_default", "tiny_hub")
+def test_the_blocks_of_the_page_run_one_after_the_other(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     names = run_page()
     shown = capsys.readouterr().out
     assert len(BLOCKS) == TEXT.count("```python")
     assert names["fast"].drafter.name == "suffix"
     assert names["echo"].tokens
+    assert names["wrapped"].target.model.source is names["model"]
+    assert shown.endswith("\ntree\n")
     assert len(names["chat"].turns) == 3
     assert "suffix\n" in shown
     assert "tokens a round with a draft" in shown
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_facts")
+@pytest.mark.usefixtures("own_facts", "tiny_hub")
 def test_the_blocks_of_the_page_run_with_the_default_model(capsys):
     names = run_page()
     shown = capsys.readouterr().out

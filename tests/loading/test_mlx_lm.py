@@ -1,14 +1,12 @@
 """Models that mlx-lm loads are targets: from a folder, by `wrap`, with adapters, examined once."""
 
 import json
-from importlib import import_module
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
-from mlx.utils import tree_flatten
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load as mlx_lm_load
@@ -21,25 +19,13 @@ from mlxspec.loading import load_model, mlx_lm
 from mlxspec.models import Model
 from mlxspec.trace.events import GenerationFinished
 from tests.support.gguf_models import BASE, random_model, write
-from tests.support.model_folders import save_folder, save_json, tiny_config
+from tests.support.model_folders import save_folder, tiny_config
+from tests.support.qwen3_folder import save_adapter
+from tests.support.qwen3_folder import save_qwen3 as save
 from tests.support.tiny import emitted
 
 PROMPT = [5, 9, 2, 7, 11, 8, 4, 12]
 LENGTH = 40
-QWEN3 = {
-    "model_type": "qwen3",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 512,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
-    "eos_token_id": 1,
-}
 
 
 @pytest.fixture(autouse=True)
@@ -47,15 +33,6 @@ def home(tmp_path, monkeypatch):
     """A cache folder of its own: no verdict of this machine is there."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-def save(folder, **changes):
-    config = QWEN3 | {"vocab_size": tiny_config()["vocab_size"]} | changes
-    module = import_module("mlx_lm.models.qwen3")
-    mx.random.seed(3)
-    model = module.Model(module.ModelArgs.from_dict(config))
-    weights = {name: 6 * array for name, array in tree_flatten(model.parameters())}
-    return save_folder(folder, config, weights)
 
 
 def greedy(module, eos):
@@ -157,18 +134,7 @@ def test_a_type_that_mlx_lm_does_not_have_is_refused(tmp_path, model_type):
 
 def test_adapters_change_the_model_as_in_mlx_lm(tmp_path):
     folder = save(tmp_path / "model")
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    parameters = {"rank": 2, "scale": 40.0, "dropout": 0.0}
-    save_json(
-        adapter / "adapter_config.json",
-        {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters},
-    )
-    mx.random.seed(11)
-    names = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(2)]
-    weights = {f"{name}.lora_a": mx.random.normal((32, 2)) for name in names}
-    weights |= {f"{name}.lora_b": mx.random.normal((2, 32)) for name in names}
-    mx.save_safetensors(str(adapter / "adapters.safetensors"), weights)
+    adapter = save_adapter(tmp_path / "adapter")
     module, _ = mlx_lm_load(str(folder), adapter_path=str(adapter))
     engine = mlxspec.load(folder, adapter=adapter, drafter="pool")
     text = text_of(engine)

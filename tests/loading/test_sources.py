@@ -5,10 +5,15 @@ from types import MappingProxyType
 
 import pytest
 from huggingface_hub import scan_cache_dir
-from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
 from mlxspec.errors import ModelNotFoundError
-from mlxspec.loading import list_local_models, load_model
+from mlxspec.loading import Changes, list_local_models, load_model
 from mlxspec.loading.fetch import local, sources
 from mlxspec.loading.fetch.sources import find_local, find_source
 from tests.support.hub_cache import COMMIT, cached_folder, use_hub_cache
@@ -50,6 +55,27 @@ def test_anything_else_is_refused_with_what_is_allowed(name):
 @pytest.mark.parametrize("name", ["no/such/place", "a..b/c--d", "org/elsewhere", "default", ""])
 def test_what_is_not_here_is_not_found_and_not_fetched(hub, name):
     assert find_local(name) is None
+
+
+def test_a_revision_of_a_hub_model_is_its_own_folder(hub):
+    save_folder(cached_folder(hub))
+    other = save_folder(cached_folder(hub, branch="v2", commit="f" * 40))
+    for revision, commit in ((None, COMMIT), ("main", COMMIT), ("v2", "f" * 40), ("f" * 40,) * 2):
+        assert find_source("org/tiny", revision=revision).revision == commit
+    assert load_model("org/tiny", changes=Changes(revision="v2")).revision == other.name
+    with pytest.raises(ModelNotFoundError, match="org/tiny"):
+        find_source("org/tiny", revision="v3")
+
+
+def test_a_revision_that_the_hub_does_not_have_is_named(hub, monkeypatch):
+    def download(repository, *, revision=None, local_files_only=False, **kwargs):
+        if local_files_only:
+            raise LocalEntryNotFoundError("nothing here")
+        raise RevisionNotFoundError("404", response=Response())
+
+    monkeypatch.setattr(sources, "snapshot_download", download)
+    with pytest.raises(ModelNotFoundError, match="no revision 'v3': give a branch, a tag"):
+        find_source("org/tiny", revision="v3")
 
 
 def test_a_cached_hub_model_needs_no_network(hub):

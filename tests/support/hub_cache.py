@@ -13,8 +13,10 @@ def use_hub_cache(tmp_path, monkeypatch):
     """Let the loader use a cache below `tmp_path` only; return its folder."""
     cache = tmp_path / "hub"
 
-    def download(repository, *, local_files_only=False, **kwargs):
-        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
+    def download(repository, *, revision=None, local_files_only=False, **kwargs):
+        return snapshot_download(
+            repository, revision=revision, cache_dir=cache, local_files_only=True
+        )
 
     cache.mkdir()
     monkeypatch.setattr(sources, "snapshot_download", download)
@@ -23,11 +25,11 @@ def use_hub_cache(tmp_path, monkeypatch):
     return cache
 
 
-def cached_folder(hub, repository="org/tiny"):
+def cached_folder(hub, repository="org/tiny", *, branch="main", commit=COMMIT):
     """Make the folder of a repository in the hub's cache."""
     folder = hub / f"models--{repository.replace('/', '--')}"
-    snapshot = folder / "snapshots" / COMMIT
+    snapshot = folder / "snapshots" / commit
     snapshot.mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(COMMIT)
+    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / branch).write_text(commit)
     return snapshot

@@ -16,10 +16,15 @@ from huggingface_hub.errors import (
     GatedRepoError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
+    RevisionNotFoundError,
 )
 from tqdm.auto import tqdm
 
-from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.errors import (
+    ModelNotFoundError,
+    UnsupportedModelError,
+    UnsupportedOperationError,
+)
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.disk import check_room
@@ -50,14 +55,27 @@ class Source:
 
 
 def find_source(
-    source: str | PathLike[str] | None, on_progress: ProgressCallback | None = None
+    source: str | PathLike[str] | None,
+    on_progress: ProgressCallback | None = None,
+    revision: str | None = None,
 ) -> Source:
     """Return the location of a model; download the default model or a hub model if necessary.
 
+    Args:
+        source: A folder, a GGUF file or a hub id; None for the default model.
+        on_progress: Called with the progress of a download.
+        revision: Branch, tag or commit of a hub model; None for the cached or newest one.
+
     Raises:
         ModelNotFoundError: There is no model of that name, or it cannot be downloaded.
+        UnsupportedOperationError: A revision of something that is not on the hub.
     """
     text = "default" if source is None else fspath(source)
+    if revision is not None and not _is_hub_id(text):
+        raise UnsupportedOperationError(
+            f"revision is not supported for {text!r}: only models of the hub have revisions; leave "
+            "it out"
+        )
     if text == "default":
         path = fetch_default_model(on_progress)
         return Source(path, DEFAULT_MODEL, default_model.SHA256)
@@ -66,8 +84,8 @@ def find_source(
         return Source(path, path.resolve().name)
     if path.is_file():
         return Source(path, path.stem)
-    if _HUB_ID.fullmatch(text) and path.suffix != ".gguf":
-        return _from_hub(text, on_progress)
+    if _is_hub_id(text):
+        return _from_hub(text, on_progress, revision)
     raise ModelNotFoundError(
         f"{text!r} is no model: give a folder, a GGUF file, a hub id such as "
         "'mlx-community/Qwen2.5-0.5B-Instruct-4bit', or nothing for the default model"
@@ -89,22 +107,30 @@ def find_local(source: str) -> Source | None:
     return Source(folder, source, folder.name) if folder else None
 
 
-def cached_folder(repository: str) -> Path | None:
+def _is_hub_id(text: str) -> bool:
+    path = Path(expanduser(text))
+    return bool(_HUB_ID.fullmatch(text)) and path.suffix != ".gguf" and not path.exists()
+
+
+def cached_folder(repository: str, revision: str | None = None) -> Path | None:
     """Return the folder of a repository in the hub's cache, complete or not, or None.
 
     For the hub, a snapshot is incomplete if any file of the repository is missing, also a file
     that is not needed here. So the caller checks for the files that it needs.
     """
     try:
-        return Path(snapshot_download(repository, local_files_only=True))
+        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError as error:
         partial = getattr(error, "snapshot_path", None)
         return Path(partial) if partial else None
 
 
-def _from_hub(repository: str, on_progress: ProgressCallback | None) -> Source:
+def _from_hub(
+    repository: str, on_progress: ProgressCallback | None, revision: str | None
+) -> Source:
     try:
-        folder = _cached_snapshot(repository) or _fetched_snapshot(repository, on_progress)
+        folder = _cached_snapshot(repository, revision)
+        folder = folder or _fetched_snapshot(repository, on_progress, revision)
     except GatedRepoError as error:
         raise ModelNotFoundError(
             f"{repository} is given only to accounts that accepted its terms: accept them on its "
@@ -114,6 +140,10 @@ def _from_hub(repository: str, on_progress: ProgressCallback | None) -> Source:
         raise ModelNotFoundError(
             f"there is no folder {repository!r} here and no such model on the hub: check the name"
         ) from error
+    except RevisionNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{repository} has no revision {revision!r}: give a branch, a tag or a commit of it"
+        ) from error
     except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
         raise ModelNotFoundError(
             f"{repository} is not cached and cannot be fetched ({_first_line(error)}): connect to "
@@ -122,29 +152,32 @@ def _from_hub(repository: str, on_progress: ProgressCallback | None) -> Source:
     return Source(folder, repository, folder.name)
 
 
-def _cached_snapshot(repository: str) -> Path | None:
+def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     """Return the snapshot on this disk, or None where it is missing or incomplete."""
-    folder = cached_folder(repository)
+    folder = cached_folder(repository, revision)
     if folder is None:
         return None
     try:
         read_config(folder)
         weight_files(folder)
         if not (folder / TOKENIZER).is_file():  # a head has none; nor has an interrupted download
-            snapshot_download(repository, local_files_only=True, **_PATTERNS)
+            snapshot_download(repository, revision=revision, local_files_only=True, **_PATTERNS)
     except (LocalEntryNotFoundError, UnsupportedModelError):
         return None
     return folder
 
 
-def _fetched_snapshot(repository: str, on_progress: ProgressCallback | None) -> Path:
+def _fetched_snapshot(
+    repository: str, on_progress: ProgressCallback | None, revision: str | None
+) -> Path:
     """Download the missing files of a snapshot; after an interruption complete files remain."""
     bar = None if on_progress is None else _bar_that_reports(on_progress)
+    wanted = {"revision": revision, "tqdm_class": bar, **_PATTERNS}
     with suppress(DryRunError):  # without a network, the download itself gives the reason
-        files = snapshot_download(repository, dry_run=True, tqdm_class=bar, **_PATTERNS)
+        files = snapshot_download(repository, dry_run=True, **wanted)
         missing = sum(file.file_size or 0 for file in files if file.will_download)
         check_room(Path(HF_HUB_CACHE), missing, repository)
-    return Path(snapshot_download(repository, tqdm_class=bar, **_PATTERNS))
+    return Path(snapshot_download(repository, **wanted))
 
 
 def _first_line(error: Exception) -> str:

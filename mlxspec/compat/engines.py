@@ -1,0 +1,110 @@
+"""The engine of a model: the one that `load` returned, or one made for a model of mlx-lm.
+
+The engine of a model of mlx-lm is made once and hangs from the model, so both live equally long.
+Its drafter is "pool": it needs no files and no trials, so the first reply begins at once, and
+where drafts do not pay it drafts none. For another drafter, give what `mlxspec.wrap` returns.
+"""
+
+from typing import Any
+
+import mlx.nn as nn
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec import api
+from mlxspec.device.packed import Quantization
+from mlxspec.device.turns import device_turn
+from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.drafting.registry import HOST_DRAFTERS
+from mlxspec.engine.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.kv.cache import Cache
+from mlxspec.params import DEFAULT_KEEP, checks
+from mlxspec.target.decoder import Decoder
+
+_ENGINE = "engine_of_mlxspec"
+
+
+def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
+    """Return the engine of a model; a model of mlx-lm is adapted at its first use.
+
+    Args:
+        model: An engine, or a model of mlx-lm.
+        tokenizer: The tokenizer of the model; None where only token ids are needed.
+        name: Name of the argument, for messages.
+
+    Raises:
+        UnsupportedOperationError: It is neither.
+        UnsupportedModelError: The model cannot be a target, or its tokenizer is not supported.
+    """
+    check_model(model, name)
+    if isinstance(model, Engine):
+        return model
+    with device_turn():  # two threads must not adapt one model at once
+        engine: Engine | None = vars(model).get(_ENGINE)
+        knows_texts = engine is not None and engine.tokenizer.vocab_size > 0
+        if engine is None or (tokenizer is not None and not knows_texts):
+            engine = api.wrap(model, tokenizer or _without_texts(), drafter="pool")
+            vars(model)[_ENGINE] = engine  # not an array, so no parameter of the model
+        return engine
+
+
+def check_model(model: Any, name: str = "model") -> None:
+    """Raise UnsupportedOperationError unless `model` is an engine or a model of mlx-lm."""
+    if not isinstance(model, Engine | nn.Module):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise UnsupportedOperationError(
+            f"{name} has to be an engine or a model of mlx-lm; got {kind}: load it with "
+            "mlxspec.compat.load"
+        )
+
+
+def check_max_kv_size(max_kv_size: Any) -> None:
+    """Raise ValueError unless a rotating cache can have this size; None stands for none."""
+    if max_kv_size is not None:
+        least = DEFAULT_KEEP + 1
+        checks.whole("max_kv_size", max_kv_size, f"{least} or more", least=least)
+
+
+def engine_beside(engine: Engine, max_size: int | None, packing: Quantization | None) -> Engine:
+    """Return an engine with the same model and another cache.
+
+    Its drafter is a new one like the engine's, or "pool" where that cannot be made anew.
+
+    Args:
+        engine: The engine, which is not changed.
+        max_size: Rows of a rotating cache; None for a cache that grows.
+        packing: How keys and values are quantised; None for no quantisation.
+    """
+    model, own = engine.target.model, engine.target.cache
+    keep = DEFAULT_KEEP if own.max_size is None else own.keep
+    cache = Cache.for_model(model.config, max_size=max_size, keep=keep, quantization=packing)
+    target = Decoder(model, cache)
+    if max_size is None and engine.context_length is not None:
+        target.context_length = engine.context_length  # may be less than the model's
+    return Engine(
+        target,
+        drafter_like(engine.drafter, target),
+        engine.tokenizer,
+        name=engine.name,
+        weights=engine.weights,
+        budget=engine.budget.fresh(),
+        chain_rule=engine.chain_rule,
+    )
+
+
+def drafter_like(drafter: Drafter, target: Decoder) -> Drafter:
+    """Return a drafter like this one for another text, or "pool" if it cannot be made anew."""
+    try:
+        return fresh_drafter(drafter, target)
+    except ValueError:
+        return HOST_DRAFTERS["pool"]()
+
+
+def _without_texts() -> PreTrainedTokenizerFast:
+    """Return a tokenizer without tokens, for calls that take token ids and return them."""
+    backend = Backend(BPE())
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend)

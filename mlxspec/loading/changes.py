@@ -1,0 +1,35 @@
+"""Changes that a caller makes to a stored model while it is loaded, as mlx-lm's `load` does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlxspec.errors import UnsupportedOperationError
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs from a model as it is stored, and which stored version is loaded.
+
+    Attributes:
+        config: Entries that replace those of config.json.
+        tokenizer: Arguments of the tokenizer of transformers, such as `eos_token`; they replace
+            those of tokenizer_config.json.
+        revision: Branch, tag or commit of a hub model; None for the cached or newest one.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+
+    def check_source(self, path: Path) -> None:
+        """Raise UnsupportedOperationError if the tokenizer of such a file cannot be changed."""
+        if self.tokenizer and not path.is_dir():
+            raise UnsupportedOperationError(
+                f"tokenizer_config is not supported for {path.name}: a GGUF file describes its "
+                "tokenizer as a whole; give a model folder or a hub id"
+            )
+
+
+UNCHANGED = Changes()

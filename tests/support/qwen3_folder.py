@@ -1,0 +1,50 @@
+"""A tiny folder of a type that has no port here, so that mlx-lm's code runs it."""
+
+from importlib import import_module
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from tests.support.model_folders import save_folder, save_json, tiny_config
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 512,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "eos_token_id": 1,
+}
+
+
+def save_qwen3(folder, seed=3, **changes):
+    """Write the folder, with random weights that make confident texts; `changes` are its config."""
+    config = QWEN3 | {"vocab_size": tiny_config()["vocab_size"]} | changes
+    module = import_module("mlx_lm.models.qwen3")
+    mx.random.seed(seed)
+    model = module.Model(module.ModelArgs.from_dict(config))
+    weights = {name: 6 * array for name, array in tree_flatten(model.parameters())}
+    return save_folder(folder, config, weights)
+
+
+def save_adapter(folder):
+    """Write an adapter (LoRA) for such a model that changes its texts."""
+    folder.mkdir()
+    parameters = {"rank": 2, "scale": 40.0, "dropout": 0.0}
+    save_json(
+        folder / "adapter_config.json",
+        {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters},
+    )
+    mx.random.seed(11)
+    names = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(2)]
+    rows = QWEN3["num_attention_heads"] * QWEN3["head_dim"]
+    weights = {f"{name}.lora_a": mx.random.normal((QWEN3["hidden_size"], 2)) for name in names}
+    weights |= {f"{name}.lora_b": mx.random.normal((2, rows)) for name in names}
+    mx.save_safetensors(str(folder / "adapters.safetensors"), weights)
+    return folder
