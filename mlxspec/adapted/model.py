@@ -41,7 +41,7 @@ class AdaptedModel:
     Attributes:
         config: Facts of the model.
         draft_support: The drafts that it can verify.
-        admission: What an examination found, in words; "" where there was none.
+        draft_limits: Why it can verify no other drafts, in words; "" where it verifies all.
         source: The model of mlx-lm.
     """
 
@@ -53,7 +53,7 @@ class AdaptedModel:
         """
         self.source = source
         self.draft_support: DraftSupport = "tree"
-        self.admission = ""
+        self.draft_limits = ""
         self._current = Current()
         self._has_parts: bool | None = None  # None: not examined yet
         plan = LeafPlan(self._current)

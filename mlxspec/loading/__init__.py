@@ -184,7 +184,7 @@ def _load(
     ends = config.get("eos_token_id")
     tokenizer = Tokenizer(wrapped, [ends] if isinstance(ends, int) else ends or ())
     memory.give_back_memory()
-    model = mlx_lm.admitted(module, tokenizer, say)
+    model = mlx_lm.admitted(module, tokenizer, say, path)
     weights = words_of_loaded(stored, dtype)
     return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
 

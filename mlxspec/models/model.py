@@ -61,6 +61,11 @@ class Model(nn.Module):
         return "tree"
 
     @property
+    def draft_limits(self) -> str:
+        """Why it can verify no other drafts: there are none."""
+        return ""
+
+    @property
     def layers(self) -> list[DecoderLayer]:
         """The layers, lowest first."""
         return self.model.layers
