@@ -118,7 +118,7 @@ def load_model(
     found = find_source(source, on_progress)
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
-        check_room(found.path, found.name, dtype, room or Room())
+        check_room(found.path, found.name, dtype, room or Room(), say)
         return _load(found, dtype, port, adapter, say)
 
 

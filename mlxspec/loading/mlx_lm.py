@@ -10,6 +10,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any

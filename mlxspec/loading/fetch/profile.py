@@ -9,7 +9,9 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from mlxspec.device import backend
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.loading.fetch.mlx_lm_sizes import mlx_lm_quantization, mlx_lm_sizes
+from mlxspec.loading.fetch.stated import StatedConfig, stated_config
 from mlxspec.loading.folder import (
     is_model_folder,
     read_config,
@@ -26,6 +28,7 @@ from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
+from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
@@ -47,11 +50,16 @@ class ModelProfile:
         has_chat_template: Whether it can chat.
     """
 
-    config: ModelConfig
+    config: StatedConfig
     packing: str
     weights: str
     stored: StoredSizes
     has_chat_template: bool
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its memory is known exactly; for a model that mlx-lm runs it is a bound."""
+        return isinstance(self.config, ModelConfig)
 
     def computes_in(self, dtype: str = "auto") -> str:
         """Return the floating-point type of its computation here; "" if that is unknown.
@@ -64,15 +72,23 @@ class ModelProfile:
         return self.stored.dtype if backend.keeps_weights_as_stored() else "float32"
 
     def weight_bytes(self, dtype: str = "auto") -> int:
-        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU."""
+        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU.
+
+        mlx-lm keeps them quantised on a CPU, too, where a type is asked for.
+        """
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
-            return num_weights(self.config) * (size or _FLOAT_BYTES)
+            if self.is_exact or dtype == "auto":
+                return self.stored.num_weights * (size or _FLOAT_BYTES)
+        elif dtype == "auto" and not self.is_exact:
+            size = None  # mlx-lm leaves every type as it is
         floats = self.stored.float_bytes if size is None else self.stored.num_floats * size
         return self.stored.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
         """Return the bytes of its weights here, with keys and values of `num_tokens` tokens.
+
+        Keys and values whose size the config does not state are left out.
 
         Args:
             num_tokens: Rows of its cache.
@@ -83,8 +99,16 @@ class ModelProfile:
             ValueError: `kv_bits` is another number.
             UnsupportedOperationError: Its heads cannot be quantised.
         """
+        if not self.config.kv_numbers:
+            return self.weight_bytes(dtype)
         size = _SIZES.get(self.computes_in(dtype), _HALF_BYTES)
-        return self.weight_bytes(dtype) + num_tokens * row_bytes(self.config, size, kv_bits)
+        try:
+            row = row_bytes(self.config, size, kv_bits)
+        except UnsupportedOperationError:
+            if self.is_exact:
+                raise
+            row = row_bytes(self.config, size)  # the built model decides whether its heads can be
+        return self.weight_bytes(dtype) + num_tokens * row
 
 
 def read_profile(path: Path) -> ModelProfile:
@@ -96,7 +120,7 @@ def read_profile(path: Path) -> ModelProfile:
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
 
-def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
+def tokenizer_of(path: Path, config: StatedConfig) -> Tokenizer:
     """Return the tokenizer of a model folder or GGUF file.
 
     Raises:
@@ -109,13 +133,14 @@ def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
 
 def _of_folder(folder: Path) -> ModelProfile:
     if not is_model_folder(folder):
-        ModelConfig.from_dict(read_config(folder))  # its message is better if the family is unknown
+        kind = stated_config(read_config(folder)).model_type  # raises if that cannot be run
         raise UnsupportedModelError(
-            f"{folder} has no tokenizer.json or holds heads: it may be a drafter, not a model; "
-            "name it with --drafter"
+            f"{folder} has no tokenizer.json or holds heads ({kind}): it may be a drafter, not a "
+            "model; name it with --drafter"
         )
     config = read_config(folder)
-    quantization = read_quantization(folder, config)
+    is_ours = config["model_type"] in FAMILIES
+    quantization = read_quantization(folder, config) if is_ours else mlx_lm_quantization(config)
     sizes: Counter[str] = Counter()
     everything: dict[str, tuple[str, int]] = {}
     for path in weight_files(folder):
@@ -123,8 +148,12 @@ def _of_folder(folder: Path) -> ModelProfile:
         everything |= stored
         for name, (dtype, n_bytes) in stored.items():
             sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
-    words, model = _most(sizes), ModelConfig.from_dict(with_head(config, everything))
-    return ModelProfile(model, words, words, _sizes_of(everything, model), _has_template(folder))
+    words, model = _most(sizes), stated_config(with_head(config, everything))
+    if isinstance(model, ModelConfig):
+        total = _sizes_of(everything, model)
+    else:
+        total = mlx_lm_sizes(everything, config, quantization)
+    return ModelProfile(model, words, words, total, _has_template(folder))
 
 
 def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> StoredSizes:
@@ -140,7 +169,8 @@ def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> Sto
             packed += n_bytes
     embedding = "model.embed_tokens."
     found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
-    return StoredSizes(packed, floats, float_bytes, _DTYPES.get(found[0], ""))
+    dtype = _DTYPES.get(found[0], "")
+    return StoredSizes(packed, floats, float_bytes, dtype, num_weights(config))
 
 
 def _has_template(folder: Path) -> bool:
