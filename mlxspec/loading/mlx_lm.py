@@ -114,7 +114,8 @@ def admitted(
     Args:
         module: The model, with its weights.
         tokenizer: Its tokenizer.
-        say: Called with one line before an examination, some during a long one and one after it.
+        say: Called with one line before an examination, some during a long one and one after it;
+            later with one line where not all drafts are verified.
         place: The folder or file from which it was loaded; None if that is not known.
 
     Raises:
@@ -128,6 +129,8 @@ def admitted(
         verdict = examine(model, _Progress(say))
         verdicts.store(key, verdict)
         say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
+    elif verdict.reason:
+        say(f"{model.config.model_type} was compared before: {verdict.words}")
     if place is not None:
         verdicts.note(place, key)
     if verdict.support is None:

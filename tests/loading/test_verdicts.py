@@ -57,6 +57,16 @@ def test_a_list_says_why_no_more_drafts_are_verified(tmp_path, finds):
     assert drafts_of(folder) == f"draft chains ({WHY})"
 
 
+def test_a_limit_is_said_again_at_each_load(tmp_path, finds):
+    finds(CHAINS)
+    folder = save_foreign(tmp_path / "m")
+    first, later = [], []
+    load_model(folder, say=first.append)
+    load_model(folder, say=later.append)
+    assert first[-1] == f"compared in 2.5 s: draft chains ({WHY})"
+    assert later == [f"qwen3 was compared before: draft chains ({WHY})"]
+
+
 def test_a_model_that_was_refused_is_listed_with_the_reason(tmp_path, finds):
     finds(NOTHING)
     folder = save_foreign(tmp_path / "m")

@@ -87,9 +87,6 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
             prepared = open_engine(chosen, on_progress, session.notify)
         except ValueError as error:  # for example a drafter that does not exist
             raise MlxspecError(str(error)) from error
-        target = prepared.engine.target
-        if target.model.draft_limits:
-            session.notify(f"the model verifies {target.drafts}")
         session.notify(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
         return Conversation(prepared.engine, say=session.notify)
 
