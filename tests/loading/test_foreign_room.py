@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from mlx_lm.utils import MODEL_REMAPPING
 
 from mlxspec import loading
@@ -19,6 +21,8 @@ from mlxspec.loading.model_types import is_runnable
 from mlxspec.loading.sizes import row_bytes
 from mlxspec_cli.commands import models
 from tests.support.foreign_folders import QWEN3, save_foreign
+from tests.support.gguf_models import BASE, write
+from tests.support.gguf_models import random_model as gguf_model
 from tests.support.model_folders import save_json
 
 GB = 1e9
@@ -179,3 +183,25 @@ def test_a_type_that_nobody_has_is_refused_in_the_list(tmp_path):
 def test_every_renamed_type_of_mlx_lm_is_runnable():
     assert MODEL_REMAPPING
     assert all(map(is_runnable, MODEL_REMAPPING))
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float16"])
+@pytest.mark.parametrize("working_set", [GB, 0], ids=["gpu", "cpu"])
+@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q6_K"])
+def test_a_gguf_file_promises_what_its_loaded_weights_take(
+    kind, working_set, dtype, machine, tmp_path
+):
+    machine(working_set)
+    config = BASE | {"model_type": "qwen3", "intermediate_size": 256}
+    model = gguf_model(config)
+    packed = {}
+    if kind != "F32":
+        for name in (f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(2)):
+            items, n_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+            raw = np.zeros((32, 256 // items * n_bytes), np.uint8)
+            packed[name] = (raw, GGMLQuantizationType[kind])
+    path = write(tmp_path / "tiny.gguf", config, model, {}, packed=packed)
+    loaded = load_model(path, dtype=dtype).model
+    assert read_profile(path).weight_bytes(dtype) == loaded.nbytes
+    entry = model_entry(describe_model(path, "m", "m"))
+    assert (entry.architecture, entry.drafts, entry.is_bound) == ("qwen3", "draft trees", True)

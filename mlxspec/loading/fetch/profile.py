@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -149,11 +150,20 @@ def _of_folder(folder: Path) -> ModelProfile:
         for name, (dtype, n_bytes) in stored.items():
             sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
     words, model = _most(sizes), stated_config(with_head(config, everything))
-    if isinstance(model, ModelConfig):
-        total = _sizes_of(everything, model)
-    else:
-        total = mlx_lm_sizes(everything, config, quantization)
+    total = _total(everything, model, config, quantization)
     return ModelProfile(model, words, words, total, _has_template(folder))
+
+
+def _total(
+    stored: Mapping[str, tuple[str, int]],
+    config: StatedConfig,
+    values: Mapping[str, Any],
+    quantization: Quantization | None,
+) -> StoredSizes:
+    """Return the total sizes of tensors; `values` are those of the config.json."""
+    if isinstance(config, ModelConfig):
+        return _sizes_of(stored, config)
+    return mlx_lm_sizes(stored, values, quantization)
 
 
 def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> StoredSizes:
@@ -181,7 +191,8 @@ def _has_template(folder: Path) -> bool:
 
 def _of_gguf(path: Path) -> ModelProfile:
     header = read_header(path)
-    config = ModelConfig.from_dict(gguf_config(path, header, {}))
+    values = gguf_config(path, header, {})
+    config = stated_config(values)
     check_tokenizer_kind(path, header.metadata)
     sizes: Counter[str] = Counter()
     for tensor in header.tensors.values():
@@ -191,15 +202,27 @@ def _of_gguf(path: Path) -> ModelProfile:
     bits = packed_bits(name)
     weights = f"{bits}-bit" if bits else _DTYPES.get(name, _DTYPES[decoded_type()])
     chats = "tokenizer.chat_template" in header.metadata
-    stored = _sizes_of(_as_arrays(header), config)
+    stored = _total(_as_arrays(header), config, values, _gguf_quantization(header))
     return ModelProfile(config, packing, weights, stored, chats)
+
+
+def _gguf_quantization(header: GgufHeader) -> Quantization:
+    """Return the bits of each tensor that stays packed."""
+    bits = {
+        _mlx_name(name): packed_bits(tensor.type.name) for name, tensor in header.tensors.items()
+    }
+    return {name.removesuffix(".weight"): {"bits": bits} for name, bits in bits.items() if bits}
+
+
+def _mlx_name(name: str) -> str:
+    return name.replace("token_embd.", "model.embed_tokens.")
 
 
 def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
     """Return type and bytes of the arrays into which a GGUF file is loaded."""
     arrays: dict[str, tuple[str, int]] = {}
     for name, tensor in header.tensors.items():
-        mlx_name = name.replace("token_embd.", "model.embed_tokens.")
+        mlx_name = _mlx_name(name)
         num_items = tensor.n_bytes // tensor.type.block_bytes * tensor.type.block_items
         if tensor.type.name in _DTYPES:
             arrays[mlx_name] = (tensor.type.name, tensor.n_bytes)
