@@ -9,6 +9,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from mlx_lm.utils import MODEL_REMAPPING
 
 from mlxspec import loading
+from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
@@ -20,6 +21,7 @@ from mlxspec.loading.fetch.stated import stated_config
 from mlxspec.loading.model_types import is_runnable
 from mlxspec.loading.sizes import row_bytes
 from mlxspec_cli.commands import models
+from tests.support import zoo
 from tests.support.foreign_folders import QWEN3, save_foreign
 from tests.support.gguf_models import BASE, write
 from tests.support.gguf_models import random_model as gguf_model
@@ -88,6 +90,12 @@ def test_keys_and_values_are_bounded_by_the_config(machine, tmp_path):
     profile = read_profile(path)
     assert profile.memory_bytes(256) - profile.weight_bytes() == cache.nbytes
     assert row_bytes(profile.config, 4) == row_bytes(model.config, 4)
+
+
+@pytest.mark.parametrize("kind", ["nanbeige", "mimo_v2_flash", "gemma4_text", "qwen3_5"])
+def test_layers_of_two_kinds_and_loops_stay_within_the_bound(kind):
+    stated = stated_config({**zoo.SETTINGS[kind], "model_type": kind})
+    assert stated.kv_numbers >= AdaptedModel.of(zoo.build(kind)).config.kv_numbers > 0
 
 
 def test_recurrent_layers_have_no_keys_and_compressed_ones_are_not_known():

@@ -43,7 +43,6 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
     named = SimpleNamespace(**sizes)
     heads, stores = _count(sizes, "num_attention_heads"), _num_row_layers(sizes)
     head_dim = _count(sizes, "head_dim") or _count(sizes, "hidden_size") // max(1, heads)
-    kv_heads = _count(sizes, "num_key_value_heads") if "num_key_value_heads" in sizes else heads
     is_latent = sizes.get("kv_lora_rank") is not None  # its file decides in which form rows stay
     return AdaptedConfig(
         model_type=kind,
@@ -53,7 +52,7 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
         num_row_stores=stores,
         num_states=0,
         head_dim=head_dim,
-        kv_numbers=0 if is_latent else 2 * stores * kv_heads * head_dim,
+        kv_numbers=0 if is_latent else 2 * stores * _widest_row(sizes, heads, head_dim),
         max_position_embeddings=context_length(named),
         layer_windows=(),
         eos_token_ids=_ends(config.get("eos_token_id")),
@@ -61,12 +60,21 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
     )
 
 
+def _widest_row(sizes: Mapping[str, Any], heads: int, head_dim: int) -> int:
+    """Return the most numbers in a key or value: layers of two kinds name their sizes apart."""
+    named = [name for name in sizes if not name.startswith(("linear_", "mamba_"))]
+    kv_heads = [_count(sizes, name) for name in named if name.endswith("num_key_value_heads")]
+    widths = [_count(sizes, name) for name in named if name.endswith("head_dim")]
+    return max(kv_heads or [heads]) * max([head_dim, *widths])
+
+
 def _num_row_layers(sizes: Mapping[str, Any]) -> int:
-    """Return the number of layers that keep keys and values; recurrent ones keep none."""
+    """Return how often keys and values are kept: recurrent layers keep none, loops repeat them."""
+    loops = max(1, _count(sizes, "loop_num"), _count(sizes, "num_loops"))
     kinds = sizes.get("layer_types")
     if not isinstance(kinds, list):
-        return _count(sizes, "num_hidden_layers")
-    return sum("attention" in str(kind) and "linear" not in str(kind) for kind in kinds)
+        return loops * _count(sizes, "num_hidden_layers")
+    return loops * sum("attention" in str(kind) and "linear" not in str(kind) for kind in kinds)
 
 
 def _count(sizes: Mapping[str, Any], name: str) -> int:
