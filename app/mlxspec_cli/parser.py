@@ -56,6 +56,8 @@ def build_parser() -> argparse.ArgumentParser:
     reports.add_argument("--mac-report", metavar="FILE", help=text)
     text = "compare such a file with what the tests assume"
     reports.add_argument("--read-report", metavar="FILE", help=text)
+    text = "delete what was compared and measured here; the next load does it again"
+    reports.add_argument("--forget", action="store_true", help=text)
     _add_bench_options(
         add("bench", "Measure drafters, and other projects, against plain decoding.")
     )

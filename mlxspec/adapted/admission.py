@@ -8,12 +8,12 @@ fails with trees is tried with chains, then with single tokens; what fails then 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.adapted.verdict import Verdict
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.batch import BatchCache
@@ -30,26 +30,7 @@ _CHAIN = (-1, 0, 1, 2, 3, 4, 5)
 _NOISE_FACTOR = 8.0  # a draft may round as much worse than a text that is read in one forward
 
 Progress = Callable[[int, int], None]
-"""Called with the comparisons done and in total."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What an examination found.
-
-    Attributes:
-        support: The drafts that the model can verify; None where even its text differs.
-        reason: Why it is not more than that, in words; "" for trees.
-        error: Largest relative error of what is supported.
-        seconds: Time of the examination.
-        batches: Whether one forward over several sequences is exact, too.
-    """
-
-    support: DraftSupport | None
-    reason: str
-    error: float
-    seconds: float
-    batches: bool = False
+"""Called with the number of texts compared and of all; what fails with trees needs more texts."""
 
 
 def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: None) -> Verdict:
@@ -81,7 +62,6 @@ class _Exam:
     def __init__(self, model: AdaptedModel, on_progress: Progress) -> None:
         self._model = model
         self._progress = on_progress
-        self._done = 0
         windows = [w for w in model.config.layer_windows if w is not None and w <= _LONGEST_WINDOW]
         length = max([_SHORT, *(window + _NODES for window in windows)])
         length = min(length, model.config.max_position_embeddings - 3 * _NODES)
@@ -89,12 +69,14 @@ class _Exam:
         self._prompt = [(7 * i * i + 31 * i + 11) % width for i in range(length)]
         self._tokens = [(width // 3 + i) % width for i in range(_NODES)]  # siblings differ
         self._truth: dict[tuple[int, ...], mx.array] = {}
+        self._planned = self._texts(_TREE)
         self._tolerance = self._noise()
 
     def fault_of(self, parents: Sequence[int]) -> tuple[str, float]:
         """Return what is wrong with drafts of this shape, or "", and the largest error."""
         tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
-        path = _path(parents, (len(parents) - 1) // 2)
+        path = _committed(parents)
+        self._planned |= self._texts(parents)
         decoder = Decoder(self._model, Cache.for_model(self._model.config))
         worst, start = 0.0, len(self._prompt)
         try:
@@ -141,11 +123,20 @@ class _Exam:
         got = decoder.tree_logits(tree)
         worst = 0.0
         for node in range(tree.n_nodes):
-            drafted = [self._tokens[i] for i in _path(parents, node)]
+            drafted = self._drafted(_path(parents, node))
             worst = max(worst, _relative(got[node], self._after((*before, *drafted))))
             if worst != worst:
                 return worst
         return worst
+
+    def _texts(self, parents: Sequence[int]) -> set[tuple[int, ...]]:
+        """Return the texts, without the prompt, with which drafts of this shape are compared."""
+        befores = ((), self._drafted(_committed(parents)))
+        paths = [self._drafted(_path(parents, node)) for node in range(len(parents))]
+        return {(*before, *path) for before in befores for path in paths}
+
+    def _drafted(self, nodes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._tokens[node] for node in nodes)
 
     def _after(self, tokens: tuple[int, ...]) -> mx.array:
         """Return mlx-lm's (V,) logits after the prompt and some tokens, read one by one."""
@@ -156,13 +147,12 @@ class _Exam:
                 logits = self._model.source(mx.array([[token]], mx.int32), cache=cache)[0, -1]
                 self._truth[tokens[:end]] = logits
             mx.eval(self._truth)
-            self._done += 1
-            self._progress(self._done, _NUM_COMPARISONS)
+            self._progress(len(self._planned & self._truth.keys()), len(self._planned))
         return self._truth[tokens]
 
     def _noise(self) -> float:
         """Return the error that rounding alone may cause: that of a text read in one forward."""
-        tokens = tuple(self._tokens[i] for i in _path(_TREE, _NODES - 1))
+        tokens = self._drafted(_path(_TREE, _NODES - 1))
         text = mx.array([[*self._prompt, *tokens]], mx.int32)
         at_once = self._model.source(text, cache=make_prompt_cache(self._model.source))[0, -1]
         noise = _relative(at_once, self._after(tokens))
@@ -170,12 +160,14 @@ class _Exam:
         return max(least, _NOISE_FACTOR * noise)
 
 
-_NUM_COMPARISONS = 8
-
-
 def _commit(decoder: Decoder, tree: DraftTree, path: Sequence[int]) -> None:
     decoder.forward_tree(tree)
     decoder.commit(path)
+
+
+def _committed(parents: Sequence[int]) -> list[int]:
+    """Return the nodes of a draft that are committed before it is compared again."""
+    return _path(parents, (len(parents) - 1) // 2)
 
 
 def _path(parents: Sequence[int], node: int) -> list[int]:

@@ -42,7 +42,7 @@ class AdaptedModel:
         config: Facts of the model.
         draft_support: The drafts that it can verify.
         supports_batches: Whether one forward can run several sequences.
-        admission: What an examination found, in words; "" where there was none.
+        draft_limits: Why it can verify no other drafts, in words; "" where it verifies all.
         source: The model of mlx-lm.
     """
 
@@ -55,7 +55,7 @@ class AdaptedModel:
         self.source = source
         self.draft_support: DraftSupport = "tree"
         self.supports_batches = True
-        self.admission = ""
+        self.draft_limits = ""
         self._current = Current()
         self._has_parts: bool | None = None  # None: not examined yet
         plan = LeafPlan(self._current)

@@ -7,6 +7,7 @@ only where the choice `auto` has measured it.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
 from mlxspec.drafting.auto import fastest, stored_speeds
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
@@ -14,13 +15,13 @@ from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models
-from mlxspec.loading.fetch.profile import tokenizer_of
+from mlxspec.loading.fetch.profile import ModelProfile, tokenizer_of
 from mlxspec.loading.fetch.sources import find_local
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder, read_config
 from mlxspec.loading.room import counted_tokens
 from mlxspec.loading.shipped import DrafterFile, drafters_for
-from mlxspec.loading.sizes import num_weights
+from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL
 from mlxspec.tokenizer import Tokenizer
@@ -36,6 +37,7 @@ _MEANINGS = {
     "eagle3": "a head that reads the target's layers",
     "exit": "the target's own lower layers",
 }
+_NOT_EXAMINED = "drafts not examined yet"
 _NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct version"
 
 
@@ -72,17 +74,26 @@ def model_entry(model: LocalModel) -> ModelEntry:
         return ModelEntry(model.source, model.name, model.size_gb, problem=model.problem)
     config = profile.config
     num_tokens = counted_tokens(config)
+    context = config.max_position_embeddings
     return ModelEntry(
         model.source,
         model.name,
         model.size_gb,
         packing=profile.packing,
         architecture=config.model_type,
-        context_length=config.max_position_embeddings,
+        context_length=context if context < UNLIMITED else 0,
         memory_gb=profile.memory_bytes(num_tokens) / backend.GB,
         memory_tokens=num_tokens,
         problem="" if profile.has_chat_template else _NO_CHAT,
+        drafts=_drafts(model, profile),
+        is_bound=not profile.is_exact,
     )
+
+
+def _drafts(model: LocalModel, profile: ModelProfile) -> str:
+    if profile.is_exact:
+        return drafts_in_words("tree")
+    return model.verdict.words if model.verdict is not None else _NOT_EXAMINED
 
 
 class DrafterFinder:
@@ -130,7 +141,7 @@ class DrafterFinder:
     def _problem(self, draft: LocalModel, target: LocalModel, tokenizer: Tokenizer) -> str:
         assert draft.profile is not None
         assert target.profile is not None
-        if num_weights(draft.profile.config) >= num_weights(target.profile.config):
+        if draft.profile.stored.num_weights >= target.profile.stored.num_weights:
             return "it is no smaller than the target"
         pair = (draft.path, target.path)
         if pair not in self._mismatches:

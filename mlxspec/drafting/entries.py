@@ -23,10 +23,14 @@ class ModelEntry:
         is_here: Whether it is on this disk.
         packing: How its weights are stored, in words; "" where that is not known.
         architecture: Its family, or "".
-        context_length: Tokens of its context, or 0.
+        context_length: Tokens of its context; 0 where that is not known.
         memory_gb: GB of memory that it needs here, with keys and values of `memory_tokens`; or 0.
-        memory_tokens: Number of tokens that `memory_gb` includes.
+        memory_tokens: Number of tokens that `memory_gb` includes; 0 where the size of keys and
+            values is not known before the model is built.
         problem: Why it cannot be chosen, or "".
+        drafts: The drafts that it verifies, in words, or that it was not examined yet; "" where
+            it is not on this disk or cannot be run.
+        is_bound: Whether `memory_gb` is an upper bound: mlx-lm runs the model.
     """
 
     source: str
@@ -39,6 +43,8 @@ class ModelEntry:
     memory_gb: float = 0.0
     memory_tokens: int = 0
     problem: str = ""
+    drafts: str = ""
+    is_bound: bool = False
 
     def fit_in(self, memory_gb: float) -> Fit:
         """Return how it fits the memory that models may use; loading refuses one too large."""

@@ -280,6 +280,7 @@ class Engine:
                 weights=self.weights,
                 cache=self.target.cache.describe(),
                 context_length=self.context_length or 0,
+                drafts=self.target.drafts,
                 params=reply.params,
             )
         try:

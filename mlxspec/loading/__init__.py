@@ -126,7 +126,7 @@ def load_model(
     changes.check_source(found.path)
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
-        check_room(found.path, found.name, dtype, room or Room())
+        check_room(found.path, found.name, dtype, room or Room(), say)
         return _load(found, dtype, port, adapter, changes, say)
 
 
@@ -198,7 +198,7 @@ def _load(
     ends = config.get("eos_token_id")
     tokenizer = Tokenizer(wrapped, [ends] if isinstance(ends, int) else ends or ())
     memory.give_back_memory()
-    model = mlx_lm.admitted(module, tokenizer, say)
+    model = mlx_lm.admitted(module, tokenizer, say, path)
     weights = words_of_loaded(words, dtype)
     return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
 

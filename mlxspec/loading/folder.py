@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.changes import UNCHANGED, Changes
 from mlxspec.loading.checkpoint import Checkpoint
-from mlxspec.models.config import FAMILIES
+from mlxspec.loading.model_types import is_runnable
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import MAX_TOKENS
 
@@ -25,6 +25,7 @@ _PANIC = "PanicException"  # raised by Rust code; a BaseException whose class ca
 _SHOWN = 200  # characters of a name in a message
 _ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be no number at all
 TOKENIZER = "tokenizer.json"
+_HEADS = frozenset({"medusa_num_heads", "draft_vocab_size", "eagle_config"})  # settings of heads
 
 
 def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
@@ -81,7 +82,9 @@ def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder holds a model; a head has no tokenizer or no family.
+    """Return whether a folder holds a model that can be run.
+
+    A head has no tokenizer, no type of a model, or a setting that only heads have.
 
     Raises:
         UnsupportedModelError: The config is damaged.
@@ -89,7 +92,7 @@ def is_model_folder(folder: Path) -> bool:
     if not (folder / TOKENIZER).is_file():
         return False
     config = read_config(folder)
-    return str(config.get("model_type")) in FAMILIES and "medusa_num_heads" not in config
+    return is_runnable(config.get("model_type")) and not _HEADS.intersection(config)
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -7,34 +7,29 @@ once on a machine.
 
 import hashlib
 import inspect
+import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mlxspec.adapted.admission import Verdict, examine
+from mlxspec.adapted.admission import examine
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import verdicts
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.folder import read_config
-from mlxspec.loading.records import Records
-from mlxspec.models import DraftSupport
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
-RECORDS = Records("admitted.json")
-"""The verdicts of this machine."""
-
-_PACKAGES = ("mlx", "mlx-lm")
+_EVERY_S = 2.0  # between two lines about the progress of an examination
 
 Say = Callable[[str], None]
 """Called with one line of text for the user."""
@@ -114,55 +109,57 @@ def _converted(module: nn.Module, dtype: str) -> tuple[nn.Module, str]:
     return module, stored
 
 
-def admitted(module: nn.Module, tokenizer: Tokenizer, say: Say = lambda line: None) -> AdaptedModel:
+def admitted(
+    module: nn.Module,
+    tokenizer: Tokenizer,
+    say: Say = lambda line: None,
+    place: Path | None = None,
+) -> AdaptedModel:
     """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
 
     Args:
         module: The model, with its weights.
         tokenizer: Its tokenizer.
-        say: Called with one line before an examination, and with one after it.
+        say: Called with one line before an examination, some during a long one and one after it;
+            later with one line where not all drafts are verified.
+        place: The folder or file from which it was loaded; None if that is not known.
 
     Raises:
         UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's.
     """
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
     key = _key(module)
-    verdict = _stored(key)
+    verdict = verdicts.load(key)
     if verdict is None:
         say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, once")
-        verdict = examine(model)
-        RECORDS.store(key, asdict(verdict))
-        say(f"compared in {verdict.seconds:.1f} s: {describe(verdict)}")
+        verdict = examine(model, _Progress(say))
+        verdicts.store(key, verdict)
+        say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
+    elif verdict.reason:
+        say(f"{model.config.model_type} was compared before: {verdict.words}")
+    if place is not None:
+        verdicts.note(place, key)
     if verdict.support is None:
         raise UnsupportedModelError(
             f"{model.config.model_type} cannot be a target, since it does not compute the same "
             f"over caches of ours ({verdict.reason}): use mlx-lm itself for this model"
         )
     model.draft_support, model.supports_batches = verdict.support, verdict.batches
-    model.admission = describe(verdict)
+    model.draft_limits = verdict.reason
     return model
 
 
-def describe(verdict: Verdict) -> str:
-    """Return a verdict in words."""
-    words = {"tree": "draft trees", "chain": "draft chains", "none": "plain decoding", None: "none"}
-    reason = f" ({verdict.reason})" if verdict.reason else ""
-    return f"{words[verdict.support]}{reason}"
+class _Progress:
+    """Says how far an examination is, in lines that do not follow each other too fast."""
 
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._said = time.monotonic()
 
-def verdicts() -> dict[str, Verdict]:
-    """Return the verdicts of this machine, by key."""
-    found = {key: _stored(key) for key in RECORDS.all_keys()}
-    return {key: verdict for key, verdict in found.items() if verdict is not None}
-
-
-def _stored(key: str) -> Verdict | None:
-    value = RECORDS.load(key) or {}
-    with suppress(TypeError):
-        verdict = Verdict(**value)
-        if verdict.support in (*get_args(DraftSupport), None) and isinstance(verdict.reason, str):
-            return verdict
-    return None
+    def __call__(self, done: int, total: int) -> None:
+        if done < total and time.monotonic() - self._said >= _EVERY_S:
+            self._say(f"comparing drafts: {done} of {total} texts")
+            self._said = time.monotonic()
 
 
 def _key(module: nn.Module) -> str:
@@ -170,10 +167,8 @@ def _key(module: nn.Module) -> str:
     source = inspect.getsource(import_module(type(module).__module__))
     args = repr(getattr(module, "args", None))
     digest = hashlib.sha256(f"{source}\n{args}".encode()).hexdigest()[:16]
-    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    own = "mlxspec " + cast(str, import_module("mlxspec").__version__)
     name = type(module).__module__.rsplit(".", 1)[-1]
-    return f"{name} {digest}, {versions}, {own}, {backend.facts().device}"
+    return f"{name} {digest}, {verdicts.conditions()}"
 
 
 def stored_words(module: nn.Module) -> str:

@@ -4,6 +4,7 @@ On a GPU, a process that uses too much memory ends without a message. So the siz
 keys and values is compared with the usable memory. `mlxspec models` shows the same sizes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +12,17 @@ from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch.profile import ModelProfile, read_profile
+from mlxspec.loading.fetch.stated import StatedConfig
 from mlxspec.loading.sizes import is_possible, row_bytes
 from mlxspec.models import ModelConfig, TargetModel
 
+_SAID_FROM = 2**30  # bytes: what takes less is loaded in a moment
+
 MEMORY_TOKENS = 4096
 """Tokens of a full cache that count; a shorter context counts as a whole."""
+
+Say = Callable[[str], None]
+"""Called with one line of text for the user."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +40,19 @@ class Room:
     beside: int = 0
 
 
-def counted_tokens(config: ModelConfig, max_kv_size: int | None = None) -> int:
-    """Return the number of tokens whose keys and values count in the memory of a model."""
+def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
+    """Return the number of tokens whose keys and values count in the memory of a model.
+
+    It is 0 where their size is not known before the model is built.
+    """
+    if not config.kv_numbers:
+        return 0
     if max_kv_size is not None:
         return max_kv_size
     return min(MEMORY_TOKENS, config.max_position_embeddings)
 
 
-def check_room(path: Path, name: str, dtype: str, room: Room) -> None:
+def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda line: None) -> None:
     """Raise UnsupportedModelError if a model, its cache and other models do not fit in memory.
 
     Args:
@@ -48,18 +60,23 @@ def check_room(path: Path, name: str, dtype: str, room: Room) -> None:
         name: Name for the message.
         dtype: A word of `options.DTYPES`.
         room: Its cache, and other models.
+        say: Called with one line that says what a large model takes.
     """
     try:
         profile = read_profile(path)
     except UnsupportedModelError:
         return
     stored = profile.stored
-    if not is_possible(profile.config, stored.packed_bytes + stored.float_bytes):
+    if isinstance(profile.config, ModelConfig) and not is_possible(
+        profile.config, stored.packed_bytes + stored.float_bytes
+    ):
         return
     tokens = counted_tokens(profile.config, room.max_kv_size)
     needed = profile.memory_bytes(tokens, dtype, room.kv_bits) + room.beside
     if needed / backend.GB > usable_gb():
         raise UnsupportedModelError(_refusal(profile, name, dtype, room))
+    if needed >= _SAID_FROM:
+        say(f"{_needs(profile, name, dtype, room)}, of {usable_gb():.1f} GB")
 
 
 def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | None:
@@ -71,17 +88,25 @@ def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | N
 
 
 def _refusal(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:
+    if backend.is_cpu():
+        has, do = "this machine has", "choose a smaller model, or a machine with a GPU"
+    else:
+        has = "the GPU of this machine recommends at most"
+        do = "choose a smaller model or one of fewer bits, or --kv-bits, or a smaller --max-kv-size"
+    return f"{_needs(profile, name, dtype, room)}; {has} {usable_gb():.1f} GB: {do}"
+
+
+def _needs(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:
+    """Return what a model takes in words."""
     tokens = counted_tokens(profile.config, room.max_kv_size)
     weights = profile.weight_bytes(dtype)
     cache = profile.memory_bytes(tokens, dtype, room.kv_bits) - weights
-    beside = f", beside {room.beside / backend.GB:.1f} GB of another model" if room.beside else ""
+    bound = "" if profile.is_exact else "at most "
+    words = ""
     if backend.is_cpu():
         words = f" as {profile.computes_in(dtype)}, which a CPU computes in,"
-        has, do = "this machine has", "choose a smaller model, or a machine with a GPU"
-    else:
-        words, has = "", "the GPU of this machine recommends at most"
-        do = "choose a smaller model or one of fewer bits, or --kv-bits, or a smaller --max-kv-size"
-    return (
-        f"{name} takes {weights / backend.GB:.1f} GB{words} and {cache / backend.GB:.1f} GB for "
-        f"keys and values of {tokens:,} tokens{beside}; {has} {usable_gb():.1f} GB: {do}"
-    )
+    rows = f"{cache / backend.GB:.1f} GB for keys and values of {tokens:,} tokens"
+    if not profile.config.kv_numbers:
+        rows = "keys and values, whose size is known once it is built"
+    beside = f", beside {room.beside / backend.GB:.1f} GB of another model" if room.beside else ""
+    return f"{name} takes {bound}{weights / backend.GB:.1f} GB{words} and {rows}{beside}"

@@ -23,12 +23,14 @@ class StoredSizes:
         num_floats: Floating-point numbers, scales and biases of quantised weights included.
         float_bytes: Bytes of these in their stored type.
         dtype: Type of the embedding or of its scales, such as "float16"; "" for other types.
+        num_weights: Numbers in all weights once they are unpacked.
     """
 
     packed_bytes: int
     num_floats: int
     float_bytes: int
     dtype: str
+    num_weights: int
 
 
 def num_weights(config: ModelConfig) -> int:

@@ -3,7 +3,12 @@
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import StagingCache
 from mlxspec.models.model import Model
-from mlxspec.models.target_model import DraftSupport, TargetConfig, TargetModel
+from mlxspec.models.target_model import (
+    DraftSupport,
+    TargetConfig,
+    TargetModel,
+    drafts_in_words,
+)
 
 __all__ = [
     "DraftSupport",
@@ -13,6 +18,7 @@ __all__ = [
     "TargetConfig",
     "TargetModel",
     "build_model",
+    "drafts_in_words",
 ]
 
 

@@ -66,6 +66,11 @@ class Model(nn.Module):
         return True
 
     @property
+    def draft_limits(self) -> str:
+        """Why it can verify no other drafts: there are none."""
+        return ""
+
+    @property
     def layers(self) -> list[DecoderLayer]:
         """The layers, lowest first."""
         return self.model.layers

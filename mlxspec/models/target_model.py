@@ -14,6 +14,22 @@ from mlxspec.kv.masks import Masks
 DraftSupport = Literal["tree", "chain", "none"]
 """The drafts that a model can verify: trees and chains, chains only, or none (plain decoding)."""
 
+_WORDS: dict[DraftSupport, str] = {
+    "tree": "draft trees",
+    "chain": "draft chains",
+    "none": "plain decoding",
+}
+
+
+def drafts_in_words(support: DraftSupport, limits: str = "") -> str:
+    """Return the drafts that a model verifies in words, such as "draft chains (reason)".
+
+    Args:
+        support: The drafts.
+        limits: Why it verifies no others, or "".
+    """
+    return f"{_WORDS[support]} ({limits})" if limits else _WORDS[support]
+
 
 class TargetConfig(Protocol):
     """Facts of a target model; `ModelConfig` has them, too."""
@@ -77,6 +93,10 @@ class TargetModel(Protocol):
     @property
     def supports_batches(self) -> bool:
         """Whether one forward can run several sequences of different lengths."""
+
+    @property
+    def draft_limits(self) -> str:
+        """Why it can verify no other drafts, in words; "" where it verifies all."""
 
     @property
     def dtype(self) -> mx.Dtype:

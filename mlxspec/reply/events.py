@@ -25,6 +25,7 @@ def started_event(
     weights: str,
     cache: str,
     context_length: int,
+    drafts: str,
     params: GenerationParams,
 ) -> GenerationStarted:
     """Return the first event of a reply; see `GenerationStarted` for the arguments."""
@@ -40,6 +41,7 @@ def started_event(
         sampling=_sampling(params),
         seed=params.seed,
         context_length=context_length,
+        drafts=drafts,
         versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},
     )
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
-from mlxspec.models import DraftSupport, TargetModel
+from mlxspec.models import DraftSupport, TargetModel, drafts_in_words
 from mlxspec.target.forwards import Forwards
 from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
@@ -55,6 +55,11 @@ class Decoder:
     def draft_support(self) -> DraftSupport:
         """The drafts that can be verified."""
         return self.model.draft_support
+
+    @property
+    def drafts(self) -> str:
+        """The drafts that can be verified in words, and why no others."""
+        return drafts_in_words(self.model.draft_support, self.model.draft_limits)
 
     @property
     def num_hidden_layers(self) -> int:

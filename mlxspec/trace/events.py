@@ -100,6 +100,7 @@ class GenerationStarted:
         seed: Seed of the random key.
         context_length: Largest number of tokens of prompt and reply.
         versions: Versions of mlxspec and of its runtime, by name.
+        drafts: Drafts that the target verifies, in words, and why no others; "" if not known.
         format: Trace format.
     """
 
@@ -115,6 +116,7 @@ class GenerationStarted:
     seed: int = 0
     context_length: int = 0
     versions: dict[str, str] = field(default_factory=dict)
+    drafts: str = ""
     format: str = TRACE_FORMAT
 
 

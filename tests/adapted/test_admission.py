@@ -193,3 +193,30 @@ def test_the_text_is_longer_than_every_window_that_can_be_read_in_time():
     model = adapted(WINDOWED | {"sliding_window": 60})
     exam = admission._Exam(model, lambda done, total: None)
     assert len(exam._prompt) > 60
+
+
+@pytest.mark.parametrize(
+    ("lowest", "num_texts"),
+    [
+        ("tree", 2 * 7),
+        ("chain", 14 + 2 * 7 - 2),  # the first two tokens are a path of the tree, too
+        ("none", 26 + 1),  # the root is known, twice the root is not
+    ],
+)
+def test_progress_counts_texts_up_to_the_last_one(lowest, num_texts, monkeypatch):
+    seen = []
+    fault_of = admission._Exam.fault_of
+    rows = {"tree": 7, "chain": 7, "none": 1}
+
+    def failing(self, parents):
+        found = fault_of(self, parents)
+        is_tree = list(parents) == list(admission._TREE)
+        fails = (lowest != "tree" and is_tree) or len(parents) > rows[lowest]
+        return ("a fault", 1.0) if fails else found
+
+    monkeypatch.setattr(admission._Exam, "fault_of", failing)
+    verdict = examine(adapted(HYBRID), lambda done, total: seen.append((done, total)))
+    assert verdict.support == lowest
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (num_texts, num_texts)
+    assert all(done <= total for done, total in seen)

@@ -65,14 +65,20 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
             ("Enter fetches it, this once: ", _PLAIN), (gigabytes(model.size_gb), f"{_PLAIN} bold")
         )
     fit = model.fit_in(memory_gb)
+    context = f", context {count(model.context_length)}" if model.context_length else ""
+    bound = "at most " if model.is_bound else ""
+    rows = (
+        f" at {count(model.memory_tokens)} tokens"
+        if model.memory_tokens
+        else " without keys and values"
+    )
+    takes = f"Takes {bound}{gigabytes(model.memory_gb)}{rows}, of {memory_gb:.1f} GB: "
+    drafts = f" · {safe_line(model.drafts)}" if model.drafts else ""
     return Content.assemble(
-        (f"{model.architecture}, {model.packing}, context {count(model.context_length)}. ", _MUTED),
-        (
-            f"Takes {gigabytes(model.memory_gb)} at {count(model.memory_tokens)} tokens, of "
-            f"{memory_gb:.1f} GB: ",
-            _MUTED,
-        ),
+        (f"{safe_line(model.architecture)}, {model.packing}{context}. ", _MUTED),
+        (takes, _MUTED),
         (_FITS[fit], _SIGNS[fit][1]),
+        (drafts, _MUTED),
     )
 
 

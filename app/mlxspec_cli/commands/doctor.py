@@ -3,21 +3,26 @@
 `examine` collects the facts, `examination_text` formats them; `measure` and `drafter` run the
 model. A finding is one line: the problem, its cost, and what to do. `--mac-report FILE` measures
 what only a Mac can show and writes it to a file. `--read-report FILE` compares such a file with
-the assumptions of the tests.
+the assumptions of the tests. `--forget` deletes what was found out about models here.
 """
 
 import os
 import sys
+import textwrap
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlxspec.device import backend, machine_check
 from mlxspec.errors import MlxspecError
 from mlxspec.report.document import Report, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
 from mlxspec_cli.output import harmless, say
+
+if TYPE_CHECKING:
+    from mlxspec.adapted.verdict import Verdict  # its package needs MLX
 
 _CONTEXT = 256  # tokens in the cache while the cost is measured
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
@@ -32,12 +37,14 @@ class Examination:
         model: Path of the default model, downloaded or not; None without MLX.
         has_model: Whether it is downloaded.
         findings: The problems, a line each.
+        verdicts: What examinations of models of mlx-lm have found here, by type and conditions.
     """
 
     facts: backend.DeviceFacts
     model: Path | None
     has_model: bool
     findings: tuple[str, ...]
+    verdicts: Mapping[str, "Verdict"] = field(default_factory=dict)
 
 
 def run(args: Namespace) -> int:
@@ -53,6 +60,8 @@ def run(args: Namespace) -> int:
         return _write_mac_report(Path(args.mac_report))
     if args.read_report is not None:
         return _print_comparison(read_report(Path(args.read_report)))
+    if args.forget:
+        return _forget()
     return report_machine()
 
 
@@ -63,6 +72,8 @@ def report_machine() -> int:
     if examination.has_model and not examination.facts.notes:
         print("\n" + drafter(), flush=True)
         print("\n" + measure(), flush=True)
+    if examination.verdicts:
+        print(f"\n{verdicts_text(examination.verdicts)}")
     print()
     for finding in examination.findings:
         print(f"! {finding}")
@@ -76,10 +87,12 @@ def examine() -> Examination:
     facts = backend.facts()
     if facts.backend == "none":
         return Examination(facts, None, False, tuple(_findings(facts, None, False)))
+    from mlxspec.loading import verdicts
     from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
 
     model, has_model = default_model_path(), has_default_model()
-    return Examination(facts, model, has_model, tuple(_findings(facts, model, has_model)))
+    findings = tuple(_findings(facts, model, has_model))
+    return Examination(facts, model, has_model, findings, verdicts.all_verdicts())
 
 
 def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -> Iterator[str]:
@@ -120,6 +133,33 @@ def examination_text(examination: Examination) -> str:
         "model": f"{examination.model} ({state})" if examination.model else "",
     }
     return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
+
+
+def verdicts_text(verdicts: Mapping[str, "Verdict"]) -> str:
+    """Return a table of the models that were compared with mlx-lm's plain decoding here."""
+    from mlxspec.loading.verdicts import conditions
+
+    today = conditions()
+    lines = ["models of mlx-lm, compared here with its plain decoding (--forget deletes this):"]
+    for key, verdict in sorted(verdicts.items()):
+        age = "" if key.endswith(today) else ", with other versions or another device"
+        about = f"{verdict.words}, in {verdict.seconds:.1f} s{age}"
+        name = f"{harmless(key.split()[0]):<19} " if key.strip() else ""
+        lines.append(textwrap.fill(name + harmless(about), 96, subsequent_indent=" " * 20))
+    return "\n".join(lines)
+
+
+def _forget() -> int:
+    """Delete what was found out about models here; the next load finds it out again."""
+    backend.check()
+    from mlxspec.drafting import measured
+    from mlxspec.loading import verdicts
+
+    count = len(verdicts.all_verdicts())
+    verdicts.clear()
+    measured.clear()
+    print(f"forgot {count} comparisons with mlx-lm, and all measured costs and speeds")
+    return 0
 
 
 def drafter() -> str:

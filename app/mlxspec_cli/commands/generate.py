@@ -140,6 +140,7 @@ class _Printer:
                 "drafter": about.drafter,
                 "drafter_choice": self._choice.as_dict(),
                 "cache": about.cache,
+                "drafts": about.drafts,
                 "sampling": about.sampling,
                 "seed": about.seed,
                 "device": about.device,

@@ -13,6 +13,7 @@ from mlxspec.drafting.catalogue import DrafterFinder, list_models
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.fetch.sources import find_local
+from mlxspec_cli.output import harmless
 
 _INDENT = "    "
 
@@ -48,11 +49,16 @@ def _model_text(model: ModelEntry) -> str:
         return f"{model.source}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
     memory = usable_gb()
     state = f"cannot chat: {model.problem}" if model.problem else _fit(model, memory)
-    facts = (
-        f"{model.architecture}, {model.packing}, context {model.context_length:,}, takes "
-        f"{model.memory_gb:.1f} of {memory:.1f} GB memory at {model.memory_tokens:,} tokens"
+    context = f"context {model.context_length:,}, " if model.context_length else ""
+    bound = "at most " if model.is_bound else ""
+    rows = (
+        f" at {model.memory_tokens:,} tokens" if model.memory_tokens else " without keys and values"
     )
-    return f"{model.source}  {model.size_gb:.2f} GB  {state}\n{_wrapped(facts)}"
+    facts = (
+        f"{model.architecture}, {model.packing}, {context}takes {bound}{model.memory_gb:.1f} of "
+        f"{memory:.1f} GB memory{rows}; {model.drafts}"
+    )
+    return f"{model.source}  {model.size_gb:.2f} GB  {state}\n{_wrapped(harmless(facts))}"
 
 
 def _fit(model: ModelEntry, memory_gb: float) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from mlxspec.adapted.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import verdicts
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.profile import ModelProfile, read_profile
 from mlxspec.params import DEFAULT_MODEL
@@ -24,6 +26,8 @@ class LocalModel:
         name: Name for messages and screens.
         path: The folder or GGUF file.
         profile: The profile from its headers, or None if it cannot be run.
+        verdict: What an examination of it found on this machine; None if there was none, or if it
+            needs none.
     """
 
     source: str
@@ -32,6 +36,7 @@ class LocalModel:
     name: str = ""
     path: Path = Path()
     profile: ModelProfile | None = field(default=None, repr=False)
+    verdict: Verdict | None = None
 
 
 def list_local_models() -> list[LocalModel]:
@@ -62,7 +67,11 @@ def describe_model(path: Path, source: str, name: str) -> LocalModel:
         profile = read_profile(path)
     except UnsupportedModelError as error:
         return LocalModel(source, size_gb, str(error), name, path)
-    return LocalModel(source, size_gb, "", name, path, profile)
+    verdict = None if profile.is_exact else verdicts.at(path)
+    if verdict is not None and verdict.support is None:
+        problem = f"it was compared with mlx-lm here, and is {verdict.words}"
+        return LocalModel(source, size_gb, problem, name, path)
+    return LocalModel(source, size_gb, "", name, path, profile, verdict)
 
 
 def _in_snapshot(repository: str, folder: Path) -> Iterator[LocalModel]:

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from mlxspec.device import backend
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.loading.fetch.mlx_lm_sizes import mlx_lm_quantization, mlx_lm_sizes
+from mlxspec.loading.fetch.stated import StatedConfig, stated_config
 from mlxspec.loading.folder import (
     is_model_folder,
     read_config,
@@ -26,6 +29,7 @@ from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
+from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
@@ -47,11 +51,16 @@ class ModelProfile:
         has_chat_template: Whether it can chat.
     """
 
-    config: ModelConfig
+    config: StatedConfig
     packing: str
     weights: str
     stored: StoredSizes
     has_chat_template: bool
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its memory is known exactly; for a model that mlx-lm runs it is a bound."""
+        return isinstance(self.config, ModelConfig)
 
     def computes_in(self, dtype: str = "auto") -> str:
         """Return the floating-point type of its computation here; "" if that is unknown.
@@ -64,15 +73,23 @@ class ModelProfile:
         return self.stored.dtype if backend.keeps_weights_as_stored() else "float32"
 
     def weight_bytes(self, dtype: str = "auto") -> int:
-        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU."""
+        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU.
+
+        mlx-lm keeps them quantised on a CPU, too, where a type is asked for.
+        """
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
-            return num_weights(self.config) * (size or _FLOAT_BYTES)
+            if self.is_exact or dtype == "auto":
+                return self.stored.num_weights * (size or _FLOAT_BYTES)
+        elif dtype == "auto" and not self.is_exact:
+            size = None  # mlx-lm leaves every type as it is
         floats = self.stored.float_bytes if size is None else self.stored.num_floats * size
         return self.stored.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
         """Return the bytes of its weights here, with keys and values of `num_tokens` tokens.
+
+        Keys and values whose size the config does not state are left out.
 
         Args:
             num_tokens: Rows of its cache.
@@ -83,8 +100,16 @@ class ModelProfile:
             ValueError: `kv_bits` is another number.
             UnsupportedOperationError: Its heads cannot be quantised.
         """
+        if not self.config.kv_numbers:
+            return self.weight_bytes(dtype)
         size = _SIZES.get(self.computes_in(dtype), _HALF_BYTES)
-        return self.weight_bytes(dtype) + num_tokens * row_bytes(self.config, size, kv_bits)
+        try:
+            row = row_bytes(self.config, size, kv_bits)
+        except UnsupportedOperationError:
+            if self.is_exact:
+                raise
+            row = row_bytes(self.config, size)  # the built model decides whether its heads can be
+        return self.weight_bytes(dtype) + num_tokens * row
 
 
 def read_profile(path: Path) -> ModelProfile:
@@ -96,7 +121,7 @@ def read_profile(path: Path) -> ModelProfile:
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
 
-def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
+def tokenizer_of(path: Path, config: StatedConfig) -> Tokenizer:
     """Return the tokenizer of a model folder or GGUF file.
 
     Raises:
@@ -109,13 +134,14 @@ def tokenizer_of(path: Path, config: ModelConfig) -> Tokenizer:
 
 def _of_folder(folder: Path) -> ModelProfile:
     if not is_model_folder(folder):
-        ModelConfig.from_dict(read_config(folder))  # its message is better if the family is unknown
+        kind = stated_config(read_config(folder)).model_type  # raises if that cannot be run
         raise UnsupportedModelError(
-            f"{folder} has no tokenizer.json or holds heads: it may be a drafter, not a model; "
-            "name it with --drafter"
+            f"{folder} has no tokenizer.json or holds heads ({kind}): it may be a drafter, not a "
+            "model; name it with --drafter"
         )
     config = read_config(folder)
-    quantization = read_quantization(folder, config)
+    is_ours = config["model_type"] in FAMILIES
+    quantization = read_quantization(folder, config) if is_ours else mlx_lm_quantization(config)
     sizes: Counter[str] = Counter()
     everything: dict[str, tuple[str, int]] = {}
     for path in weight_files(folder):
@@ -123,8 +149,21 @@ def _of_folder(folder: Path) -> ModelProfile:
         everything |= stored
         for name, (dtype, n_bytes) in stored.items():
             sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
-    words, model = _most(sizes), ModelConfig.from_dict(with_head(config, everything))
-    return ModelProfile(model, words, words, _sizes_of(everything, model), _has_template(folder))
+    words, model = _most(sizes), stated_config(with_head(config, everything))
+    total = _total(everything, model, config, quantization)
+    return ModelProfile(model, words, words, total, _has_template(folder))
+
+
+def _total(
+    stored: Mapping[str, tuple[str, int]],
+    config: StatedConfig,
+    values: Mapping[str, Any],
+    quantization: Quantization | None,
+) -> StoredSizes:
+    """Return the total sizes of tensors; `values` are those of the config.json."""
+    if isinstance(config, ModelConfig):
+        return _sizes_of(stored, config)
+    return mlx_lm_sizes(stored, values, quantization)
 
 
 def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> StoredSizes:
@@ -140,7 +179,8 @@ def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> Sto
             packed += n_bytes
     embedding = "model.embed_tokens."
     found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
-    return StoredSizes(packed, floats, float_bytes, _DTYPES.get(found[0], ""))
+    dtype = _DTYPES.get(found[0], "")
+    return StoredSizes(packed, floats, float_bytes, dtype, num_weights(config))
 
 
 def _has_template(folder: Path) -> bool:
@@ -151,7 +191,8 @@ def _has_template(folder: Path) -> bool:
 
 def _of_gguf(path: Path) -> ModelProfile:
     header = read_header(path)
-    config = ModelConfig.from_dict(gguf_config(path, header, {}))
+    values = gguf_config(path, header, {})
+    config = stated_config(values)
     check_tokenizer_kind(path, header.metadata)
     sizes: Counter[str] = Counter()
     for tensor in header.tensors.values():
@@ -161,15 +202,27 @@ def _of_gguf(path: Path) -> ModelProfile:
     bits = packed_bits(name)
     weights = f"{bits}-bit" if bits else _DTYPES.get(name, _DTYPES[decoded_type()])
     chats = "tokenizer.chat_template" in header.metadata
-    stored = _sizes_of(_as_arrays(header), config)
+    stored = _total(_as_arrays(header), config, values, _gguf_quantization(header))
     return ModelProfile(config, packing, weights, stored, chats)
+
+
+def _gguf_quantization(header: GgufHeader) -> Quantization:
+    """Return the bits of each tensor that stays packed."""
+    bits = {
+        _mlx_name(name): packed_bits(tensor.type.name) for name, tensor in header.tensors.items()
+    }
+    return {name.removesuffix(".weight"): {"bits": bits} for name, bits in bits.items() if bits}
+
+
+def _mlx_name(name: str) -> str:
+    return name.replace("token_embd.", "model.embed_tokens.")
 
 
 def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
     """Return type and bytes of the arrays into which a GGUF file is loaded."""
     arrays: dict[str, tuple[str, int]] = {}
     for name, tensor in header.tensors.items():
-        mlx_name = name.replace("token_embd.", "model.embed_tokens.")
+        mlx_name = _mlx_name(name)
         num_items = tensor.n_bytes // tensor.type.block_bytes * tensor.type.block_items
         if tensor.type.name in _DTYPES:
             arrays[mlx_name] = (tensor.type.name, tensor.n_bytes)

@@ -1,5 +1,7 @@
 """The top row: models, guarantee, use of the context, speed and memory."""
 
+from collections.abc import Iterator
+
 from textual.content import Content
 from textual.widget import Widget
 
@@ -61,6 +63,7 @@ def status_parts(state: ChatState) -> list[Part]:
         parts.append(Part("spec off"))
     if reply is not None and reply.started is not None:
         parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
+        parts += _drafts(reply.started.drafts)
     if state.context_length:
         parts.append(Part(_meter(state.context, state.context_length), 4))
     if reply is not None and reply.stats.generated_tokens:
@@ -77,6 +80,13 @@ def _models(state: ChatState) -> Part:
         return Part({"loading": "loading …", "failed": "no model"}.get(state.phase, "ready"))
     target, drafter = (safe_line(name)[:_NAME_CELLS] for name in (state.target, state.drafter))
     return Part(f"{target} ◂ {drafter}" if drafter else target)
+
+
+def _drafts(drafts: str) -> Iterator[Part]:
+    """Yield which drafts the model verifies; the reason behind it stands in `/context`."""
+    words, _, limits = safe_line(drafts).partition(" (")
+    if words:
+        yield Part(f"{words} only" if limits else words, 2 if limits else 8)
 
 
 def _meter(used: int, length: int) -> str:

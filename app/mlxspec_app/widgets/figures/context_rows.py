@@ -56,6 +56,8 @@ def _notes(state: ChatState, reply: Reply) -> list[str]:
         notes.append(f"the last turn read {total - reused:,} tokens; {reused:,} were still cached")
     if reply.started is not None:
         notes.append(f"cache: {safe_line(reply.started.cache)}")
+        if reply.started.drafts:
+            notes.append(f"the model verifies {safe_line(reply.started.drafts)}")
         if not state.context_length:
             notes.append("it never fills: the oldest rows make way for new ones")
     return notes

@@ -1,0 +1,155 @@
+"""What an examination found is said wherever a model is listed, loaded or answering."""
+
+import json
+import os
+
+import pytest
+
+import mlxspec
+from mlxspec import GenerationParams
+from mlxspec.adapted.verdict import Verdict
+from mlxspec.drafting.catalogue import list_models, model_entry
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import load_model, mlx_lm, verdicts
+from mlxspec.loading.fetch.local import describe_model
+from mlxspec.trace.events import GenerationStarted
+from mlxspec_cli.commands import doctor
+from mlxspec_cli.main import main
+from tests.support.foreign_folders import save_foreign
+from tests.support.hub_cache import cached_folder, use_hub_cache
+from tests.support.model_folders import save_folder, save_json
+
+WHY = "draft trees: the draft is 3.0e-01 off, 2.0e-05 is allowed"
+CHAINS = Verdict("chain", WHY, 1e-6, 2.5)
+NOTHING = Verdict(None, f"{WHY}; single tokens: it is off", 0.0, 2.5)
+
+
+@pytest.fixture(autouse=True)
+def hub(tmp_path, monkeypatch):
+    return use_hub_cache(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def finds(monkeypatch):
+    """Let the next examinations find something given."""
+    return lambda verdict: monkeypatch.setattr(mlx_lm, "examine", lambda *_: verdict)
+
+
+def drafts_of(folder):
+    return model_entry(describe_model(folder, "m", "m")).drafts
+
+
+def test_a_list_says_what_is_known_before_and_after_a_load(hub):
+    folder = save_foreign(cached_folder(hub, "org/foreign"))
+    save_folder(cached_folder(hub, "org/own"))
+    said = {entry.source: entry.drafts for entry in list_models()}
+    assert said["org/foreign"] == "drafts not examined yet"
+    assert said["org/own"] == "draft trees"
+    load_model(folder)
+    said = {entry.source: entry.drafts for entry in list_models()}
+    assert said["org/foreign"] == "draft trees"
+
+
+def test_a_list_says_why_no_more_drafts_are_verified(tmp_path, finds):
+    finds(CHAINS)
+    folder = save_foreign(tmp_path / "m")
+    load_model(folder)
+    assert drafts_of(folder) == f"draft chains ({WHY})"
+
+
+def test_a_limit_is_said_again_at_each_load(tmp_path, finds):
+    finds(CHAINS)
+    folder = save_foreign(tmp_path / "m")
+    first, later = [], []
+    load_model(folder, say=first.append)
+    load_model(folder, say=later.append)
+    assert first[-1] == f"compared in 2.5 s: draft chains ({WHY})"
+    assert later == [f"qwen3 was compared before: draft chains ({WHY})"]
+
+
+def test_a_model_that_was_refused_is_listed_with_the_reason(tmp_path, finds):
+    finds(NOTHING)
+    folder = save_foreign(tmp_path / "m")
+    with pytest.raises(UnsupportedModelError, match="it is off"):
+        load_model(folder)
+    assert "it is off" in describe_model(folder, "m", "m").problem
+
+
+def test_a_verdict_of_other_versions_or_another_config_counts_for_nothing(tmp_path, monkeypatch):
+    folder = save_foreign(tmp_path / "m")
+    load_model(folder)
+    later = (folder / "config.json").stat().st_mtime_ns + 10**9
+    with monkeypatch.context() as patch:
+        patch.setattr(verdicts, "conditions", lambda: "mlx 99")
+        assert drafts_of(folder) == "drafts not examined yet"
+    assert drafts_of(folder) == "draft trees"
+    os.utime(folder / "config.json", ns=(later, later))
+    assert drafts_of(folder) == "drafts not examined yet"
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"KEY": {"key": 5}}', '{"KEY": {"key": "gone"}}'])
+def test_a_damaged_note_is_none(tmp_path, damage):
+    folder = save_foreign(tmp_path / "m")
+    load_model(folder)
+    (path,) = (tmp_path / "home").glob("admitted_places.json")
+    (key,) = json.loads(path.read_text())
+    path.write_text(damage.replace("KEY", key))
+    assert drafts_of(folder) == "drafts not examined yet"
+
+
+def test_the_doctor_lists_verdicts_with_reason_and_time(tmp_path, finds):
+    finds(CHAINS)
+    load_model(save_foreign(tmp_path / "m"))
+    text = doctor.verdicts_text(doctor.examine().verdicts)
+    assert "qwen3               draft chains (draft trees: the draft is 3.0e-01 off" in text
+    assert "in 2.5 s" in " ".join(text.split())
+    assert "other versions" not in text
+
+
+def test_the_doctor_names_verdicts_of_other_versions(tmp_path, monkeypatch):
+    load_model(save_foreign(tmp_path / "m"))
+    monkeypatch.setattr(verdicts, "conditions", lambda: "mlx 99")
+    assert "other versions" in " ".join(doctor.verdicts_text(doctor.examine().verdicts).split())
+
+
+def test_the_doctor_forgets(tmp_path, capsys):
+    folder = save_foreign(tmp_path / "m")
+    load_model(folder)
+    assert main(["doctor", "--forget"]) == 0
+    assert "forgot 1 comparison" in capsys.readouterr().out
+    assert verdicts.all_verdicts() == {}
+    lines = []
+    load_model(folder, say=lines.append)
+    assert [line.split()[0] for line in lines] == ["comparing", "compared"]
+
+
+def test_a_long_examination_says_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(mlx_lm, "_EVERY_S", 0.0)
+    lines = []
+    load_model(save_foreign(tmp_path / "m"), say=lines.append)
+    between = lines[1:-1]
+    assert between[0] == "comparing drafts: 4 of 14 texts"  # the first has three prefixes
+    assert all(line.endswith(" of 14 texts") for line in between)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [(None, "draft trees"), (CHAINS, f"draft chains ({WHY})")],
+    ids=["trees", "chains"],
+)
+def test_a_reply_begins_with_the_drafts_that_its_target_verifies(tmp_path, finds, verdict, words):
+    if verdict is not None:
+        finds(verdict)
+    engine = mlxspec.load(save_foreign(tmp_path / "m"), drafter="none")
+    started = next(engine.generate([5, 9, 2], GenerationParams(max_tokens=1)))
+    assert isinstance(started, GenerationStarted)
+    assert started.drafts == words
+
+
+def test_json_of_a_reply_has_the_drafts(tmp_path, capsys, finds):
+    finds(CHAINS)
+    folder = save_foreign(tmp_path / "m")
+    save_json(folder / "tokenizer_config.json", {"eos_token": "<|end|>"})
+    flags = ["--drafter", "none", "--max-tokens", "2", "--json"]
+    assert main(["generate", "--model", str(folder), "--prompt", "a b", *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["stats"]["drafts"] == CHAINS.words
