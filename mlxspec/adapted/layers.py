@@ -10,10 +10,10 @@ from typing import Any
 import mlx.nn as nn
 
 from mlxspec.adapted.current import Current
-from mlxspec.adapted.override import first_array, override
+from mlxspec.adapted.override import Undo, first_array, override
 
 
-def watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> None:
+def watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> Undo:
     """Let a layer keep the states that enter it, and the last one those that leave it."""
 
     def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -32,10 +32,10 @@ def watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> N
             current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
         return result
 
-    override(layer, around)
+    return override(layer, around)
 
 
-def catch(backbone: nn.Module, current: Current) -> None:
+def catch(backbone: nn.Module, current: Current) -> Undo:
     """Let the backbone keep its result, or return one that is given instead of running."""
 
     def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -46,4 +46,4 @@ def catch(backbone: nn.Module, current: Current) -> None:
             current.final = result
         return result
 
-    override(backbone, around)
+    return override(backbone, around)

@@ -13,11 +13,11 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 
 from mlxspec.adapted.current import Current
-from mlxspec.adapted.override import first_array, override
+from mlxspec.adapted.override import Undo, first_array, override
 from mlxspec.kv.states import Row
 
 
-def branch(module: nn.Module, current: Current) -> None:
+def branch(module: nn.Module, current: Current) -> Undo:
     """Let a module with a recurrent state run over the trees of the forward in progress."""
 
     def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +35,7 @@ def branch(module: nn.Module, current: Current) -> None:
         back = mx.array(_inverse(order), mx.int32)
         return _zip_map(lambda parts: _joined(parts, back, shape), outputs)
 
-    override(module, around)
+    return override(module, around)
 
 
 def _level(

@@ -21,7 +21,7 @@ from mlxspec.adapted.current import AnyCache, Current, Part
 from mlxspec.adapted.layers import catch, watch
 from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
-from mlxspec.adapted.override import derived
+from mlxspec.adapted.override import mark, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
@@ -47,7 +47,7 @@ class AdaptedModel:
     """
 
     def __init__(self, source: nn.Module, eos_token_ids: Sequence[int] = ()) -> None:
-        """Adapt a model; its instances are changed, its classes are not.
+        """Adapt a model; its instances are changed until this object is gone, its classes never.
 
         Raises:
             UnsupportedModelError: Its caches are of a kind that is not known, or it cannot run.
@@ -62,19 +62,9 @@ class AdaptedModel:
         self._leaves = [plan.leaf(cache) for cache in make_prompt_cache(source)]
         self._row_leaves = plan.row_leaves
         parts = self._recorded(plan)
-        for module in parts.rotations:
-            position_rotation(module, self._current)
-        for module in parts.position_embeddings:
-            position_embedding(module, self._current)
-        for module in parts.mixers:
-            branch(module, self._current)
-        last = len(parts.layers) - 1
-        for index, layer in enumerate(parts.layers):
-            watch(layer, index, self._current, is_last=index == last)
+        self._override(parts)
         self._embedding = parts.embedding
         self._backbone = parts.backbone
-        if parts.backbone is not None:
-            catch(parts.backbone, self._current)
         args = getattr(source, "args", None)
         self.config = AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
@@ -238,9 +228,23 @@ class AdaptedModel:
         model = known()
         if model is None:
             model = AdaptedModel(source, eos_token_ids)
-            mark = staticmethod(weakref.ref(model))  # weak: else the model could not be freed
-            source.__class__ = derived(type(source), **{_MARK: mark})
         return model
+
+    def _override(self, parts: Anatomy) -> None:
+        """Override the parts of the model for as long as this object lives."""
+        current, last = self._current, len(parts.layers) - 1
+        undo = [position_rotation(module, current) for module in parts.rotations]
+        undo += [position_embedding(module, current) for module in parts.position_embeddings]
+        undo += [branch(module, current) for module in parts.mixers]
+        undo += [
+            watch(layer, index, current, is_last=index == last)
+            for index, layer in enumerate(parts.layers)
+        ]
+        if parts.backbone is not None:
+            undo.append(catch(parts.backbone, current))
+        # A weak reference: else the model would hold what holds it, and neither would be freed.
+        undo.append(mark(self.source, **{_MARK: staticmethod(weakref.ref(self))}))
+        weakref.finalize(self, restore, undo).atexit = False
 
     @property
     def dtype(self) -> mx.Dtype:

@@ -11,6 +11,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+Undo = Callable[[], None]
+"""Gives a module the class back that it had."""
+
 Around = Callable[..., Any]
 """Called with the module's own call, then with the arguments of that call."""
 
@@ -20,19 +23,31 @@ def derived(kind: type, **attributes: Any) -> type:
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, **attributes})
 
 
-def override(module: nn.Module, around: Around) -> Callable[[], None]:
+def override(module: nn.Module, around: Around) -> Undo:
     """Let `around` answer the calls of a module; return what undoes it."""
     kind = type(module)
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return around(partial(kind.__call__, self), *args, **kwargs)
 
-    module.__class__ = derived(kind, __call__=__call__)
+    return mark(module, __call__=__call__)
+
+
+def mark(module: nn.Module, **attributes: Any) -> Undo:
+    """Give the class of one module more attributes; return what undoes it."""
+    kind = type(module)
+    module.__class__ = derived(kind, **attributes)
 
     def undo() -> None:
         module.__class__ = kind
 
     return undo
+
+
+def restore(undo: list[Undo]) -> None:
+    """Undo overrides, the last one first."""
+    for one in reversed(undo):
+        one()
 
 
 def first_array(values: Iterable[Any]) -> mx.array:

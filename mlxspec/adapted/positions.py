@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mlxspec.adapted.current import Current
-from mlxspec.adapted.override import override
+from mlxspec.adapted.override import Undo, override
 
 
 def rotates(module: nn.Module) -> bool:
@@ -22,7 +22,7 @@ def rotates(module: nn.Module) -> bool:
     return "offset" in names and not {"cache", "mask"} & set(names)
 
 
-def position_rotation(module: nn.Module, current: Current) -> None:
+def position_rotation(module: nn.Module, current: Current) -> Undo:
     """Let a rotary module use the positions of the forward in progress."""
 
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
@@ -39,10 +39,10 @@ def position_rotation(module: nn.Module, current: Current) -> None:
             rotated = call(folded, **{**kwargs, "offset": each})
         return rotated.reshape(B, L, H, D).swapaxes(1, 2)
 
-    override(module, around)
+    return override(module, around)
 
 
-def position_embedding(module: nn.Module, current: Current) -> None:
+def position_embedding(module: nn.Module, current: Current) -> Undo:
     """Let a learned embedding of positions use those of the forward in progress."""
 
     def around(call: Callable[..., Any], counted: mx.array) -> Any:
@@ -52,4 +52,4 @@ def position_embedding(module: nn.Module, current: Current) -> None:
         L = counted.shape[-1]
         return call(counted - (current.offset + mx.arange(L)) + positions)
 
-    override(module, around)
+    return override(module, around)

@@ -1,5 +1,6 @@
 """Models that mlx-lm loads are targets: from a folder, by `wrap`, with adapters, examined once."""
 
+import gc
 import json
 
 import mlx.core as mx
@@ -73,6 +74,18 @@ def test_wrapping_a_model_twice_changes_it_once(tmp_path):
     second = mlxspec.wrap(module, tokenizer, drafter="pool")
     assert first.target.model is second.target.model
     assert text_of(first) == text_of(second)
+
+
+def test_a_model_is_as_it_was_when_its_engines_are_gone(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    kinds = [type(part) for part in module.modules()]
+    for _ in range(2):
+        engine = mlxspec.wrap(module, tokenizer, drafter="none")
+        assert [type(part) for part in module.modules()] != kinds
+        engine.close()
+        del engine
+        gc.collect()
+        assert [type(part) for part in module.modules()] == kinds
 
 
 def test_a_model_is_examined_once_on_a_machine(tmp_path, monkeypatch):
