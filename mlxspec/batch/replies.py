@@ -15,6 +15,8 @@ class BatchReply:
         index: Index of its prompt, counted from 0.
         tokens: Emitted tokens, the stop token included.
         text: Their text, without a stop string.
+        reasoning: The text between the marks of reasoning.
+        answer: The text outside of these marks.
         finish_reason: "stop", "length", "context" or "cancelled".
         stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
             this sequence was in it.
@@ -24,6 +26,8 @@ class BatchReply:
     index: int
     tokens: tuple[int, ...]
     text: str
+    reasoning: str
+    answer: str
     finish_reason: FinishReason
     stats: Mapping[str, Any]
     fault: str = ""

@@ -15,6 +15,7 @@ from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
+from mlxspec.trace.reply_text import ReplyText
 from mlxspec.trace.stats import GenerationStats
 
 
@@ -39,7 +40,7 @@ class BatchSequence:
         self._token_bytes = token_bytes
         self._stats = GenerationStats()
         self._tokens: list[int] = []
-        self._texts: list[str] = []
+        self._text = ReplyText()
 
     def start(self, num_reused: int) -> None:
         """Start the drafter after the prefill; `num_reused` prompt tokens needed none."""
@@ -67,7 +68,7 @@ class BatchSequence:
         """Emit the tokens of a round; the path of the result is the one to commit."""
         round = self.continuation.emit(read, pending.distributions)
         self._tokens += [token.token for token in round.emitted]
-        self._texts += [token.text for token in round.emitted]
+        self._text.pieces += [(token.channel, token.text) for token in round.emitted]
         return round
 
     def learn(self, round: Round) -> None:
@@ -80,13 +81,17 @@ class BatchSequence:
 
     def finished(self) -> BatchReply:
         """Return the reply; call it when the sequence is over."""
-        reason, text = self.continuation.finish_reason, self.continuation.text.finish()
+        reason, rest = self.continuation.finish_reason, self.continuation.text.finish()
         assert reason
-        self._stats.add(GenerationFinished(self.continuation.seconds(), reason, text))
+        end = GenerationFinished(self.continuation.seconds(), reason, rest)
+        self._stats.add(end)
+        self._text.add(end)
         return BatchReply(
             index=self.job.index,
             tokens=tuple(self._tokens),
-            text="".join([*self._texts, text]),
+            text=self._text.text,
+            reasoning=self._text.reasoning,
+            answer=self._text.answer,
             finish_reason=reason,
             stats=self._stats.as_dict(),
             fault="; ".join(self._guard.faults),

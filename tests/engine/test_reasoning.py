@@ -7,7 +7,14 @@ from mlxspec.reasoning import ChannelTracker, ReasoningMarks
 from mlxspec.trace.events import GenerationFinished, PrefillProgress, text_of
 from mlxspec.trace.reply_text import ReplyText
 from tests.support.adversaries import AlwaysRight
-from tests.support.reasoning import DROPPING, KEEPING, OPENING, chat, reasoning_tokenizer, saying
+from tests.support.reasoning import (
+    DROPPING,
+    KEEPING,
+    OPENING,
+    chat,
+    reasoning_tokenizer,
+    saying,
+)
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
 REPLY = "<think>\nhm, 2\n</think>\n\nyes<|im_end|>"
@@ -116,6 +123,20 @@ def test_a_stored_reply_is_split_by_its_text(text, reasoning, answer):
 
 
 # ---- a reply ---------------------------------------------------------------------------------
+
+
+def test_the_replies_of_a_batch_are_split():
+    tokenizer = reasoning_tokenizer(DROPPING)
+    batch = {  # prompt, reply: reasoning, answer
+        ("2?", "<think>hm</think>yes"): ("hm", "yes"),
+        ("2? <think>", "so</think>no"): ("so", "no"),
+        ("3?", "<think>hmmz"): ("hmmz", ""),  # "z" is held back to the end: a stop begins with it
+        ("4?", "four"): ("", "four"),
+    }
+    params = [saying(tokenizer, reply, stop=("zz",)) for _, reply in batch]
+    replies = chat(tokenizer).engine.generate_batch([prompt for prompt, _ in batch], params)
+    found = sorted((reply.index, reply.reasoning, reply.answer) for reply in replies)
+    assert found == [(index, *parts) for index, parts in enumerate(batch.values())]
 
 
 @pytest.mark.parametrize("drafts", [False, True])

@@ -27,6 +27,27 @@ SETTINGS = {
         "block_auto_adjust_ff_dim": True,
         "full_attn_idxs": [1],
     },
+    "gemma3_text": {"sliding_window": 4, "sliding_window_pattern": 2},
+    "mamba2": {
+        "num_heads": 4,
+        "head_dim": 16,
+        "intermediate_size": 64,
+        "state_size": 8,
+        "layer_norm_epsilon": 1e-5,
+        "conv_kernel": 3,
+        "n_groups": 2,
+        "use_bias": False,
+        "use_conv_bias": False,
+        "time_step_limit": [0.01, 10],
+        "time_step_rank": "auto",
+    },
+    "falcon_h1": {  # attention and a state in every layer
+        "num_hidden_layers": 2,
+        "mamba_d_head": 8,
+        "mamba_n_heads": 4,
+        "mamba_d_ssm": 32,
+        "mamba_d_state": 8,
+    },
 }
 
 
