@@ -4,6 +4,7 @@ Python looks `__call__` up on the class. So the instance gets a class of its own
 one that it had. Its parameters, its name and `isinstance` stay as they were.
 """
 
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -37,9 +38,11 @@ def mark(module: nn.Module, **attributes: Any) -> Undo:
     """Give the class of one module more attributes; return what undoes it."""
     kind = type(module)
     module.__class__ = derived(kind, **attributes)
+    marked = weakref.ref(module)  # what waits to undo this must not keep a model in memory
 
     def undo() -> None:
-        module.__class__ = kind
+        if (alive := marked()) is not None:
+            alive.__class__ = kind
 
     return undo
 
