@@ -13,7 +13,7 @@ from pathlib import Path
 from mlxspec.models.config import FAMILIES
 
 _MODEL = re.compile(r"^class Model\(|^from \S+ import .*\bModel\b", re.MULTILINE)
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")  # nothing else: a type comes from a file and names one
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,99}")  # nothing else: a type of a file names a file, too
 
 
 def is_runnable(kind: object) -> bool:

@@ -186,8 +186,7 @@ def _check_fits(decoder: Decoder, head: ExitHead) -> None:
             f"the exit needs the state entering layer {config.layer}; the last layer of this "
             f"target is {target.num_hidden_layers - 1}: choose the exit that was trained for it"
         )
-    decoder.extend_lower(0, config.layer)  # raises where the layers run as a whole only
-    decoder.commit([])
+    decoder.model.norm(mx.zeros((1, target.hidden_size)))  # raises where layers run as a whole only
     last: int = -1 if head.target_ids is None else values(head.target_ids.max())
     if last >= target.vocab_size:  # MLX would read outside the array
         raise ValueError(
