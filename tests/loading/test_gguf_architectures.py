@@ -9,6 +9,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
+from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf import file
 from mlxspec.loading.gguf.architectures import ARCHITECTURES
@@ -118,6 +119,13 @@ def test_every_architecture_is_compared():
     assert {architecture.model_type for architecture in ARCHITECTURES.values()} == compared
 
 
+@pytest.fixture
+def on_a_cpu(monkeypatch):
+    """There, weights are decoded to float32; a GPU keeps some of them packed."""
+    monkeypatch.setattr(backend, "keeps_weights_as_stored", lambda: False)
+
+
+@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ2_XXS"])
 def test_a_file_of_k_quants_gives_the_logits_of_its_decoded_weights(tmp_path, kind):
     config = {**BASE, "model_type": "qwen3", "hidden_size": 256, "num_hidden_layers": 1}
