@@ -6,6 +6,9 @@ engine = mlxspec.load()
 for text in mlxspec.stream_text(engine, "The capital of France is"):
     print(text, end="", flush=True)
 
+Any thread may load, and several threads may use an engine at once: they take turns, a round at a
+time. `with mlxspec.load() as engine:` frees the memory at the end.
+
 Arguments of `load` that need more than one line:
 
 - `source`: the default model is downloaded once.
@@ -132,10 +135,7 @@ def load(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Engine:
-    """Load a target and its drafter; the docstring of this module says more on the arguments.
-
-    Any thread may load, and several threads may use the engine at once: they take turns, a round
-    at a time. `with mlxspec.load() as engine:` frees the memory at the end.
+    """Load a target and its drafter; the docstring of this module says more.
 
     Args:
         source: A folder, a GGUF file or a hub id; None for the default model.

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mlxspec.adapted.leaves import LeafList, StateLeaf
-from mlxspec.adapted.override import override
+from mlxspec.adapted.override import override, restore
 from mlxspec.adapted.positions import rotates
 
 
@@ -58,8 +58,7 @@ def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any
     try:
         run()
     finally:
-        for restore in undo:
-            restore()
+        restore(undo)
     if found.backbone is model:
         found.backbone = None
     return found

@@ -296,7 +296,7 @@ class AdaptedModel:
         mask = mx.array([[True, False], [True, True]])
         logits = []
         for self._folds in (False, True):
-            cache = Cache(self.config.num_row_stores, num_states=self.config.num_states)
+            cache = Cache.for_model(self.config)
             cache.states.expect_rows([[-1, 0]])
             masks = dict.fromkeys(self.config.layer_windows, mask)
             final, _ = self.hidden_states(tokens, cache, positions, masks)

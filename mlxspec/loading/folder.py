@@ -60,7 +60,7 @@ def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
     config = read_json(folder / CONFIG)
     generation = folder / "generation_config.json"
     if generation.is_file():
-        ends = [_as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
+        ends = [as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
         config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]
     return config | dict(changes.config)
 
@@ -153,7 +153,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
+    """Return the end tokens of a config, which has none, one or a list of them."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]

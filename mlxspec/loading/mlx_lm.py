@@ -8,7 +8,7 @@ once on a machine.
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
 from os import PathLike
@@ -26,13 +26,11 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import verdicts
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.folder import read_config
+from mlxspec.loading.room import Say
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination
-
-Say = Callable[[str], None]
-"""Called with one line of text for the user."""
 
 
 def load_module(

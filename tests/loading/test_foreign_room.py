@@ -22,10 +22,10 @@ from mlxspec.loading.model_types import is_runnable
 from mlxspec.loading.sizes import row_bytes
 from mlxspec_cli.commands import models
 from tests.support import zoo
-from tests.support.foreign_folders import QWEN3, save_foreign
 from tests.support.gguf_models import BASE, write
 from tests.support.gguf_models import random_model as gguf_model
 from tests.support.model_folders import save_json
+from tests.support.qwen3_folder import QWEN3, save_foreign
 
 GB = 1e9
 IO = Path("/proc/self/io")

@@ -15,9 +15,9 @@ from mlxspec.loading.fetch.local import describe_model
 from mlxspec.trace.events import GenerationStarted
 from mlxspec_cli.commands import doctor
 from mlxspec_cli.main import main
-from tests.support.foreign_folders import save_foreign
 from tests.support.hub_cache import cached_folder, use_hub_cache
 from tests.support.model_folders import save_folder, save_json
+from tests.support.qwen3_folder import save_foreign
 
 WHY = "draft trees: the draft is 3.0e-01 off, 2.0e-05 is allowed"
 CHAINS = Verdict("chain", WHY, 1e-6, 2.5)

@@ -3,6 +3,7 @@
 from importlib import import_module
 
 import mlx.core as mx
+from mlx import nn
 from mlx.utils import tree_flatten
 
 from tests.support.model_folders import save_folder, save_json, tiny_config
@@ -25,12 +26,20 @@ QWEN3 = {
 
 def save_qwen3(folder, seed=3, **changes):
     """Write the folder, with random weights that make confident texts; `changes` are its config."""
-    config = QWEN3 | {"vocab_size": tiny_config()["vocab_size"]} | changes
-    module = import_module("mlx_lm.models.qwen3")
-    mx.random.seed(seed)
-    model = module.Model(module.ModelArgs.from_dict(config))
+    config, model = _model(seed, changes)
     weights = {name: 6 * array for name, array in tree_flatten(model.parameters())}
     return save_folder(folder, config, weights)
+
+
+def save_foreign(folder, *, bits=0, dtype=mx.float32, extra=None, **changes):
+    """Write a folder of the type qwen3; `extra` holds weights that mlx-lm leaves out."""
+    config, model = _model(3, {"tie_word_embeddings": False} | changes)
+    model.set_dtype(dtype)
+    if bits:
+        nn.quantize(model, group_size=32, bits=bits)
+        config["quantization"] = {"group_size": 32, "bits": bits}
+    weights = dict(tree_flatten(model.parameters()))
+    return save_folder(folder, config, weights | (extra or {}))
 
 
 def save_adapter(folder):
@@ -48,3 +57,10 @@ def save_adapter(folder):
     weights |= {f"{name}.lora_b": mx.random.normal((2, rows)) for name in names}
     mx.save_safetensors(str(folder / "adapters.safetensors"), weights)
     return folder
+
+
+def _model(seed, changes):
+    config = QWEN3 | {"vocab_size": tiny_config()["vocab_size"]} | changes
+    module = import_module("mlx_lm.models.qwen3")
+    mx.random.seed(seed)
+    return config, module.Model(module.ModelArgs.from_dict(config))

@@ -27,13 +27,13 @@ from mlxspec.loading.gguf.tokenizer import tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE
 
 
-def read_gguf(path: Path) -> Checkpoint:
-    """Return the checkpoint in a GGUF file.
+def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
+    """Return the checkpoint in a GGUF file; a header that was read before is not read again.
 
     Raises:
         UnsupportedModelError: The file is damaged, or of an unsupported family or tensor type.
     """
-    header = read_header(path)
+    header = header or read_header(path)
     architecture = ARCHITECTURES[check_architecture(path, header)]
     tokenizer = tokenizer_from_gguf(path, header.metadata)
     factors = _rope_factors(path, header)
