@@ -22,6 +22,8 @@ _QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_EDGE_WIDTHS, *_EDGE_WIDTHS)
 Each stands twice: the first call of a width may compile a kernel."""
 
 _QUICK_SECONDS = 1.5
+_QUICK_FORWARDS = 12  # of one row: slow forwards need more seconds to show the shape of the curve
+_MOST_SECONDS = 4.0  # the reply waits meanwhile
 _LEAST_MS = 1e-3  # a clock that does not move between two calls must not give a cost of 0
 _IDLE_REPEATS = 5  # other programs run beside a chat: a median of 5 bears two outliers
 
@@ -61,11 +63,12 @@ def quick_costs(
     Args:
         decoder: Runs the forwards.
         most: Largest number of rows to time.
-        seconds: Time limit.
+        seconds: Time limit; more for a model whose forwards are slow.
         clock: Returns seconds.
     """
     widths = [width for width in _QUICK_WIDTHS if width <= most]
-    return fastest_times(verify_forward(decoder), widths, seconds=seconds, clock=clock)
+    forward = verify_forward(decoder)
+    return fastest_times(forward, widths, seconds=seconds, forwards=_QUICK_FORWARDS, clock=clock)
 
 
 def fastest_times(
@@ -73,6 +76,7 @@ def fastest_times(
     widths: Sequence[int],
     *,
     seconds: float,
+    forwards: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
     """Time `forward(width)` for these widths in turn, as far as time allows.
@@ -84,6 +88,7 @@ def fastest_times(
         forward: Runs a forward of `width` rows and waits for it.
         widths: Numbers of rows, 1 first; a width may occur several times.
         seconds: Time limit.
+        forwards: The time limit is at least that of so many forwards of one row, up to 4 seconds.
         clock: Returns seconds.
     """
     end = clock() + seconds
@@ -95,6 +100,8 @@ def fastest_times(
         start = clock()
         forward(width)
         took = max((clock() - start) * 1e3, _LEAST_MS)
+        if not ms:
+            end = max(end, start + min(forwards * took / 1e3, _MOST_SECONDS))
         ms[width] = min(took, ms.get(width, took))
     return CostCurve(ms)
 

@@ -107,7 +107,9 @@ class CostCurve:
         if not is_usual:
             return
         expected = self.raw(width)
-        change = 1.0 + _RATE * (min(ms / expected, _MOST_OFF) - 1.0)
+        # At first a shorter time counts for more: other programs lengthen times and shorten none.
+        rate = max(_RATE, 1 / len(recent)) if ms < expected else _RATE
+        change = 1.0 + rate * (min(ms / expected, _MOST_OFF) - 1.0)
         if width not in self.ms:
             self.ms = dict(sorted({**self.ms, width: expected}.items()))
         for other in self.ms:

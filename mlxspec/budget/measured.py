@@ -17,6 +17,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 
 _EXPLORED = 0.01  # share of the time that probes may lose
+_AT_FIRST = 2.0  # allowance for probes of a new budget, in plain rounds: its costs may be wrong
 _MAX_SAVED_UP = 8.0  # limit of the allowance for probes, in plain rounds: no probe loses more
 _RATE = 0.1  # weight of one round in a moving mean
 _STOPPED = 50.0  # times the cost of a forward: the computer slept or the program was suspended
@@ -68,7 +69,7 @@ class MeasuredBudget:
         self._now = _Estimates()
         self._curve: CostCurve | None = None
         self._context = 0
-        self._allowance_ms = 0.0
+        self._allowance = _AT_FIRST  # plain rounds that probes may lose
         self._was_stopped = False
         self._grown: Draft | None = None  # before it was cut
 
@@ -99,7 +100,8 @@ class MeasuredBudget:
         ms = [now.draft_cost.at(n) + curve.cost(1 + n) for n in range(limit + 1)]
         count = best_count(gains, ms)
         if not now.draft_cost.is_measured:
-            return min(count, _FIRST_ASKED)
+            # The first draft is always asked for: nothing else would ever show its worth.
+            return min(max(count, 1), _FIRST_ASKED)
         wider = min(2 * count + 1, limit) if count else 1 + best_count(gains[1:], ms[1:])
         return wider if self._affords(loss_of(wider, gains, ms, count)) else count
 
@@ -131,8 +133,8 @@ class MeasuredBudget:
             return
         if self._is_usable(round, curve):
             self._learn_round(grown, round, curve)
-        earned = _EXPLORED * (round.draft_ms + round.target_ms)
-        self._allowance_ms = min(self._allowance_ms + earned, _MAX_SAVED_UP * curve.cost(1))
+        earned = _EXPLORED * (round.draft_ms + round.target_ms) / curve.cost(1)
+        self._allowance = min(self._allowance + earned, _MAX_SAVED_UP)
         self._context += len(round.path)
         self._curve = self.costs.at(self._context)
 
@@ -144,9 +146,11 @@ class MeasuredBudget:
 
     def _affords(self, loss_ms: float) -> bool:
         """Pay for a loss from the allowance for probes, if it suffices; a gain costs nothing."""
-        if loss_ms > self._allowance_ms:
+        assert self._curve is not None, "nothing is probed before a cost is known"
+        loss = loss_ms / self._curve.cost(1)
+        if loss > self._allowance:
             return False
-        self._allowance_ms -= max(loss_ms, 0.0)
+        self._allowance -= max(loss, 0.0)
         return True
 
     def _is_usable(self, round: Round, curve: CostCurve) -> bool:

@@ -358,3 +358,16 @@ def test_a_cost_that_was_measured_too_high_is_found_out():
         widths.append(rows)
     assert widths[0] == 1
     assert sum(width == 16 for width in widths[-100:]) > 60
+
+
+BUSY = {1: 374.0, 2: 835.0}
+"""All that was measured of `QUIET` while another program had the cores."""
+QUIET = {1: 110.0, 2: 120.0, 4: 220.0, 8: 220.0, 16: 220.0}
+
+
+@pytest.mark.parametrize("world", ["lazy", "host"])
+def test_costs_of_a_busy_machine_do_not_keep_a_drafter_from_its_first_draft(world):
+    settings = {**WORLDS[world], "step": 0.0, "rounds": 60}
+    budget = budget_of(BUSY)
+    play(budget, QUIET, 0.9, **settings)
+    assert speed_up(budget, QUIET, 0.9, **settings) > 1.5

@@ -282,9 +282,15 @@ def test_one_row_is_measured_however_long_it_takes(monkeypatch):
 
 
 def test_what_is_known_to_take_too_long_is_not_begun(monkeypatch):
-    ms, taken, _ = timed(monkeypatch, lambda width: 0.5 * width)
-    assert ms == {1: pytest.approx(500.0)}
-    assert taken == pytest.approx(1.5)
+    ms, taken, _ = timed(monkeypatch, lambda width: 1.5 * width)
+    assert ms == {1: pytest.approx(1500.0)}
+    assert taken == pytest.approx(4.5)
+
+
+def test_slow_forwards_get_time_enough_to_show_their_shape_and_no_more(monkeypatch):
+    ms, taken, _ = timed(monkeypatch, lambda width: 0.3)
+    assert {1, 2, 4, 8, 16, 32} <= ms.keys()
+    assert taken < 4.7
 
 
 def test_no_more_rows_are_measured_than_a_round_can_have(monkeypatch):
