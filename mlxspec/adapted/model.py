@@ -65,6 +65,7 @@ class AdaptedModel:
         self._override(parts)
         self._embedding = parts.embedding
         self._backbone = parts.backbone
+        self._layers = parts.layers
         args = getattr(source, "args", None)
         self.config = AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
@@ -103,7 +104,7 @@ class AdaptedModel:
                 rows = tokens if folded is None else tokens.reshape(-1, 1)
                 result = self.source(rows, cache=self._leaves)
                 final = result if self._backbone is None else self._current.final
-                captured = [self._current.entering[layer] for layer in capture]
+                captured = [self._entering(layer) for layer in capture]
         finally:
             for leaf in self._row_leaves:
                 leaf.release()
@@ -135,7 +136,10 @@ class AdaptedModel:
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings (..., D) of (...) int32 tokens."""
         if self._embedding is None:
-            raise UnsupportedOperationError("this model embeds tokens in a way of its own")
+            raise UnsupportedOperationError(
+                "this model embeds tokens in a way of its own, which no EAGLE head and no trained "
+                "draft model can share: choose 'pool', 'medusa' or a table"
+            )
         embeddings: mx.array = self._embedding(tokens)
         return embeddings
 
@@ -164,6 +168,15 @@ class AdaptedModel:
         """Return the final norm (..., D) of the last layer's output; see `run_layers`."""
         self._check_parts()
         return self._norm(x)
+
+    def _entering(self, layer: int) -> mx.array:
+        if layer not in self._current.entering:
+            raise UnsupportedOperationError(
+                f"the states that enter layer {layer} of this model cannot be read, because its "
+                "code does not call that layer: choose a drafter that reads none, such as 'pool' "
+                "or a draft model, or train a table"
+            )
+        return self._current.entering[layer]
 
     def _run_part(
         self,
@@ -245,6 +258,11 @@ class AdaptedModel:
         # A weak reference: else the model would hold what holds it, and neither would be freed.
         undo.append(mark(self.source, **{_MARK: staticmethod(weakref.ref(self))}))
         weakref.finalize(self, restore, undo).atexit = False
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The decoder layers, lowest first; they have the form that mlx-lm gives them."""
+        return self._layers
 
     @property
     def dtype(self) -> mx.Dtype:

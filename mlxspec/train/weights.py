@@ -72,7 +72,10 @@ def dense(linear: Any) -> mx.array:
     weight: mx.array = linear.weight
     if "scales" in linear:
         biases = linear.get("biases")
-        weight = mx.dequantize(weight, linear.scales, biases, linear.group_size, linear.bits)
+        mode = getattr(linear, "mode", "affine")
+        weight = mx.dequantize(
+            weight, linear.scales, biases, linear.group_size, linear.bits, mode=mode
+        )
     return weight.astype(mx.float32)
 
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
+from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.weights import dense_head, dense_rows
 
@@ -36,7 +37,7 @@ class ExitObjective:
 
     def __init__(
         self,
-        model: Model,
+        model: TargetModel,
         target_ids: mx.array,
         *,
         layer: int,
@@ -52,15 +53,17 @@ class ExitObjective:
             target_ids: (n,) int32 tokens that can be drafted.
             layer: The layer whose input state the exit uses.
             num_blocks: Residual blocks.
-            intermediate_size: Width inside a block; None for that of the target's MLPs.
+            intermediate_size: Width inside a block; None for that of the target's MLPs, or the
+                usual one where the target names none.
             threshold: Confidence below which drafting stops, written into the exit's config.
             state_weight: Weight of the squared distance to the target's own final state.
 
         Raises:
             ValueError: A number is out of range.
+            UnsupportedOperationError: The layers of the target run as a whole only.
         """
-        own = model.config.intermediate_size
-        width = own if intermediate_size is None else intermediate_size
+        model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
+        width = inner_width(model) if intermediate_size is None else intermediate_size
         self.network = ExitHead(
             ExitConfig(
                 layer=layer,
