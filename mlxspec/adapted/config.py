@@ -74,10 +74,18 @@ def named_sizes(args: Any) -> dict[str, Any]:
     """Return the sizes that a model's arguments name as a checkpoint does."""
     names = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
     found = {name: getattr(args, name, None) for name in names}
-    numbers = {name: getattr(args, name, None) for name in ("rms_norm_eps", "rope_theta")}
-    return {name: value for name, value in found.items() if isinstance(value, int)} | {
-        name: float(value) for name, value in numbers.items() if isinstance(value, int | float)
-    }
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
+def named_numbers(args: Any) -> dict[str, Any]:
+    """Return the numbers that trained heads share, where a model's arguments name them."""
+    found: dict[str, Any] = {}
+    for holder in (getattr(args, "text_config", None), args):
+        for name in ("rms_norm_eps", "rope_theta"):
+            value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
+            if isinstance(value, int | float):
+                found[name] = float(value)
+    return found
 
 
 def context_length(args: Any) -> int:

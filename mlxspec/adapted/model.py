@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
-from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
+from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
 from mlxspec.adapted.current import AnyCache, Current, Part
 from mlxspec.adapted.layers import catch, watch
 from mlxspec.adapted.leaves import LeafPlan
@@ -80,6 +80,7 @@ class AdaptedModel:
             layer_windows=tuple(parts.windows),
             eos_token_ids=tuple(eos_token_ids),
             **named_sizes(args),
+            **named_numbers(args),
         )
         self._folds = False
         self._folds = self._reads_positions()

@@ -5,11 +5,13 @@ lacks what a kind needs is refused with the reason, and so is a head that was tr
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import mlx.core as mx
 import mlx.utils
 import numpy as np
 import pytest
+from mlx import nn
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -152,6 +154,7 @@ def test_a_head_begins_as_the_last_layer_where_that_is_llamas():
         ("starcoder2", {"self_attn"}),
         ("minicpm3", {"mlp"}),  # its attention is compressed
         ("mixtral", {"self_attn"}),
+        ("mistral3", {"self_attn", "mlp"}),  # its own arguments name no sizes
         ("lfm2", set()),
         ("longcat_flash", set()),
     ],
@@ -163,6 +166,46 @@ def test_only_parts_in_the_form_of_llama_are_copied(name, copied):
     network = Eagle3Objective(model, IDS, (0, 1)).network
     for part, last in (("self_attn", "o_proj"), ("mlp", "down_proj")):
         assert (part in copied) == bool(network.layer[part][last].weight.any())
+
+
+class MadeUpLayer(nn.Module):
+    """Names as in Llama's layer, with sizes that may be others."""
+
+    def __init__(self, q, k, v, o, gate, up, down):
+        super().__init__()
+        self.self_attn, self.mlp = nn.Module(), nn.Module()
+        for name, (size, width) in zip("qkvo", (q, k, v, o), strict=True):
+            self.self_attn[f"{name}_proj"] = nn.Linear(width, size)
+        for name, (size, width) in (("gate", gate), ("up", up), ("down", down)):
+            self.mlp[f"{name}_proj"] = nn.Linear(width, size)
+
+
+FITTING = {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32)}
+FITTING |= {"gate": (48, 32), "up": (48, 32), "down": (32, 48)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "copied"),
+    [
+        ({}, {"self_attn", "mlp"}),
+        ({"q": (64, 32)}, {"mlp"}),  # queries with a gate
+        ({"k": (8, 32), "v": (8, 32)}, {"mlp"}),
+        ({"v": (32, 32)}, {"mlp"}),
+        ({"o": (16, 32)}, {"mlp"}),
+        ({"up": (96, 32)}, {"self_attn"}),
+        ({"down": (32, 96)}, {"self_attn"}),
+    ],
+)
+@pytest.mark.parametrize("num_heads", [2, 0])
+def test_a_part_of_other_sizes_is_not_copied(changes, copied, num_heads):
+    layer = MadeUpLayer(**FITTING | changes)
+    config = SimpleNamespace(hidden_size=32, num_attention_heads=num_heads, intermediate_size=0)
+    last = last_layer(SimpleNamespace(layers=[layer], config=config))
+    copied = copied if num_heads else copied - {"self_attn"}
+    assert {path.split(".")[0] for path in last.tensors} == copied
+    expected = (2, 1, 16) if "self_attn" in copied else (1, 1, 64)
+    assert (last.num_attention_heads, last.num_key_value_heads, last.head_dim) == expected
+    assert last.intermediate_size == (48 if "mlp" in copied else 128)
 
 
 def test_norms_of_a_class_of_its_own_are_not_copied():

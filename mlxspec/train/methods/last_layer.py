@@ -52,7 +52,7 @@ class LastLayer:
 def last_layer(model: TargetModel) -> LastLayer:
     """Return the sizes and weights of a target's last layer, as far as it has Llama's form."""
     layer, D = model.layers[-1], model.config.hidden_size
-    heads = model.config.num_attention_heads
+    heads = model.config.num_attention_heads or getattr(layer.get("self_attn"), "n_heads", 0)
     attention = _weights(layer, "self_attn", _ATTENTION, biased=_ATTENTION[:3])
     head_dim = _head_dim(attention, D, heads)
     if not head_dim:
