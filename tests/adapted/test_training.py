@@ -28,7 +28,8 @@ from mlxspec.train.heads import build_objective, train_head
 from mlxspec.train.kinds import KINDS, capture_layers
 from mlxspec.train.methods.eagle3 import Eagle3Objective
 from mlxspec.train.methods.last_layer import final_norm, last_layer
-from mlxspec.train.weights import dense_head, flat
+from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.weights import flat
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
 from tests.support.toy_chat import CHATML, byte_tokenizer
@@ -42,6 +43,7 @@ LAYERS = 4
 TARGETS = {  # what is special, and its settings
     "qwen3": {"num_hidden_layers": LAYERS},  # norms of queries and keys
     "gemma3_text": {"num_hidden_layers": LAYERS},  # windows, and norms of a class of its own
+    "gemma2": {"num_hidden_layers": LAYERS, "final_logit_softcapping": 5.0},
     "lfm2": {"num_hidden_layers": LAYERS, "full_attn_idxs": [1]},  # recurrent states
 }
 OPTIONS = {
@@ -267,11 +269,31 @@ def test_a_model_whose_states_no_head_could_read_says_so(name, reason):
 
 def test_the_matrix_of_a_head_that_names_none_is_found():
     head = source("qwen3").lm_head.weight
-    np.testing.assert_allclose(
-        np.array(dense_head(adapted("qwen3"), IDS)), np.array(head[IDS]), atol=1e-5
-    )
+    found = reduced_head(adapted("qwen3"), IDS)
+    np.testing.assert_allclose(np.array(found.weight), np.array(head[IDS]), atol=1e-5)
+    assert found.is_plain
 
 
-def test_a_head_that_caps_its_logits_is_refused():
+@pytest.mark.parametrize("cap", [5.0, 30.0])
+def test_the_cap_of_a_head_is_found(cap):
+    model = adapted("gemma2", final_logit_softcapping=cap)
+    found = reduced_head(model, IDS)
+    assert found.cap == pytest.approx(cap, rel=1e-3)
+    states = 8 * mx.random.normal((6, 32), key=mx.random.key(1))
+    np.testing.assert_allclose(found.logits(states), model.logits(states)[:, IDS], atol=0.05)
+
+
+def test_the_bias_of_a_head_is_found():
+    model = AdaptedModel(build("phi"))
+    found = reduced_head(model, IDS)
+    np.testing.assert_allclose(found.bias, model.source.lm_head.bias[IDS], atol=1e-6)
+    assert found.cap is None
+    states = mx.random.normal((6, model.config.hidden_size), key=mx.random.key(1))
+    np.testing.assert_allclose(found.logits(states), model.logits(states)[:, IDS], atol=1e-4)
+
+
+def test_a_head_that_is_another_function_is_refused():
+    model = adapted("qwen3")
+    model.logits = lambda hidden: hidden[..., :24] ** 3
     with pytest.raises(UnsupportedOperationError, match="does more than multiply"):
-        dense_head(adapted("gemma2", final_logit_softcapping=1.0), IDS)
+        reduced_head(model, IDS)

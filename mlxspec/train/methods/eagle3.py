@@ -28,7 +28,8 @@ from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
-from mlxspec.train.weights import dense_head, dense_rows
+from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.weights import dense_rows
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
 _OWN_NAMES = {"input_layernorm.weight": "hidden_norm.weight"}
@@ -71,7 +72,7 @@ class Eagle3Objective:
         self._model, self._depths, self._decay = model, depths, decay
         self._state_weight = state_weight
         self._target_ids = target_ids
-        self._head = dense_head(model, target_ids)
+        self._head = reduced_head(model, target_ids)
 
     def drop_what_misleads(self, features: Features) -> None:
         """Let the copied attention, MLP or both add nothing at first, where the loss is lower so.
@@ -122,7 +123,7 @@ class Eagle3Objective:
         """Return (depths, n) bool for the chains that begin at each position and fit its answer."""
         hits = []
         for states in self._unroll(features):
-            logits = states[0][mx.array(predicted)] @ self._head.T
+            logits = self._head.logits(states[0][mx.array(predicted)])
             drafted = self._target_ids[mx.argmax(logits, axis=-1)]
             hits.append(np.array(drafted) == features.tokens[predicted + 2])
         return chain_matches(predicted, hits)

@@ -23,7 +23,8 @@ from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
-from mlxspec.train.weights import dense_head, dense_rows
+from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.weights import dense_rows
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 
@@ -79,7 +80,7 @@ class ExitObjective:
             # a block adds nothing at first, so training starts from the lens alone
             block.down_proj.weight = mx.zeros_like(block.down_proj.weight)
         self._target_ids, self._state_weight = target_ids, state_weight
-        self._head = dense_head(model, target_ids)
+        self._head = reduced_head(model, target_ids)
 
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens to the least-squares map from the exit's states to the target's final ones.
@@ -158,7 +159,7 @@ class ExitObjective:
         self, features: Features, rows: NDArray[np.intp]
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the exit's most probable token at some positions, and its probability."""
-        logits = self.network(self._entering(features, rows)) @ self._head.T
+        logits = self._head.logits(self.network(self._entering(features, rows)))
         drafted = self._target_ids[mx.argmax(logits, axis=-1)]
         mass = exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
         return np.array(drafted), np.array(1 / mass)  # the largest weight is exp(0) = 1
