@@ -23,6 +23,9 @@ from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
+from mlxspec.train.data.corpus import GREEDY, load_corpus
+from mlxspec.train.data.making import make_corpus
+from mlxspec.train.data.settings import DataSettings
 from mlxspec.train.features import compute_features, read_shard
 from mlxspec.train.heads import build_objective, train_head
 from mlxspec.train.kinds import KINDS, capture_layers
@@ -32,7 +35,7 @@ from mlxspec.train.reduced_head import reduced_head
 from mlxspec.train.weights import flat
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
-from tests.support.toy_chat import CHATML, byte_tokenizer
+from tests.support.toy_chat import BIAS, CHATML, ToyChat, byte_tokenizer
 from tests.support.training import conversation, write_features
 from tests.support.zoo import build
 
@@ -128,6 +131,25 @@ def test_a_head_for_another_target_is_refused_with_the_name_of_its_own(tmp_path)
         UnsupportedModelError, match=r"\(trained for tiny-qwen3\).*made for another target"
     ):
         load_head(out, other.config)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "lfm2"])
+def test_the_text_to_train_on_is_what_mlx_lm_would_say(name, tmp_path):
+    model = adapted(name, **TARGETS[name])
+    model.supports_batches = name != "gemma2"  # as its examination says: mlx-lm's code cannot
+    plain_logits = model.logits
+    model.logits = lambda hidden: plain_logits(hidden) + mx.array(BIAS)  # makes short turns
+    target = LoadedModel(model, model.config, ToyChat(), "toy", "float32")
+    settings = DataSettings(num_tokens=100, batch_size=4, max_answer_tokens=8, max_prompt_tokens=10)
+    make_corpus(target, tmp_path, replace(settings, tries_per_shard=16, temperatures=(1.5,)))
+    truth, count = source(name, **TARGETS[name]), 0
+    for one in load_corpus(tmp_path, VOCAB):
+        logits = np.array(truth(mx.array(one.tokens)[None])[0]) + BIAS
+        for start, end in one.spans(GREEDY):
+            count += 1
+            said = logits[start - 1 : end - 1].argmax(axis=1)
+            assert one.tokens[start:end].tolist() == said.tolist()
+    assert count > 2
 
 
 # ---- how a head begins ----------------------------------------------------------------------
