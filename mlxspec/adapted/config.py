@@ -38,6 +38,8 @@ class AdaptedConfig:
         num_attention_heads: Query heads.
         num_key_value_heads: Key and value heads.
         attention_bias: Whether the projections of the attention add a bias.
+        rms_norm_eps: Epsilon of its norms; of trained heads, too.
+        rope_theta: Base of its rotary frequencies; of trained heads, too.
     """
 
     model_type: str
@@ -55,6 +57,8 @@ class AdaptedConfig:
     num_attention_heads: int = 0
     num_key_value_heads: int = 0
     attention_bias: bool = False
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10_000.0
 
     @property
     def shape_words(self) -> str:
@@ -71,6 +75,17 @@ def named_sizes(args: Any) -> dict[str, Any]:
     names = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
     found = {name: getattr(args, name, None) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
+def named_numbers(args: Any) -> dict[str, Any]:
+    """Return the numbers that trained heads share, where a model's arguments name them."""
+    found: dict[str, Any] = {}
+    for holder in (getattr(args, "text_config", None), args):
+        for name in ("rms_norm_eps", "rope_theta"):
+            value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
+            if isinstance(value, int | float):
+                found[name] = float(value)
+    return found
 
 
 def context_length(args: Any) -> int:

@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
-from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
+from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
 from mlxspec.adapted.current import AnyCache, Current, Part
 from mlxspec.adapted.layers import catch, watch
 from mlxspec.adapted.leaves import LeafPlan
@@ -65,6 +65,7 @@ class AdaptedModel:
         self._override(parts)
         self._embedding = parts.embedding
         self._backbone = parts.backbone
+        self._layers = parts.layers
         args = getattr(source, "args", None)
         self.config = AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
@@ -79,6 +80,7 @@ class AdaptedModel:
             layer_windows=tuple(parts.windows),
             eos_token_ids=tuple(eos_token_ids),
             **named_sizes(args),
+            **named_numbers(args),
         )
         self._folds = False
         self._folds = self._reads_positions()
@@ -103,7 +105,7 @@ class AdaptedModel:
                 rows = tokens if folded is None else tokens.reshape(-1, 1)
                 result = self.source(rows, cache=self._leaves)
                 final = result if self._backbone is None else self._current.final
-                captured = [self._current.entering[layer] for layer in capture]
+                captured = [self._entering(layer) for layer in capture]
         finally:
             for leaf in self._row_leaves:
                 leaf.release()
@@ -135,7 +137,10 @@ class AdaptedModel:
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings (..., D) of (...) int32 tokens."""
         if self._embedding is None:
-            raise UnsupportedOperationError("this model embeds tokens in a way of its own")
+            raise UnsupportedOperationError(
+                "this model embeds tokens in a way of its own, which no EAGLE head and no trained "
+                "draft model can share: choose 'pool', 'medusa' or a table"
+            )
         embeddings: mx.array = self._embedding(tokens)
         return embeddings
 
@@ -164,6 +169,15 @@ class AdaptedModel:
         """Return the final norm (..., D) of the last layer's output; see `run_layers`."""
         self._check_parts()
         return self._norm(x)
+
+    def _entering(self, layer: int) -> mx.array:
+        if layer not in self._current.entering:
+            raise UnsupportedOperationError(
+                f"the states that enter layer {layer} of this model cannot be read, because its "
+                "code does not call that layer: choose a drafter that reads none, such as 'pool' "
+                "or a draft model, or train a table"
+            )
+        return self._current.entering[layer]
 
     def _run_part(
         self,
@@ -245,6 +259,11 @@ class AdaptedModel:
         # A weak reference: else the model would hold what holds it, and neither would be freed.
         undo.append(mark(self.source, **{_MARK: staticmethod(weakref.ref(self))}))
         weakref.finalize(self, restore, undo).atexit = False
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The decoder layers, lowest first; they have the form that mlx-lm gives them."""
+        return self._layers
 
     @property
     def dtype(self) -> mx.Dtype:

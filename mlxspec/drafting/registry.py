@@ -226,7 +226,7 @@ def _draft_model(small: LoadedModel, context: DrafterContext) -> Drafter:
 
 def _head(source: str, context: DrafterContext, *, is_probed: bool) -> Drafter:
     """Return the drafter of a head; with `is_probed`, a trial on the target comes first."""
-    head = load_head(source, context.loaded.own.config, on_progress=context.on_progress)
+    head = load_head(source, context.loaded.config, on_progress=context.on_progress)
     drafters = head_drafters(head, context.target)
     if is_probed and source not in context.conventions:
         context.conventions[source] = _try_out(source, head, drafters, context)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import mlx.core as mx
+import mlx.nn as nn
 
 from mlxspec.kv.masks import Masks
 
@@ -49,6 +50,22 @@ class TargetConfig(Protocol):
     @property
     def shape_words(self) -> str:
         """The sizes on which the cost of a forward depends, as one line."""
+
+    @property
+    def intermediate_size(self) -> int:
+        """Width inside an MLP; 0 where the model does not name it."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Number of query heads; 0 where the model does not name it."""
+
+    @property
+    def rms_norm_eps(self) -> float:
+        """Epsilon of its norms; of trained heads, too."""
+
+    @property
+    def rope_theta(self) -> float:
+        """Base of its rotary frequencies; of trained heads, too."""
 
     @property
     def num_row_stores(self) -> int:
@@ -97,6 +114,10 @@ class TargetModel(Protocol):
     @property
     def draft_limits(self) -> str:
         """Why it can verify no other drafts, in words; "" where it verifies all."""
+
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        """The decoder layers, lowest first, in any form."""
 
     @property
     def dtype(self) -> mx.Dtype:

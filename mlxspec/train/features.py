@@ -20,7 +20,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.errors import MlxspecError
+from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.kv.states import States
 from mlxspec.loading.heads.file import read_safetensors, write_safetensors
 from mlxspec.models import TargetModel
@@ -76,12 +76,22 @@ class NoCache:
 def compute_features(
     model: TargetModel, conversation: Conversation, layers: Sequence[int]
 ) -> Features:
-    """Return the features of one conversation; this takes one forward."""
+    """Return the features of one conversation; this takes one forward.
+
+    Raises:
+        UnsupportedOperationError: The states of the model are not one vector a token.
+    """
     tokens = mx.array(conversation.tokens)[None]
     masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
     cache = NoCache(model.config.num_states)
     cache.states.expect_text(tokens.shape[1])
     final, captured = model.hidden_states(tokens, cache, 0, masks, capture=layers)
+    if any(state.shape != final.shape for state in captured):
+        raise UnsupportedOperationError(
+            f"the layers of this model pass on states of the shape {captured[0].shape}, and its "
+            f"head reads {final.shape}; a trained head needs one vector a token at both places: "
+            "train a table, which needs no features"
+        )
     mx.eval(final, captured)
     top_tokens, top_probs = _top(model, final[0], conversation.mask)
     return Features(

@@ -15,10 +15,10 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.errors import MlxspecError, UnsupportedOperationError
+from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.models import Model, TargetModel
-from mlxspec.train.features import read_shard, shard_arrays
+from mlxspec.models import Model
+from mlxspec.train.features import Features, read_shard, shard_arrays
 from mlxspec.train.methods.draft_model import DraftModelObjective
 from mlxspec.train.methods.eagle3 import Eagle3Objective
 from mlxspec.train.methods.early_exit import ExitObjective
@@ -90,41 +90,35 @@ def _eagle3(material: Material, options: Options) -> Eagle3Objective:
     capture = capture_layers(material.loaded.config.num_hidden_layers)
     _check_layers(material, capture)
     ids = mx.array(material.target_ids)
-    return Eagle3Objective(_own_model(material, "eagle3"), ids, capture, **options)
+    objective = Eagle3Objective(material.loaded.model, ids, capture, **options)
+    if not isinstance(material.loaded.model, Model):
+        objective.drop_what_misleads(_longest(material))
+    return objective
 
 
 def _medusa(material: Material, options: Options) -> MedusaObjective:
-    return MedusaObjective(material.loaded.own, mx.array(material.target_ids), **options)
+    return MedusaObjective(material.loaded.model, mx.array(material.target_ids), **options)
 
 
 def _exit(material: Material, options: Options) -> ExitObjective:
     layers = capture_layers(material.loaded.config.num_hidden_layers)
     options = {"layer": layers[len(layers) // 2], **options}
     _check_layers(material, [options["layer"]])
-    target, ids = _own_model(material, "exit"), mx.array(material.target_ids)
-    objective = ExitObjective(target, ids, **options)
+    ids = mx.array(material.target_ids)
+    objective = ExitObjective(material.loaded.model, ids, **options)
     objective.fit_lens(read_shard(material.shards[0]))  # one shard has tokens enough, see there
     return objective
 
 
 def _draft_model(material: Material, options: Options) -> DraftModelObjective:
-    target = _own_model(material, "draft-model")
-    return DraftModelObjective(target, material.target_ids, material.counts, **options)
+    return DraftModelObjective(
+        material.loaded.model, material.target_ids, material.counts, **options
+    )
 
 
-def _own_model(material: Material, kind: str) -> Model:
-    """Return the target where a kind begins with the weights of its layers.
-
-    Raises:
-        UnsupportedOperationError: The target is a model of mlx-lm, whose layers have any form.
-    """
-    target: TargetModel = material.loaded.model
-    if not isinstance(target, Model):
-        raise UnsupportedOperationError(
-            f"'{kind}' is trained from the weights of the target's layers, which only the models "
-            "that mlxspec runs itself (Llama, Mistral, Qwen2) name: train 'medusa' or a table"
-        )
-    return target
+def _longest(material: Material) -> Features:
+    """Return the conversation with the longest answers of the first shard."""
+    return max(read_shard(material.shards[0]), key=lambda one: int((one.mask > 0).sum()))
 
 
 def _check_layers(material: Material, layers: Sequence[int]) -> None:

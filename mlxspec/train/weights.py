@@ -4,21 +4,15 @@ Matrices are quantised to a few bits; everything else is stored in bfloat16. Sca
 because with bfloat16 scales 8 bits are no better than 7.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
-from mlx import nn
 from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
-from mlxspec.errors import UnsupportedOperationError
-from mlxspec.models import TargetModel
-
 GROUP_SIZE = 64
-_UNIT_ROWS = 64  # unit vectors at a time: their logits take memory
-_LINEAR = 0.05  # of the largest logit; half precision rounds, a cap or a bias changes far more
 
 
 def pack(
@@ -72,41 +66,11 @@ def dense(linear: Any) -> mx.array:
     weight: mx.array = linear.weight
     if "scales" in linear:
         biases = linear.get("biases")
-        weight = mx.dequantize(weight, linear.scales, biases, linear.group_size, linear.bits)
-    return weight.astype(mx.float32)
-
-
-def dense_head(model: TargetModel, target_ids: mx.array) -> mx.array:
-    """Return the (n, D) float32 rows of a target's output head for (n,) int32 tokens.
-
-    Raises:
-        UnsupportedOperationError: The head is no matrix.
-    """
-    rows = model.head_rows(target_ids)
-    return dense(rows) if isinstance(rows, nn.Module) else _matrix_of(rows, model)
-
-
-def _matrix_of(head: Callable[[mx.array], mx.array], model: TargetModel) -> mx.array:
-    """Return the matrix of a head that names none: what it makes of the unit vectors.
-
-    Raises:
-        UnsupportedOperationError: The head does more than multiply with a matrix.
-    """
-    D = model.config.hidden_size
-    columns = []
-    for start in range(0, D, _UNIT_ROWS):  # the whole head is computed for each of them
-        units = mx.eye(min(_UNIT_ROWS, D - start), D, start)
-        columns.append(head(units.astype(model.dtype)).astype(mx.float32))
-        mx.eval(columns[-1])
-    matrix = mx.concatenate(columns).T
-    probe = mx.random.normal((4, D), key=mx.random.key(0))
-    found, true = probe @ matrix.T, head(probe.astype(model.dtype)).astype(mx.float32)
-    if not (mx.abs(found - true).max() < _LINEAR * mx.abs(true).max()).item():
-        raise UnsupportedOperationError(
-            "the output head of this model does more than multiply with a matrix, so no drafter "
-            "can be trained on its logits: use 'pool' or a draft model, which need no training"
+        mode = getattr(linear, "mode", "affine")
+        weight = mx.dequantize(
+            weight, linear.scales, biases, linear.group_size, linear.bits, mode=mode
         )
-    return matrix
+    return weight.astype(mx.float32)
 
 
 def dense_rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:

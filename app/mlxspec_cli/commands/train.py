@@ -94,7 +94,7 @@ def _features(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     row_bytes = 4 * loaded.config.hidden_size * (1 + len(layers))
     _print_memory((loaded.model.nbytes + 3 * row_bytes * max(sizes, default=0)) / backend.GB + 1.0)
     with tqdm(total=sum(sizes), unit="tok", unit_scale=True, desc="reading", disable=None) as bar:
-        write_shards(loaded.own, conversations, shards, folder, layers, bar.update)
+        write_shards(loaded.model, conversations, shards, folder, layers, bar.update)
     print(folder)
 
 

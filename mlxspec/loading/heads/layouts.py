@@ -4,9 +4,10 @@ The names of the tensors determine the layout, because configs of heads contain 
 published ones are wrong. Sizes are checked against the target before anything is computed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 
 import mlx.core as mx
 
@@ -51,9 +52,16 @@ def load_head(
     found = find_head(source, on_progress)
     files = read_head_files(found.path)
     parsed = _parse(files, target) if isinstance(files, HeadFiles) else ParsedHead(files, {})
-    head = check_head(parsed.head, target, str(found.path), parsed.origins)
+    head = check_head(parsed.head, target, _described(found.path, parsed.head), parsed.origins)
     mx.eval(list(head.tensors.values()))
     return replace(head, name=found.name)
+
+
+def _described(path: Path, head: HeadCheckpoint) -> str:
+    """Return the path, and the name of the target that the head was trained for, if it has one."""
+    stated = head.card.get("target")
+    name = stated.get("name") if isinstance(stated, Mapping) else stated
+    return f"{path} (trained for {name})" if name else str(path)
 
 
 def _parse(files: HeadFiles, target: TargetConfig) -> ParsedHead:

@@ -158,7 +158,8 @@ def _eagle3(fields: Fields, tensors: Mapping[str, mx.array], target: TargetConfi
         wanted.add("input_norm.weight", (fused,))
     for tap in range(len(capture) if fields.flag("fc_norm", False) else 0):
         wanted.add(f"fc_norm.{tap}.weight", (target.hidden_size,))
-    is_other_width = target.hidden_size != D  # then the target's embedding and head do not fit
+    # then the target's embedding and head do not fit; of a wrong target `fc` tells
+    is_other_width = fields.integer("target_hidden_size") != D
     wanted.add("embed_tokens.weight", (target.vocab_size, D), required=is_other_width)
     wanted.add("lm_head.weight", (rows, D), required=is_other_width)
     wanted.add("target_ids", (rows,), required=rows != target.vocab_size)

@@ -15,7 +15,7 @@ import numpy as np
 from mlx import nn
 from numpy.typing import NDArray
 
-from mlxspec.models import Model, ModelConfig, build_model
+from mlxspec.models import Model, ModelConfig, TargetModel, build_model
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, NoCache
@@ -71,7 +71,7 @@ class DraftModelObjective:
 
     def __init__(
         self,
-        target: Model,
+        target: TargetModel,
         ids: NDArray[np.int32],
         counts: NDArray[np.int64],
         *,
@@ -86,8 +86,8 @@ class DraftModelObjective:
             target: The student gets its tokenizer, embedding and context length.
             ids: Tokens whose rows are trained.
             counts: (V,) how often each token occurs in the corpus.
-            hidden_size: Width of the student, at most the target's; a multiple of `head_dim`. If it
-                is no multiple of 64, the weights are stored without quantisation.
+            hidden_size: Width of the student, at most that of the target's embedding; a multiple of
+                `head_dim`. If it is no multiple of 64, the weights are stored without quantisation.
             intermediate_size: Width inside its MLP.
             num_layers: Number of its layers.
             head_dim: Size of its attention heads, which share one key/value head.
@@ -95,8 +95,11 @@ class DraftModelObjective:
         Raises:
             ValueError: The student is wider than the target, `hidden_size` is no multiple of
                 `head_dim`, or a size is below 1.
+            UnsupportedOperationError: The target has no embedding to begin with.
         """
-        _check_width(hidden_size, head_dim, target.config.hidden_size)
+        vocabulary = mx.arange(target.config.vocab_size)
+        embedding = np.array(target.embed(vocabulary).astype(mx.float32))
+        _check_width(hidden_size, head_dim, embedding.shape[1])
         if min(num_layers, intermediate_size) < 1:
             raise ValueError(
                 "num_layers and intermediate_size must be 1 or more; got "
@@ -117,8 +120,6 @@ class DraftModelObjective:
             "eos_token_id": list(target.config.eos_token_ids),
         }
         model = build_model(ModelConfig.from_dict(self.config))
-        vocabulary = mx.arange(target.config.vocab_size)
-        embedding = np.array(target.embed(vocabulary).astype(mx.float32))
         model.model.embed_tokens.weight = mx.array(_projected(embedding, counts, hidden_size))
         mx.eval(model.parameters())
         self.network = Student(model, ids)

@@ -5,13 +5,15 @@ same for a few depths. At depth j, the state at position i is the head's output 
 position i - 1. Attention sees the target's states up to position i - j, and the head's own states
 after that (Li et al. 2025, https://arxiv.org/abs/2503.01840; harmonised context, Zhang et al.
 2024, https://arxiv.org/abs/2408.15766). The layer starts as a copy of the target's last layer,
-whose input is almost the same. A second loss pulls the head's output to the target's final state.
+whose input is almost the same, as far as that has the form of Llama's. A second loss pulls the
+head's output to the target's final state.
 
 Position i is the pair (states of token i, embedding of token i + 1). It predicts token i + 2. The
 target's distribution of that token follows from its state at token i + 1.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import mlx.core as mx
@@ -19,15 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device import ops
-from mlxspec.drafters.eagle.network import LAYER_FIELDS, Eagle3Network
-from mlxspec.models import Model
+from mlxspec.drafters.eagle.network import Eagle3Network
+from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
+from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
-from mlxspec.train.weights import dense, dense_head, dense_rows
+from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.weights import dense_rows
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
+_OWN_NAMES = {"input_layernorm.weight": "hidden_norm.weight"}
+_LAST_PROJECTIONS = (("self_attn", "o_proj"), ("mlp", "down_proj"))
 
 
 class Eagle3Objective:
@@ -39,7 +45,7 @@ class Eagle3Objective:
 
     def __init__(
         self,
-        model: Model,
+        model: TargetModel,
         target_ids: mx.array,
         capture: Sequence[int],
         *,
@@ -66,7 +72,25 @@ class Eagle3Objective:
         self._model, self._depths, self._decay = model, depths, decay
         self._state_weight = state_weight
         self._target_ids = target_ids
-        self._head = dense_head(model, target_ids)
+        self._head = reduced_head(model, target_ids)
+
+    def drop_what_misleads(self, features: Features) -> None:
+        """Let the copied attention, MLP or both add nothing at first, where the loss is lower so.
+
+        A copy from a model of mlx-lm can lack norms and scales, without which it misleads.
+
+        Args:
+            features: A training conversation.
+        """
+        lasts = [self.network.layer[part][name] for part, name in _LAST_PROJECTIONS]
+        copied = [last.weight for last in lasts]
+
+        def loss_with(shares: tuple[float, ...]) -> float:
+            for last, weight, share in zip(lasts, copied, shares, strict=True):
+                last.weight = share * weight
+            return float(np.array(self.loss(features)))
+
+        loss_with(min(product((1.0, 0.0), repeat=2), key=loss_with))
 
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
@@ -99,7 +123,7 @@ class Eagle3Objective:
         """Return (depths, n) bool for the chains that begin at each position and fit its answer."""
         hits = []
         for states in self._unroll(features):
-            logits = states[0][mx.array(predicted)] @ self._head.T
+            logits = self._head.logits(states[0][mx.array(predicted)])
             drafted = self._target_ids[mx.argmax(logits, axis=-1)]
             hits.append(np.array(drafted) == features.tokens[predicted + 2])
         return chain_matches(predicted, hits)
@@ -159,32 +183,41 @@ def _shift(x: mx.array, places: int) -> mx.array:
     return mx.concatenate([zeros, x[..., :-places, :]], axis=-2)
 
 
-def _from_last_layer(model: Model, target_ids: mx.array, capture: tuple[int, ...]) -> Eagle3Network:
-    """Return a head whose layer computes what the target's last layer computes on the last tap."""
-    config = model.config
-    network = Eagle3Network(
-        {
-            **{name: getattr(config, name) for name in LAYER_FIELDS},
-            "attention_bias": config.attention_bias,
-            "target_hidden_size": config.hidden_size,
-            "draft_vocab_size": target_ids.shape[0],
-            "capture": list(capture),
-        },
-        target_ids,
-    )
-    last, layer, D = model.layers[-1], network.layer, config.hidden_size
+def _from_last_layer(
+    model: TargetModel, target_ids: mx.array, capture: tuple[int, ...]
+) -> Eagle3Network:
+    """Return a head whose layer computes what the target's last layer computes on the last tap.
+
+    Attention or MLP of which the target's has another form add nothing yet.
+    """
+    last, config, D = last_layer(model), model.config, model.config.hidden_size
+    settings = {
+        "hidden_size": D,
+        "intermediate_size": last.intermediate_size,
+        "num_attention_heads": last.num_attention_heads,
+        "num_key_value_heads": last.num_key_value_heads,
+        "head_dim": last.head_dim,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": getattr(config, "rope_scaling", None),
+        "vocab_size": config.vocab_size,
+        "attention_bias": last.has_bias,
+        "target_hidden_size": D,
+        "draft_vocab_size": target_ids.shape[0],
+        "capture": list(capture),
+    }
+    network = Eagle3Network(settings, target_ids)
+    tensors = {_OWN_NAMES.get(name, name): array for name, array in last.tensors.items()}
+    for name in ("q_proj", "k_proj", "v_proj"):  # their inputs have an embedding in front
+        weight = tensors.pop(path := f"self_attn.{name}.weight", None)
+        if weight is not None:
+            tensors[path] = mx.concatenate([mx.zeros_like(weight), weight], axis=1)
+    network.layer.load_weights(list(tensors.items()), strict=False)
+    for part, name in _LAST_PROJECTIONS:
+        if f"{part}.{name}.weight" not in tensors:
+            network.layer[part][name].weight = mx.zeros_like(network.layer[part][name].weight)
     identity = mx.zeros((D, D * (len(capture) - 1)))
     network.fc.weight = mx.concatenate([identity, mx.eye(D)], axis=1)
-    for name in ("q_proj", "k_proj", "v_proj"):
-        weight = dense(last.self_attn[name])
-        layer.self_attn[name].weight = mx.concatenate([mx.zeros_like(weight), weight], axis=1)
-        if config.attention_bias:
-            layer.self_attn[name].bias = last.self_attn[name].bias.astype(mx.float32)
-    layer.self_attn.o_proj.weight = dense(last.self_attn.o_proj)
-    for name in ("gate_proj", "up_proj", "down_proj"):
-        layer.mlp[name].weight = dense(last.mlp[name])
-    layer.hidden_norm.weight = last.input_layernorm.weight.astype(mx.float32)
-    layer.post_attention_layernorm.weight = last.post_attention_layernorm.weight.astype(mx.float32)
-    network.norm.weight = model.model.norm.weight.astype(mx.float32)
+    network.norm.weight = final_norm(model)
     mx.eval(network.parameters())
     return network

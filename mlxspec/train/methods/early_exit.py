@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
-from mlxspec.models import Model
+from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
+from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
-from mlxspec.train.weights import dense_head, dense_rows
+from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.weights import dense_rows
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 
@@ -36,7 +38,7 @@ class ExitObjective:
 
     def __init__(
         self,
-        model: Model,
+        model: TargetModel,
         target_ids: mx.array,
         *,
         layer: int,
@@ -52,15 +54,17 @@ class ExitObjective:
             target_ids: (n,) int32 tokens that can be drafted.
             layer: The layer whose input state the exit uses.
             num_blocks: Residual blocks.
-            intermediate_size: Width inside a block; None for that of the target's MLPs.
+            intermediate_size: Width inside a block; None for that of the target's MLPs, or the
+                usual one where the target names none.
             threshold: Confidence below which drafting stops, written into the exit's config.
             state_weight: Weight of the squared distance to the target's own final state.
 
         Raises:
             ValueError: A number is out of range.
+            UnsupportedOperationError: The layers of the target run as a whole only.
         """
-        own = model.config.intermediate_size
-        width = own if intermediate_size is None else intermediate_size
+        model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
+        width = inner_width(model) if intermediate_size is None else intermediate_size
         self.network = ExitHead(
             ExitConfig(
                 layer=layer,
@@ -76,7 +80,7 @@ class ExitObjective:
             # a block adds nothing at first, so training starts from the lens alone
             block.down_proj.weight = mx.zeros_like(block.down_proj.weight)
         self._target_ids, self._state_weight = target_ids, state_weight
-        self._head = dense_head(model, target_ids)
+        self._head = reduced_head(model, target_ids)
 
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens to the least-squares map from the exit's states to the target's final ones.
@@ -155,7 +159,7 @@ class ExitObjective:
         self, features: Features, rows: NDArray[np.intp]
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the exit's most probable token at some positions, and its probability."""
-        logits = self.network(self._entering(features, rows)) @ self._head.T
+        logits = self._head.logits(self.network(self._entering(features, rows)))
         drafted = self._target_ids[mx.argmax(logits, axis=-1)]
         mass = exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
         return np.array(drafted), np.array(1 / mass)  # the largest weight is exp(0) = 1

@@ -10,31 +10,35 @@ from typing import cast
 import mlx.core as mx
 
 from mlxspec.device.ops import exp
+from mlxspec.train.reduced_head import ReducedHead
 
 _Outputs = tuple[mx.array, ...]
 
 
-def target_probs(final: mx.array, head: mx.array) -> mx.array:
+def target_probs(final: mx.array, head: ReducedHead) -> mx.array:
     """Return the target's (n, V') probabilities over a reduced head, renormalised.
 
     Args:
         final: (n, D) outputs of the target's final norm.
-        head: (V', D) rows of its output head.
+        head: V' rows of its output head.
     """
-    logits = final @ head.T
+    logits = head.logits(final)
     weights = exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def soft_cross_entropy(hidden: mx.array, head: mx.array, probs: mx.array) -> mx.array:
+def soft_cross_entropy(hidden: mx.array, head: ReducedHead, probs: mx.array) -> mx.array:
     """Return the cross-entropy of the drafter's distributions against the target's, summed.
 
     Args:
         hidden: (n, D) the drafter's inputs of the head; only these have a gradient.
-        head: (V', D) rows of the output head.
+        head: V' rows of the output head.
         probs: (n, V') the target's probabilities.
     """
-    loss, _ = cast(_Outputs, _loss_and_gradient(hidden, head, probs))
+    if not head.is_plain:  # a rare form, whose gradient MLX derives
+        logits = head.logits(hidden)
+        return mx.logsumexp(logits, axis=-1).sum() - (probs * logits).sum()
+    loss, _ = cast(_Outputs, _loss_and_gradient(hidden, head.weight, probs))
     return loss
 
 

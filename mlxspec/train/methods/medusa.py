@@ -21,7 +21,8 @@ from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
-from mlxspec.train.weights import dense_head, dense_rows
+from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.weights import dense_rows
 from mlxspec.verify.distribution import top_tokens
 
 NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
@@ -71,7 +72,7 @@ class MedusaObjective:
         self.network = MedusaHeads(config, num_heads, num_blocks, target_ids=target_ids)
         self.network.update(tree_map(mx.zeros_like, self.network.parameters()))
         self._target_ids, self._decay, self._labels = target_ids, decay, labels
-        self._head = dense_head(model, target_ids)
+        self._head = reduced_head(model, target_ids)
 
     def loss(self, features: Features) -> mx.array:
         """Return the loss summed over the assistant tokens of one conversation."""
@@ -122,7 +123,7 @@ class MedusaObjective:
         if len(starts):
             hidden = dense_rows(features.final, starts)
             for ahead, head in enumerate(heads):
-                best, _ = top_tokens(head(hidden) @ self._head.T, NUM_RANKS)
+                best, _ = top_tokens(self._head.logits(head(hidden)), NUM_RANKS)
                 guesses = np.array(self._target_ids[best])
                 hits = guesses == features.tokens[starts + 2 + ahead, None]
                 ranks[ahead] = np.where(hits.any(axis=1), hits.argmax(axis=1), NUM_RANKS)

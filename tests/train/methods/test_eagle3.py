@@ -69,7 +69,7 @@ def test_the_loss_is_that_of_the_formula(objective, model):
     for depth, states in enumerate(objective._unroll(given)):
         for place in range(max(depth, 2), 10):
             row = np.array(states[0, place])
-            own = row @ np.array(objective._head).T
+            own = row @ np.array(objective._head.weight).T
             probs = np.exp(logits[place + 1]) / np.exp(logits[place + 1]).sum()
             entropy = -(probs * (own - np.log(np.exp(own).sum()))).sum()
             distance = np.square(row - final[place + 1]).mean() / scale
@@ -91,7 +91,9 @@ def test_acceptance_counts_chains_of_greedy_answers_only(objective, model):
     hits = np.array(
         [
             [
-                np.array(objective.network.target_ids)[np.argmax(row @ np.array(objective._head).T)]
+                np.array(objective.network.target_ids)[
+                    np.argmax(row @ np.array(objective._head.weight).T)
+                ]
                 == given.tokens[place + 2]
                 for place, row in enumerate(np.array(states[0]))
                 if place + 2 < 18
@@ -106,7 +108,7 @@ def test_acceptance_counts_chains_of_greedy_answers_only(objective, model):
 
 def test_no_chain_leaves_its_answer(objective, model):
     given = with_gap(features(model, length=90, prompt=4), 40, 50)
-    ids, head = np.array(objective.network.target_ids), np.array(objective._head)
+    ids, head = np.array(objective.network.target_ids), np.array(objective._head.weight)
     hits = []
     for states in objective._unroll(given):
         drafted = ids[np.argmax(np.array(states[0]) @ head.T, axis=1)]
@@ -128,5 +130,5 @@ def test_a_quantised_target_is_a_target_like_any_other():
     given = features(packed, length=12)
     rows = objective._unroll(given)[0][0]
     expected = packed.logits(rows)
-    np.testing.assert_allclose(rows @ objective._head.T, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(rows @ objective._head.weight.T, expected, rtol=1e-3, atol=1e-3)
     assert np.isfinite(objective.loss(given).item())

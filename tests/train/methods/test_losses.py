@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs, tied_cross_entropy
+from mlxspec.train.reduced_head import ReducedHead
 
 ROWS, WIDTH, TOKENS = 5, 6, 9
 
@@ -34,15 +35,36 @@ def plain(hidden, head, probs):
 
 
 def test_the_soft_cross_entropy_and_its_gradient_are_those_of_the_formula(hidden, head, probs):
-    got = mx.value_and_grad(lambda h: 3 * soft_cross_entropy(h, head, probs))(hidden)
+    reduced = ReducedHead(head)
+    got = mx.value_and_grad(lambda h: 3 * soft_cross_entropy(h, reduced, probs))(hidden)
     expected = mx.value_and_grad(lambda h: 3 * plain(h, head, probs))(hidden)
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_a_head_with_bias_and_cap_is_learned_by_its_own_logits(hidden, head, probs):
+    reduced = ReducedHead(head, normal(TOKENS, seed=5), cap=1.5)
+    weight, bias = np.array(head, np.float64), np.array(reduced.bias, np.float64)
+    step, expected = 1e-5, []
+
+    def loss(states):
+        logits = 1.5 * np.tanh((states @ weight.T + bias) / 1.5)
+        return -(np.array(probs) * (logits - np.log(np.exp(logits).sum(1, keepdims=True)))).sum()
+
+    states = np.array(hidden, np.float64)
+    for place in np.ndindex(*states.shape):
+        near = [states.copy() for _ in range(2)]
+        near[0][place] += step
+        near[1][place] -= step
+        expected.append((loss(near[0]) - loss(near[1])) / (2 * step))
+    got, slopes = mx.value_and_grad(lambda h: soft_cross_entropy(h, reduced, probs))(hidden)
+    assert got.item() == pytest.approx(loss(states), rel=1e-5)
+    np.testing.assert_allclose(np.array(slopes).ravel(), expected, rtol=1e-3, atol=1e-5)
+
+
 def test_target_probs_are_the_softmax_over_the_reduced_head(hidden, head):
     expected = mx.softmax(hidden @ head.T, axis=-1)
-    np.testing.assert_allclose(target_probs(hidden, head), expected, rtol=1e-6)
+    np.testing.assert_allclose(target_probs(hidden, ReducedHead(head)), expected, rtol=1e-6)
 
 
 def test_a_tied_head_learns_with_the_rows_that_use_it(hidden, head):

@@ -1,0 +1,111 @@
+"""A target's output head, reduced to the tokens that a drafter can propose, in float32.
+
+Our ports name the matrix of their head. A head of mlx-lm is a function, so its matrix is what it
+makes of the unit vectors. Some heads add a bias, and some cap their logits (Gemma 2, Team Gemma
+2024, https://arxiv.org/abs/2408.00118); both are found by what they do, too.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.models import TargetModel
+from mlxspec.train.weights import dense
+
+_UNIT_ROWS = 64  # unit vectors at a time: their logits take memory
+_SAME = 0.05  # of the largest logit; half precision rounds, another function changes far more
+_SCALES = (1.0, 4.0, 16.0, 64.0)  # of the probes: a cap shows in large logits alone
+_CAP_STEPS = 30
+_TINY = 1e-6
+_BELOW_1 = 1 - 1e-6
+
+
+@dataclass(frozen=True)
+class ReducedHead:
+    """Rows of an output head.
+
+    Attributes:
+        weight: (n, D) float32.
+        bias: (n,) float32, or None.
+        cap: The logits x become cap * tanh(x / cap); None for no cap.
+    """
+
+    weight: mx.array
+    bias: mx.array | None = None
+    cap: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the logits are products with the weight, and nothing else."""
+        return self.bias is None and self.cap is None
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return the logits (..., n) of (..., D) inputs of the head."""
+        logits = hidden @ self.weight.T
+        if self.bias is not None:
+            logits = logits + self.bias
+        return logits if self.cap is None else self.cap * mx.tanh(logits / self.cap)
+
+
+def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:
+    """Return the rows of a target's output head for (n,) int32 tokens.
+
+    Raises:
+        UnsupportedOperationError: The head is no matrix with a bias or a cap.
+    """
+    rows = model.head_rows(target_ids)
+    if isinstance(rows, nn.Module):
+        return ReducedHead(dense(rows))
+    return _found(
+        lambda x: rows(x.astype(model.dtype)).astype(mx.float32), model.config.hidden_size
+    )
+
+
+def _found(head: Callable[[mx.array], mx.array], width: int) -> ReducedHead:
+    """Return the head that a function is, by its values.
+
+    Raises:
+        UnsupportedOperationError: It is no such function.
+    """
+    bias = head(mx.zeros((1, width)))[0]
+    columns = []
+    for start in range(0, width, _UNIT_ROWS):  # the whole head is computed for each of them
+        units = mx.eye(min(_UNIT_ROWS, width - start), width, start)
+        columns.append(head(units) - bias)
+        mx.eval(columns[-1])
+    found = ReducedHead(mx.concatenate(columns).T, bias if mx.any(bias).item() else None)
+    probes = mx.random.normal((len(_SCALES), width), key=mx.random.key(0))
+    probes = probes * mx.array(_SCALES)[:, None]
+    true = head(probes)
+    if not _are_same(found.logits(probes), true):
+        cap = _cap(found.logits(probes), true)
+        # The unit vectors gave capped logits, too.
+        weight = cap * mx.arctanh(mx.clip(found.weight / cap, -_BELOW_1, _BELOW_1))
+        found = ReducedHead(weight, found.bias, cap)
+        if not _are_same(found.logits(probes), true):
+            raise UnsupportedOperationError(
+                "the output head of this model does more than multiply with a matrix, add a bias "
+                "and cap the logits, so no head can be trained on them: train a table or a "
+                "draft model, or use 'pool', which needs no training"
+            )
+    return found
+
+
+def _cap(raw: mx.array, true: mx.array) -> float:
+    """Return the cap that makes the largest of the raw logits the largest of the true ones."""
+    largest, capped = (max(float(np.array(mx.abs(x).max())), _TINY) for x in (raw, true))
+    cap = capped
+    for _ in range(_CAP_STEPS):
+        cap = capped / max(math.tanh(largest / cap), _TINY)
+    return cap
+
+
+def _are_same(found: mx.array, true: mx.array) -> bool:
+    """Compare the logits of each probe."""
+    off = mx.abs(found - true).max(axis=-1) < _SAME * mx.abs(true).max(axis=-1)
+    return bool(off.all().item())
