@@ -38,6 +38,8 @@ class AdaptedConfig:
         num_attention_heads: Query heads.
         num_key_value_heads: Key and value heads.
         attention_bias: Whether the projections of the attention add a bias.
+        row_windows: Per cache of keys and values, the latest rows that it has to hold, or None for
+            all; () where the model is not built.
     """
 
     model_type: str
@@ -55,6 +57,7 @@ class AdaptedConfig:
     num_attention_heads: int = 0
     num_key_value_heads: int = 0
     attention_bias: bool = False
+    row_windows: tuple[int | None, ...] = ()
 
     @property
     def shape_words(self) -> str:

@@ -55,6 +55,10 @@ class TargetConfig(Protocol):
         """Number of pairs of keys and values that a cache stores per token."""
 
     @property
+    def row_windows(self) -> tuple[int | None, ...]:
+        """Per pair of keys and values, the latest rows that a new row may see; None for all."""
+
+    @property
     def num_states(self) -> int:
         """Number of recurrent states that a cache stores."""
 
