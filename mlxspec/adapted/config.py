@@ -40,6 +40,8 @@ class AdaptedConfig:
         attention_bias: Whether the projections of the attention add a bias.
         row_windows: Per cache of keys and values, the latest rows that it has to hold, or None for
             all; () where the model is not built.
+        row_numbers: Per cache of keys and values, the numbers of one token; their sum is
+            `kv_numbers`.
     """
 
     model_type: str
@@ -58,6 +60,7 @@ class AdaptedConfig:
     num_key_value_heads: int = 0
     attention_bias: bool = False
     row_windows: tuple[int | None, ...] = ()
+    row_numbers: tuple[int, ...] = ()
 
     @property
     def shape_words(self) -> str:

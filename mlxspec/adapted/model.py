@@ -67,6 +67,9 @@ class AdaptedModel:
         self._embedding = parts.embedding
         self._backbone = parts.backbone
         args = getattr(source, "args", None)
+        numbers = [heads * size for heads, size in self._row_shapes]  # of all keys, then values
+        pairs = zip(numbers[: plan.num_rows], numbers[plan.num_rows :], strict=True)
+        row_numbers = tuple(map(sum, pairs))
         self.config = AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
             vocab_size=self._vocab_size,
@@ -75,7 +78,8 @@ class AdaptedModel:
             num_row_stores=plan.num_rows,
             num_states=plan.num_states,
             head_dim=math.gcd(*(size for _, size in self._row_shapes)),
-            kv_numbers=sum(heads * size for heads, size in self._row_shapes),
+            kv_numbers=sum(row_numbers),
+            row_numbers=row_numbers,
             max_position_embeddings=context_length(args),
             layer_windows=tuple(parts.windows),
             row_windows=_row_windows(plan.row_leaves),

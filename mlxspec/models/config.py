@@ -87,9 +87,14 @@ class ModelConfig:
         return (None,) * self.num_hidden_layers
 
     @property
+    def row_numbers(self) -> tuple[int, ...]:
+        """Numbers in the keys and values of one token, per layer."""
+        return (2 * self.num_key_value_heads * self.head_dim,) * self.num_hidden_layers
+
+    @property
     def kv_numbers(self) -> int:
         """Numbers in the keys and values of one token, in all layers."""
-        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
+        return sum(self.row_numbers)
 
     @property
     def num_states(self) -> int:

@@ -67,6 +67,10 @@ class TargetConfig(Protocol):
         """Width of a key, where keys are quantised."""
 
     @property
+    def row_numbers(self) -> tuple[int, ...]:
+        """Numbers in the keys and values of one token, per pair of them."""
+
+    @property
     def kv_numbers(self) -> int:
         """Numbers in the keys and values of one token, in all layers."""
 
