@@ -19,6 +19,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
+from mlxspec.kv.windows import Eviction
 from mlxspec.models import DraftSupport
 from mlxspec.target.decoder import Decoder
 
@@ -27,6 +28,7 @@ _SHORT = 24  # tokens of a text where no window has to be passed
 _NODES = 7
 _TREE = (-1, 0, 0, 1, 1, 2, 3)
 _CHAIN = (-1, 0, 1, 2, 3, 4, 5)
+_EVICTION = Eviction(slack=_NODES, block=1)  # at once: a user's cache waits for longer texts
 _NOISE_FACTOR = 8.0  # a draft may round as much worse than a text that is read in one forward
 
 Progress = Callable[[int, int], None]
@@ -63,7 +65,7 @@ class _Exam:
         self._model = model
         self._progress = on_progress
         windows = [w for w in model.config.layer_windows if w is not None and w <= _LONGEST_WINDOW]
-        length = max([_SHORT, *(window + _NODES for window in windows)])
+        length = max([_SHORT, *(window + 2 * _NODES for window in windows)])
         length = min(length, model.config.max_position_embeddings - 3 * _NODES)
         width = model.config.vocab_size
         self._prompt = [(7 * i * i + 31 * i + 11) % width for i in range(length)]
@@ -77,7 +79,7 @@ class _Exam:
         tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
         path = _committed(parents)
         self._planned |= self._texts(parents)
-        decoder = Decoder(self._model, Cache.for_model(self._model.config))
+        decoder = self._decoder()
         worst, start = 0.0, len(self._prompt)
         try:
             decoder.observe(self._prompt)
@@ -99,7 +101,7 @@ class _Exam:
 
     def is_batch_exact(self) -> bool:
         """Return whether trees behind two texts in one forward have the logits of each alone."""
-        decoders = [Decoder(self._model, Cache.for_model(self._model.config)) for _ in range(2)]
+        decoders = [self._decoder() for _ in range(2)]
         tree = DraftTree.from_lists(self._tokens, _TREE)
         try:
             cache = BatchCache.like(decoders[0].cache, len(decoders))
@@ -117,6 +119,9 @@ class _Exam:
         except Exception:  # as in `fault_of`: then sequences have forwards of their own
             return False
         return max(errors) <= self._tolerance
+
+    def _decoder(self) -> Decoder:
+        return Decoder(self._model, Cache.for_model(self._model.config, eviction=_EVICTION))
 
     def _error(self, decoder: Decoder, tree: DraftTree, parents: Sequence[int]) -> float:
         before = decoder.history[len(self._prompt) :]

@@ -40,6 +40,10 @@ class AdaptedConfig:
         attention_bias: Whether the projections of the attention add a bias.
         rms_norm_eps: Epsilon of its norms; of trained heads, too.
         rope_theta: Base of its rotary frequencies; of trained heads, too.
+        row_windows: Per cache of keys and values, the latest rows that it has to hold, or None for
+            all; () where the model is not built.
+        row_numbers: Per cache of keys and values, the numbers of one token; their sum is
+            `kv_numbers`.
     """
 
     model_type: str
@@ -59,6 +63,8 @@ class AdaptedConfig:
     attention_bias: bool = False
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10_000.0
+    row_windows: tuple[int | None, ...] = ()
+    row_numbers: tuple[int, ...] = ()
 
     @property
     def shape_words(self) -> str:

@@ -11,6 +11,7 @@ import mlx.core as mx
 from mlxspec.device.packed import Rows
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States
+from mlxspec.kv.windows import Mask
 
 
 class AnyCache(Protocol):
@@ -20,6 +21,9 @@ class AnyCache(Protocol):
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
         """Add rows of one layer; return all rows."""
+
+    def visible(self, layer: int, mask: Mask) -> Mask:
+        """Return a mask over the rows that a layer holds, of one over all rows."""
 
 
 @dataclass

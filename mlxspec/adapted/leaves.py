@@ -30,6 +30,7 @@ class RowsLeaf:
 
     Attributes:
         window: Rows that the model's own cache would keep; None for all.
+        longest: The longest window of its masks so far.
     """
 
     start_position = 0  # of a chunked cache: no row is ever cut off in front
@@ -45,6 +46,7 @@ class RowsLeaf:
         self._current = current
         self._layer = layer
         self.window = window
+        self.longest = window or 0
         self._rows: tuple[mx.array, mx.array] | None = None
 
     @property
@@ -87,13 +89,14 @@ class RowsLeaf:
     ) -> mx.array | str | None:
         """Return the mask of the forward's `N` rows for a layer with this window."""
         window = window_size or self.window
+        self.longest = max(self.longest, window or 0)
         if self.window is not None and window is not None and self._current.positions is not None:
             # Token by token a row sees what the model's own cache holds, though its mask may allow
             # more; only where a text is read in one piece does the mask decide alone.
             window = min(window, self.window)
         if window not in self._current.masks:
             raise UnsupportedOperationError(f"no mask was made for a window of {window} tokens")
-        mask = self._current.masks[window]
+        mask = self._current.cache.visible(self._layer, self._current.masks[window])
         if self._current.folded is not None:
             return None if mask is None else _folded_mask(mask, self._current.folded)
         if N == 1:  # as mlx-lm: none, or one with all axes, of which a model may pick rows

@@ -178,7 +178,7 @@ class BatchRun:
             readers_of(guard.active),
         )
         reader.attach(readers)
-        reused = common_length(reader.history, read)
+        reused = reader.reusable(common_length(reader.history, read))
         reader.rollback_to(reused)
         step = min(PREFILL_CHUNK, job.params.prefill_step_size or PREFILL_CHUNK)
         for start in range(reused, len(read), step):

@@ -6,7 +6,8 @@
 
 A forward stages equally many rows in every sequence, behind what is committed there; of a tree
 narrower than the widest the last ones are padding, which no other row sees and no commit keeps.
-A commit moves what does not lie in its slot already: it costs the accepted rows.
+A commit moves what does not lie in its slot already: it costs the accepted rows. Layers with a
+window evict as those of a single cache do, all sequences at once.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from mlxspec.errors import CacheError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.states import States
 from mlxspec.kv.storage import BatchRows
+from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, held_columns
 
 
 class BatchCache:
@@ -27,6 +29,8 @@ class BatchCache:
         offsets: Committed tokens of each sequence: the position of its next token.
         quantization: How rows are packed; None where they are not.
         states: The recurrent states of all layers and sequences.
+        windows: Per layer, the latest rows that it has to hold; None for all.
+        eviction: When layers with a window evict.
         num_staged: Rows that the last forward staged in every sequence.
     """
 
@@ -36,12 +40,17 @@ class BatchCache:
         num_sequences: int,
         quantization: Quantization | None = None,
         num_states: int = 0,
+        windows: Windows = (),
+        eviction: Eviction = USUAL_EVICTION,
     ) -> None:
         """Make an empty cache for `num_sequences` sequences."""
         self.offsets = [0] * num_sequences
         self.quantization = quantization
         self.num_staged = 0
-        self._slots: mx.array | None = None  # (B, L) where the rows of this forward go
+        self.eviction = eviction
+        self.windows = windows or (None,) * n_layers
+        self._evicted = {window: [0] * num_sequences for window in self.windows}
+        self._slots: dict[int | None, mx.array] = {}  # (B, L) where the rows of this forward go
         self._keys = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
         self._values = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
         self.states = States(num_states, num_sequences)
@@ -58,7 +67,14 @@ class BatchCache:
                 f"a batch needs a cache that grows; this one is {cache.describe()}: load the model "
                 "without max_kv_size"
             )
-        return BatchCache(cache.num_layers, num_sequences, cache.quantization, len(cache.states))
+        return BatchCache(
+            cache.num_layers,
+            num_sequences,
+            cache.quantization,
+            len(cache.states),
+            cache.windows,
+            cache.eviction,
+        )
 
     @property
     def num_sequences(self) -> int:
@@ -68,6 +84,10 @@ class BatchCache:
     @property
     def _stores(self) -> list[BatchRows]:
         return [*self._keys, *self._values]
+
+    def _stores_of(self, window: int | None) -> list[BatchRows]:
+        pairs = zip(self._stores, self.windows * 2, strict=True)
+        return [store for store, own in pairs if own == window]
 
     @property
     def arrays(self) -> list[mx.array]:
@@ -81,8 +101,11 @@ class BatchCache:
         """Begin a sequence anew with the committed rows of a full cache, as a copy."""
         self.rollback()
         planes = iter(cache.row_arrays)
-        for store in self._stores if cache.offset else ():
-            store.fill(sequence, [next(planes) for _ in range(store.num_planes)], cache.offset)
+        for index, store in enumerate(self._stores if cache.offset else ()):
+            held = cache.offset - cache.num_evicted(index % cache.num_layers)
+            store.fill(sequence, [next(planes) for _ in range(store.num_planes)], held)
+        for layer, window in enumerate(self.windows):
+            self._evicted[window][sequence] = cache.num_evicted(layer)
         self.states.fill(sequence, cache.states)
         self.offsets[sequence] = cache.offset
 
@@ -92,6 +115,8 @@ class BatchCache:
         for store in self._stores:
             store.keep(sequences)
         self.states.keep(sequences)
+        for window, counts in self._evicted.items():
+            self._evicted[window] = [counts[sequence] for sequence in sequences]
         self.offsets = [self.offsets[sequence] for sequence in sequences]
 
     # ---- staging ---------------------------------------------------------------------------
@@ -105,8 +130,8 @@ class BatchCache:
             values: (B, Hkv, L, D).
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D), n_keys reaching to the end of the longest; packed
-            in a quantised cache.
+            Keys and values (B, Hkv, n_keys, D), n_keys reaching to the end of the sequence of which
+            the layer holds most; packed in a quantised cache. `visible` gives the mask over them.
 
         Raises:
             CacheError: The rows are of another number of sequences.
@@ -114,13 +139,27 @@ class BatchCache:
         B, _, L, _ = keys.shape
         if self.num_sequences != B:
             raise CacheError(f"rows of {B} sequences do not fit a cache of {self.num_sequences}")
-        if self._slots is None:
-            self.num_staged = L
-            self._slots = mx.array(self.offsets)[:, None] + mx.arange(L)
-        end = max(self.offsets) + L
-        self._keys[layer].write(self._slots, keys, end)
-        self._values[layer].write(self._slots, values, end)
+        self.num_staged = L
+        window = self.windows[layer]
+        held = self._held(window)
+        if window not in self._slots:
+            self._slots[window] = mx.array(held)[:, None] + mx.arange(L)
+        end = max(held) + L
+        self._keys[layer].write(self._slots[window], keys, end)
+        self._values[layer].write(self._slots[window], values, end)
         return self._keys[layer].read(end), self._values[layer].read(end)
+
+    def visible(self, layer: int, mask: Mask) -> Mask:
+        """Return a mask over the rows that a layer holds, of one (B, 1, L, n_keys) over all."""
+        evicted = self._evicted[self.windows[layer]]
+        if not isinstance(mask, mx.array) or not any(evicted):
+            return mask
+        return held_columns(mask, evicted, max(self._held(self.windows[layer])) + mask.shape[2])
+
+    def _held(self, window: int | None) -> list[int]:
+        """Return how many committed rows of each sequence the layers with a window hold."""
+        pairs = zip(self.offsets, self._evicted[window], strict=True)
+        return [offset - evicted for offset, evicted in pairs]
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         """Keep the staged rows of a path in every sequence, and forget the others.
@@ -146,16 +185,30 @@ class BatchCache:
         ]
         if moves:
             sequences, rows, slots = mx.array(moves, mx.int32).T
-            for store in self._stores:
-                store.move(sequences, rows, slots)
+            for window, evicted in self._evicted.items():
+                own = slots - mx.array(evicted, mx.int32)[sequences] if any(evicted) else slots
+                for store in self._stores_of(window):
+                    store.move(sequences, rows, own)
         self.states.commit(paths)
         pairs = zip(self.offsets, paths, strict=True)
         self.offsets = [offset + len(path) for offset, path in pairs]
         self.rollback()
+        self._evict()
+
+    def _evict(self) -> None:
+        """Let the layers with a window drop the rows that no later row of a sequence can see."""
+        for window, evicted in self._evicted.items():
+            pairs = zip(self.offsets, evicted, strict=True)
+            more = [self.eviction.num_due(length, window, old) for length, old in pairs]
+            if max(more) < self.eviction.block:
+                continue
+            self._evicted[window] = [old + new for old, new in zip(evicted, more, strict=True)]
+            for store in self._stores_of(window):
+                store.drop_first(more, max(self._held(window)))
 
     def rollback(self) -> None:
         """Forget all staged rows."""
-        self.num_staged, self._slots = 0, None
+        self.num_staged, self._slots = 0, {}
         self.states.forget()
         for store in self._stores:
             store.forget()

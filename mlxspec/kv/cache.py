@@ -5,6 +5,7 @@ of the staged rows and `rollback` keeps none. A forward never changes committed 
 be rolled back at any time, even after a rotating cache has wrapped.
 
     full       [ committed ............ | staged ]      the committed rows grow without limit
+    windowed   [ evicted | committed .. | staged ]      layers that see a window (`windows.py`)
     rotating   [ sinks | ring ......... | staged ]      at most `max_size` committed rows
 
 Keys are stored with their rotary position applied, so the order of slots in the ring does not
@@ -23,6 +24,7 @@ from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError
 from mlxspec.kv.states import Snapshot, States
 from mlxspec.kv.storage import RowStore
+from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, can_go_back
 
 _NUM_MARKS = 8  # ends of texts that a chat may go back to; a state takes megabytes
 
@@ -38,6 +40,10 @@ class CachedModel(Protocol):
     def num_states(self) -> int:
         """Recurrent states."""
 
+    @property
+    def row_windows(self) -> Windows:
+        """Per pair of keys and values, the latest rows that a new row may see; None for all."""
+
 
 class Cache:
     """Rows of every layer, committed together.
@@ -46,6 +52,8 @@ class Cache:
         offset: Committed tokens, evicted ones included: the position of the next token.
         max_size: Largest number of committed rows of a rotating cache, or None for a full cache.
         keep: Number of attention sinks: first tokens that a rotating cache never evicts.
+        windows: Per layer, the latest rows that a full cache has to hold; None for all.
+        eviction: When layers with a window evict.
     """
 
     def __init__(
@@ -56,8 +64,12 @@ class Cache:
         keep: int = 0,
         quantization: Quantization | None = None,
         num_states: int = 0,
+        windows: Windows = (),
+        eviction: Eviction = USUAL_EVICTION,
     ) -> None:
         """Make an empty cache.
+
+        A rotating cache holds the same positions in all layers, so it needs no `windows`.
 
         Raises:
             ValueError: `max_size` is not above `keep`, or `keep` is negative.
@@ -69,6 +81,8 @@ class Cache:
         self.max_size = max_size
         self.keep = keep if max_size is not None else 0
         self.quantization = quantization
+        self.windows = windows if windows and max_size is None else (None,) * n_layers
+        self.eviction = eviction
         self._n_layers = n_layers
         self._num_states = num_states
         self.reset()
@@ -77,6 +91,7 @@ class Cache:
         """Forget all rows and release the memory."""
         self.offset = 0
         self._staged = [0] * self._n_layers
+        self._evicted: dict[int | None, int] = dict.fromkeys(self.windows, 0)
         self._keys = [RowStore(self.quantization) for _ in range(self._n_layers)]
         self._values = [RowStore(self.quantization) for _ in range(self._n_layers)]
         self.states = States(self._num_states)
@@ -89,6 +104,7 @@ class Cache:
         max_size: int | None = None,
         keep: int = 0,
         quantization: Quantization | None = None,
+        eviction: Eviction = USUAL_EVICTION,
     ) -> "Cache":
         """Return an empty cache for a model with this config; arguments as in `Cache`."""
         return Cache(
@@ -97,6 +113,8 @@ class Cache:
             keep=keep,
             quantization=quantization,
             num_states=config.num_states,
+            windows=config.row_windows,
+            eviction=eviction,
         )
 
     def empty_like(self) -> "Cache":
@@ -107,6 +125,8 @@ class Cache:
             keep=self.keep,
             quantization=self.quantization,
             num_states=self._num_states,
+            windows=self.windows,
+            eviction=self.eviction,
         )
 
     @property
@@ -125,8 +145,8 @@ class Cache:
             values: (B, Hkv, L, D).
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D) of all rows: committed, staged before, new. They
-            are packed in a quantised cache.
+            Keys and values (B, Hkv, n_keys, D) of all rows that the layer holds: committed, staged
+            before, new; `visible` gives the mask over them. They are packed in a quantised cache.
 
         Raises:
             CacheError: Shapes of keys and values differ, or do not match the stored rows. Nothing
@@ -140,16 +160,25 @@ class Cache:
         # Both checks come before the first write, so an error leaves nothing staged.
         self._keys[layer].check(keys)
         self._values[layer].check(values)
-        start = self.num_committed + self._staged[layer]
+        start = self.num_committed - self.num_evicted(layer) + self._staged[layer]
         self._keys[layer].write(start, keys)
         self._values[layer].write(start, values)
         self._staged[layer] += keys.shape[2]
         end = start + keys.shape[2]
         return self._keys[layer].read(end), self._values[layer].read(end)
 
+    def visible(self, layer: int, mask: Mask) -> Mask:
+        """Return a mask over the rows that a layer holds, of one over all committed rows."""
+        evicted = self.num_evicted(layer)
+        return mask[..., evicted:] if isinstance(mask, mx.array) and evicted else mask
+
+    def num_evicted(self, layer: int) -> int:
+        """Return how many of the first rows a layer with a window has evicted."""
+        return self._evicted[self.windows[layer]]
+
     @property
     def num_committed(self) -> int:
-        """Number of slots with committed rows; staged rows follow them."""
+        """Number of slots with committed rows, evicted ones included; staged rows follow them."""
         return self.offset if self.max_size is None else min(self.offset, self.max_size)
 
     @property
@@ -180,6 +209,7 @@ class Cache:
         if is_text:
             self._mark()
         self.rollback()
+        self._evict()
 
     def rollback(self) -> None:
         """Forget all staged rows, also where a forward was interrupted."""
@@ -187,6 +217,20 @@ class Cache:
         self.states.forget()
         for store in (*self._keys, *self._values):
             store.forget()
+
+    def _evict(self) -> None:
+        """Let the layers with a window drop the rows that no later row can see."""
+        for window, evicted in self._evicted.items():
+            more = self.eviction.num_due(self.offset, window, evicted)
+            if more < self.eviction.block:
+                continue
+            for store in self._stores(window):
+                store.drop_first(more, self.offset - evicted)
+            self._evicted[window] = evicted + more
+
+    def _stores(self, window: int | None) -> list[RowStore]:
+        stores = zip((*self._keys, *self._values), self.windows * 2, strict=True)
+        return [store for store, own in stores if own == window]
 
     def _mark(self) -> None:
         """Remember the recurrent states at the end of a text, to be able to go back to it."""
@@ -216,9 +260,10 @@ class Cache:
 
     def _place(self, placement: Sequence[tuple[int, int]]) -> None:
         rows = mx.array([row for row, _ in placement], mx.int32)
-        runs = _runs([slot for _, slot in placement])
-        for store in (*self._keys, *self._values):
-            store.place(rows, runs)
+        for window, evicted in self._evicted.items():
+            runs = _runs([slot - evicted for _, slot in placement])
+            for store in self._stores(window):
+                store.place(rows, runs)
 
     # ---- positions -------------------------------------------------------------------------
 
@@ -241,8 +286,11 @@ class Cache:
         """Return whether the cache can go back to the first `length` tokens without a forward.
 
         A ring that has wrapped cannot go back: it has evicted rows that earlier tokens attend to.
+        Layers with a window can go back some tokens only, for the same reason.
         """
         if len(self.states) and length not in (self.offset, *(mark for mark, _ in self._marks)):
+            return False
+        if length < self.offset and not can_go_back(length, self._evicted):
             return False
         if self.max_size is None or self.offset <= self.max_size:
             return 0 <= length <= self.offset
@@ -258,6 +306,7 @@ class Cache:
             raise CacheError(
                 f"cannot go back to {length} tokens: the cache holds {self.offset}"
                 + ("" if self.max_size is None else f" in a ring of {self.max_size}")
+                + ("; the rows in front of a window are evicted" * any(self._evicted.values()))
             )
         for mark, snapshot in self._marks if length < self.offset else ():
             if mark == length:

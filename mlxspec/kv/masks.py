@@ -16,12 +16,14 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.kv.cache import Cache
+from mlxspec.kv.windows import Mask
 
-Masks = Mapping[int | None, mx.array | str | None]
-"""Mask argument of `scaled_dot_product_attention` per layer window (None for full attention).
+Masks = Mapping[int | None, Mask]
+"""The mask per layer window (None for full attention).
 
 It is (L, n_keys) bool, (B, 1, L, n_keys) where the sequences of a batch differ, "causal", or None
-where every row attends to every key.
+where every row attends to every key. The keys are those of all committed and staged rows; a layer
+that has evicted some takes the columns of the others (`Cache.visible`).
 """
 
 

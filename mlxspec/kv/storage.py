@@ -59,6 +59,12 @@ class _Planes:
             blank = [mx.concatenate(list(pair), axis=2) for pair in pairs]
         self._planes = blank
 
+    def _replace(self, kept: list[mx.array]) -> None:
+        """Hold these rows alone, with room for the rows that come before the next such copy."""
+        self._planes = kept
+        # A copy even where nothing is added: a slice would keep all of the old array in memory.
+        self._reserve(kept[0].shape[2] + 1, kept, kept[0].shape[0])
+
 
 class RowStore(_Planes):
     """Slots for the keys or the values of one layer."""
@@ -101,6 +107,10 @@ class RowStore(_Planes):
         for start, length in runs:
             self._put(start, [plane[:, :, taken : taken + length] for plane in rows])
             taken += length
+
+    def drop_first(self, count: int, length: int) -> None:
+        """Forget the rows in the first `count` of `length` slots; the others move to the front."""
+        self._replace([plane[:, :, count:length] for plane in self._planes])
 
     def forget(self) -> None:
         """Drop the references to the rows written so far; the slots do not change."""
@@ -164,6 +174,18 @@ class BatchRows(_Planes):
         self._reserve(length, planes, self._num_sequences)
         for plane, new in zip(self._planes, planes, strict=True):
             plane[sequence : sequence + 1, :, :length] = new[:, :, :length]
+
+    def drop_first(self, counts: Sequence[int], length: int) -> None:
+        """Forget the first rows of every sequence, a number of its own; the others move forward.
+
+        Args:
+            counts: Rows to forget, per sequence.
+            length: Slots in use afterwards, of the longest sequence.
+        """
+        most = self._planes[0].shape[2] - 1
+        slots = mx.minimum(mx.array(list(counts))[:, None] + mx.arange(length), most)
+        index = slots[:, None, :, None]
+        self._replace([mx.take_along_axis(plane, index, axis=2) for plane in self._planes])
 
     def keep(self, sequences: Sequence[int]) -> None:
         """Keep some sequences, in the order given, and release the others."""

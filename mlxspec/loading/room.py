@@ -4,6 +4,7 @@ On a GPU, a process that uses too much memory ends without a message. So the siz
 keys and values is compared with the usable memory. `mlxspec models` shows the same sizes.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch.profile import ModelProfile, read_profile
 from mlxspec.loading.fetch.stated import StatedConfig
-from mlxspec.loading.sizes import is_possible, row_bytes
+from mlxspec.loading.sizes import cache_bytes, is_possible
 from mlxspec.models import ModelConfig, TargetModel
 
 _SAID_FROM = 2**30  # bytes: what takes less is loaded in a moment
@@ -80,11 +81,16 @@ def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda 
 
 
 def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | None:
-    """Return the number of tokens whose keys and values fit beside a model on a GPU; or None."""
+    """Return the number of tokens whose keys and values fit beside a model on a GPU; or None.
+
+    It is at most the context length of the model.
+    """
     usable = working_set_bytes()
     if usable == 0:
         return None
-    return max(0, usable - model.nbytes) // row_bytes(model.config, model.dtype.size, kv_bits)
+    size, free = model.dtype.size, max(0, usable - model.nbytes)
+    lengths = range(1, model.config.max_position_embeddings + 1)
+    return bisect_right(lengths, free, key=lambda n: cache_bytes(model.config, n, size, kv_bits))
 
 
 def _refusal(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:

@@ -11,6 +11,8 @@ import mlx.core as mx
 
 from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.kv.storage import GROWTH
+from mlxspec.kv.windows import USUAL_EVICTION
 from mlxspec.models import ModelConfig, TargetConfig
 
 
@@ -57,11 +59,33 @@ def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) 
         ValueError: `kv_bits` is another number.
         UnsupportedOperationError: The model's heads cannot be quantised.
     """
+    return _bytes(config.kv_numbers, config, item_size, kv_bits)
+
+
+def cache_bytes(
+    config: TargetConfig, num_tokens: int, item_size: int, kv_bits: int | None = None
+) -> int:
+    """Return the bytes of the keys and values of some tokens, of which a window holds the last.
+
+    Args:
+        config: Config of a model that is built.
+        num_tokens: The tokens.
+        item_size: As in `row_bytes`, as are the rest and what is raised.
+        kv_bits: As in `row_bytes`.
+    """
+    numbers = 0
+    for window, own in zip(config.row_windows, config.row_numbers, strict=True):
+        most = num_tokens if window is None else USUAL_EVICTION.most_held(window) + GROWTH
+        numbers += own * min(num_tokens, most)
+    return _bytes(numbers, config, item_size, kv_bits)
+
+
+def _bytes(numbers: int, config: TargetConfig, item_size: int, kv_bits: int | None) -> int:
     if kv_bits is None:
-        return config.kv_numbers * item_size
+        return numbers * item_size
     packing = Quantization.for_head_dim(kv_bits, config.head_dim)
-    groups = config.kv_numbers // packing.group_size
-    return config.kv_numbers * kv_bits // 8 + 2 * groups * item_size
+    groups = numbers // packing.group_size
+    return numbers * kv_bits // 8 + 2 * groups * item_size
 
 
 def is_possible(config: ModelConfig, stored_bytes: int) -> bool:

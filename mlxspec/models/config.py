@@ -82,9 +82,19 @@ class ModelConfig:
         return self.num_hidden_layers
 
     @property
+    def row_windows(self) -> tuple[int | None, ...]:
+        """None for every layer: a cache keeps all rows, and masks hide those behind a window."""
+        return (None,) * self.num_hidden_layers
+
+    @property
+    def row_numbers(self) -> tuple[int, ...]:
+        """Numbers in the keys and values of one token, per layer."""
+        return (2 * self.num_key_value_heads * self.head_dim,) * self.num_hidden_layers
+
+    @property
     def kv_numbers(self) -> int:
         """Numbers in the keys and values of one token, in all layers."""
-        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
+        return sum(self.row_numbers)
 
     @property
     def num_states(self) -> int:

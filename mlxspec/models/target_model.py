@@ -72,12 +72,20 @@ class TargetConfig(Protocol):
         """Number of pairs of keys and values that a cache stores per token."""
 
     @property
+    def row_windows(self) -> tuple[int | None, ...]:
+        """Per pair of keys and values, the latest rows that a new row may see; None for all."""
+
+    @property
     def num_states(self) -> int:
         """Number of recurrent states that a cache stores."""
 
     @property
     def head_dim(self) -> int:
         """Width of a key, where keys are quantised."""
+
+    @property
+    def row_numbers(self) -> tuple[int, ...]:
+        """Numbers in the keys and values of one token, per pair of them."""
 
     @property
     def kv_numbers(self) -> int:

@@ -110,7 +110,7 @@ class Reply:
         self._is_drafting, self._next_allowed = False, None
         self.leave()  # or the rows that another reply left staged would be committed
         target.attach(readers_of(self._guard.active))
-        reused = common_length(target.history, self._continuation.tokens[:-1])
+        reused = target.reusable(common_length(target.history, self._continuation.tokens[:-1]))
         target.rollback_to(reused)
         if not self._has_read_prompt:  # later, the rows of this reply itself would count
             self._num_reused = reused

@@ -120,8 +120,8 @@ class Decoder:
     def rollback_to(self, length: int) -> None:
         """Keep the first `length` tokens of the history.
 
-        These tokens are computed again from the start where a wrapped rotating cache has evicted
-        rows that they attend to, or where an interrupt came in the middle of a commit.
+        These tokens are computed again from the start where the cache has evicted rows that they
+        attend to (`reusable`), or where an interrupt came in the middle of a commit.
 
         Raises:
             ValueError: The history is shorter, or `length` is negative.
@@ -136,6 +136,10 @@ class Decoder:
             missing = self._history[start:length]
             self._truncate(start)
             self.observe(missing)
+
+    def reusable(self, length: int) -> int:
+        """Return the most tokens, at most `length`, to which it goes back without a forward."""
+        return 0 if self._is_torn else self.cache.nearest(length) or 0
 
     # ---- verifying drafts ------------------------------------------------------------------
 

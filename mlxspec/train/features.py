@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.kv.states import States
+from mlxspec.kv.windows import Mask
 from mlxspec.loading.heads.file import read_safetensors, write_safetensors
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import Conversation, digest_of
@@ -71,6 +72,9 @@ class NoCache:
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         return keys, values
+
+    def visible(self, layer: int, mask: Mask) -> Mask:
+        return mask
 
 
 def compute_features(

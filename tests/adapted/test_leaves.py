@@ -6,6 +6,7 @@ import pytest
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.leaves import RowsLeaf
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.kv.cache import Cache
 
 WINDOWED = mx.array([[True, False], [True, True]])
 
@@ -14,6 +15,7 @@ WINDOWED = mx.array([[True, False], [True, True]])
 def current():
     current = Current()
     current.offset = 2
+    current.cache = Cache(2, windows=(None, 4))
     current.masks = {None: "causal", 4: WINDOWED}
     return current
 

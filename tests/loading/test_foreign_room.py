@@ -19,7 +19,8 @@ from mlxspec.loading.fetch.local import describe_model
 from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.fetch.stated import stated_config
 from mlxspec.loading.model_types import is_runnable
-from mlxspec.loading.sizes import row_bytes
+from mlxspec.loading.sizes import cache_bytes, row_bytes
+from mlxspec.target.decoder import Decoder
 from mlxspec_cli.commands import models
 from tests.support import zoo
 from tests.support.gguf_models import BASE, write
@@ -96,6 +97,22 @@ def test_keys_and_values_are_bounded_by_the_config(machine, tmp_path):
 def test_layers_of_two_kinds_and_loops_stay_within_the_bound(kind):
     stated = stated_config({**zoo.SETTINGS[kind], "model_type": kind})
     assert stated.kv_numbers >= AdaptedModel.of(zoo.build(kind)).config.kv_numbers > 0
+
+
+@pytest.mark.parametrize("kind", ["gpt_oss", "gemma3_text"])
+def test_a_longer_text_fits_where_layers_hold_a_window_of_it(kind, machine):
+    model = AdaptedModel(zoo.build(kind))
+    decoder = Decoder(model)
+    decoder.observe(zoo.text_of(1024))
+    taken = cache_bytes(model.config, 1024, 4)
+    assert decoder.cache.nbytes <= taken < 0.8 * 1024 * row_bytes(model.config, 4)
+    assert cache_bytes(model.config, 100, 4) == 100 * row_bytes(model.config, 4)
+    machine(model.nbytes + taken)
+    assert room.context_that_fits(model) == 1024
+    machine(model.nbytes + taken - 1)
+    assert room.context_that_fits(model) == 1023
+    machine(model.nbytes)
+    assert room.context_that_fits(model) == 0
 
 
 def test_recurrent_layers_have_no_keys_and_compressed_ones_are_not_known():

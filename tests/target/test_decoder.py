@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mlxspec.target.decoder
+from mlxspec.kv.cache import Cache
 from mlxspec.target.decoder import Decoder
 from tests.support.decoders import (
     EACH,
@@ -178,3 +179,12 @@ def test_going_nowhere_keeps_the_last_hidden_state(decoder, forwards):
     decoder.rollback_to(5)
     decoder.next_logits()
     assert forwards.of(decoder.model) == 1
+
+
+@pytest.mark.parametrize(("ring", "reusable"), [({}, 20), ({"max_size": 16, "keep": 2}, 0)])
+def test_says_how_far_it_goes_back_without_a_forward(ring, reusable):
+    model = tiny_model()
+    decoder = Decoder(model, Cache(model.config.num_row_stores, **ring))
+    decoder.observe([3] * 30)
+    assert decoder.reusable(30) == 30
+    assert decoder.reusable(20) == reusable

@@ -1,0 +1,70 @@
+"""Rows of layers with a sliding window: those that no later row can see are evicted, in blocks.
+
+    window 8     [ evicted ......... | held: slack, window | staged ]
+    no window    [ held: all rows ......................... | staged ]
+
+A new row stands at the end of the text or behind it, so it sees no row that is more than a window
+older. A commit evicts older rows once they make a block: to move what stays costs a few rows per
+token, whatever the context. Some slack stays, so that a chat can go back a little without reading
+its text again. Masks are made for all positions; each layer takes the columns that it holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+Mask = mx.array | str | None
+"""Mask argument of `scaled_dot_product_attention`: bool, "causal", or None for all keys."""
+
+Windows = tuple[int | None, ...]
+"""Per layer, the number of latest rows that a new row may see, itself included; None for all."""
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """When layers with a window evict.
+
+    Attributes:
+        slack: Rows that a layer holds beyond its window: tokens that a text can always go back.
+        block: Rows that are evicted at once, at least; each time, the rows that stay are copied.
+    """
+
+    slack: int = 64
+    block: int = 128
+
+    def num_due(self, length: int, window: int | None, evicted: int) -> int:
+        """Return how many more rows a layer can evict once `length` tokens are committed."""
+        return 0 if window is None else max(0, length - window - self.slack - evicted)
+
+    def most_held(self, window: int) -> int:
+        """Return the most committed rows that a layer holds."""
+        return window + self.slack + self.block - 1
+
+
+USUAL_EVICTION = Eviction()
+
+
+def can_go_back(length: int, evicted: Mapping[int | None, int]) -> bool:
+    """Return whether the rows that the last of `length` tokens sees are held.
+
+    Args:
+        length: The tokens of a text that stay.
+        evicted: Rows evicted so far, by window.
+    """
+    return all(n <= max(0, length - window) for window, n in evicted.items() if window is not None)
+
+
+def held_columns(mask: mx.array, evicted: Sequence[int], num_held: int) -> mx.array:
+    """Return the columns of a mask for the rows that sequences hold, which evicted some each.
+
+    Args:
+        mask: (B, 1, L, n_keys) bool over the rows of all positions.
+        evicted: Rows that each sequence has evicted.
+        num_held: Columns to return; what lies behind the rows of a sequence is hidden.
+    """
+    hidden = mx.zeros((*mask.shape[:3], 1), mx.bool_)
+    columns = mx.array(list(evicted))[:, None] + mx.arange(num_held)
+    columns = mx.minimum(columns, mask.shape[3])[:, None, None]
+    columns = mx.broadcast_to(columns, (*mask.shape[:3], num_held))
+    return mx.take_along_axis(mx.concatenate([mask, hidden], axis=3), columns, axis=3)
