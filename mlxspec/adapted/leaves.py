@@ -21,6 +21,7 @@ from mlx_lm.models.cache import (
 from mlxspec.adapted.current import Current
 from mlxspec.device.packed import unpacked
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.kv.windows import Windows
 
 _ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
 
@@ -201,6 +202,19 @@ class LeafPlan:
         self.num_rows = 0
         self.num_states = 0
         self.row_leaves: list[RowsLeaf] = []
+
+    @property
+    def row_windows(self) -> Windows:
+        """The rows that each leaf has to hold: those of its own window, or of a longer mask.
+
+        A model asks one leaf for the mask of all layers of a kind, whose own windows are equal.
+        """
+        longest: dict[int, int] = {}
+        for leaf in self.row_leaves:
+            if leaf.window is not None:
+                longest[leaf.window] = max(leaf.longest, longest.get(leaf.window, 0))
+        windows = [leaf.window for leaf in self.row_leaves]
+        return tuple(None if window is None else longest[window] for window in windows)
 
     def leaf(self, cache: Any) -> Any:
         """Return a leaf in place of a cache of mlx-lm.

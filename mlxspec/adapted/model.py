@@ -19,14 +19,13 @@ from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
 from mlxspec.adapted.current import AnyCache, Current, Part
 from mlxspec.adapted.layers import catch, watch
-from mlxspec.adapted.leaves import LeafPlan, RowsLeaf
+from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
 from mlxspec.adapted.override import mark, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.kv.windows import Windows
 from mlxspec.models import DraftSupport
 
 _MARK = "adapted_by_mlxspec"
@@ -83,7 +82,7 @@ class AdaptedModel:
             row_numbers=row_numbers,
             max_position_embeddings=context_length(args),
             layer_windows=tuple(parts.windows),
-            row_windows=_row_windows(plan.row_leaves),
+            row_windows=plan.row_windows,
             eos_token_ids=tuple(eos_token_ids),
             **named_sizes(args),
             **named_numbers(args),
@@ -328,18 +327,6 @@ class AdaptedModel:
             logits.append(self.logits(final).astype(mx.float32))
         own, folded = logits
         return float(mx.max(mx.abs(own - folded)) / (mx.max(mx.abs(folded)) + 1e-9))
-
-
-def _row_windows(leaves: Sequence[RowsLeaf]) -> Windows:
-    """Return the rows that each leaf has to hold: those of its own window, or of a longer mask.
-
-    A model asks one leaf for the mask of all layers of a kind, whose own windows are equal.
-    """
-    longest: dict[int, int] = {}
-    for leaf in leaves:
-        if leaf.window is not None:
-            longest[leaf.window] = max(leaf.longest, longest.get(leaf.window, 0))
-    return tuple(None if leaf.window is None else longest[leaf.window] for leaf in leaves)
 
 
 def _arrays(model: nn.Module) -> list[tuple[str, mx.array]]:

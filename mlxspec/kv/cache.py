@@ -14,7 +14,6 @@ https://arxiv.org/abs/2309.17453). A commit copies the accepted rows only, at an
 """
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Protocol
 
 import mlx.core as mx
@@ -22,6 +21,7 @@ import numpy as np
 
 from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError
+from mlxspec.kv.slots import Slots, runs
 from mlxspec.kv.states import Snapshot, States
 from mlxspec.kv.storage import RowStore
 from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, can_go_back
@@ -83,6 +83,7 @@ class Cache:
         self.quantization = quantization
         self.windows = windows if windows and max_size is None else (None,) * n_layers
         self.eviction = eviction
+        self._slots = Slots(self.max_size, self.keep)
         self._n_layers = n_layers
         self._num_states = num_states
         self.reset()
@@ -179,7 +180,7 @@ class Cache:
     @property
     def num_committed(self) -> int:
         """Number of slots with committed rows, evicted ones included; staged rows follow them."""
-        return self.offset if self.max_size is None else min(self.offset, self.max_size)
+        return self._slots.num_used(self.offset)
 
     @property
     def num_staged(self) -> int:
@@ -199,7 +200,7 @@ class Cache:
         staged = self.num_staged
         if len(set(rows)) < len(rows) or any(not 0 <= row < staged for row in rows):
             raise CacheError(f"cannot commit rows {list(rows)} of {staged} staged ones")
-        placement = self._placement(rows)
+        placement = self._slots.placement(rows, self.offset)
         # The first rows of a full cache lie in their slots already, as in plain decoding: no copy.
         if any(self.num_committed + row != slot for row, slot in placement):
             self._place(placement)
@@ -238,44 +239,18 @@ class Cache:
             self._marks.append((self.offset, self.states.snapshot()))
             del self._marks[:-_NUM_MARKS]
 
-    def _placement(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Return (row, slot) of the rows to store; a ring stores only the last rows of many."""
-        end = self.offset + len(rows)
-        placed = zip(rows, range(self.offset, end), strict=True)
-        if self.max_size is None:
-            return list(placed)
-        ring = self.max_size - self.keep
-        # Earlier rows of a long commit share their slots with later ones, which must win.
-        return [
-            (row, self._slot(position))
-            for row, position in placed
-            if position < self.keep or position >= end - ring
-        ]
-
-    def _slot(self, position: int) -> int:
-        assert self.max_size is not None
-        if position < self.keep:
-            return position
-        return self.keep + (position - self.keep) % (self.max_size - self.keep)
-
     def _place(self, placement: Sequence[tuple[int, int]]) -> None:
         rows = mx.array([row for row, _ in placement], mx.int32)
         for window, evicted in self._evicted.items():
-            runs = _runs([slot - evicted for _, slot in placement])
+            placed = runs([slot - evicted for _, slot in placement])
             for store in self._stores(window):
-                store.place(rows, runs)
+                store.place(rows, placed)
 
     # ---- positions -------------------------------------------------------------------------
 
     def committed_positions(self) -> np.ndarray:
         """Return the position of the token in each committed slot, (num_committed,) int32."""
-        slots = np.arange(self.num_committed, dtype=np.int32)
-        if self.max_size is None or self.offset <= self.max_size:
-            return slots
-        last = self.offset - 1
-        ring = self.max_size - self.keep
-        newest = last - (last - slots) % ring  # the latest position that maps to the slot
-        return np.where(slots < self.keep, slots, newest).astype(np.int32)
+        return self._slots.positions(self.offset)
 
     def nearest(self, length: int) -> int | None:
         """Return the largest length, at most `length`, that `truncate` can go back to, or None."""
@@ -334,12 +309,3 @@ class Cache:
         """Return the kind of cache in words, such as "rotating 64 (4 kept), 8-bit"."""
         kind = "full" if self.max_size is None else f"rotating {self.max_size} ({self.keep} kept)"
         return kind if self.quantization is None else f"{kind}, {self.quantization.bits}-bit"
-
-
-def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs of consecutive slots as (start, length), in order."""
-    runs = []
-    for _, run in groupby(enumerate(slots), lambda item: item[1] - item[0]):
-        members = [slot for _, slot in run]
-        runs.append((members[0], len(members)))
-    return runs

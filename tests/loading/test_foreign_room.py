@@ -10,7 +10,6 @@ from mlx_lm.utils import MODEL_REMAPPING
 
 from mlxspec import loading
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.device import backend
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
@@ -38,20 +37,9 @@ KINDS = {
 }
 
 
-@pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """Sets the bytes that a GPU recommends; 0 for a CPU with so much memory."""
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-
-    def set_to(working_set, memory=64 * GB):
-        facts = {"max_recommended_working_set_size": int(working_set)}
-        monkeypatch.setattr(backend, "is_cpu", lambda: working_set == 0)
-        monkeypatch.setattr(backend, "memory_gb", lambda: memory / GB)
-        monkeypatch.setattr(mx, "device_info", lambda *_: facts)
-        for name in ("set_memory_limit", "set_cache_limit", "set_wired_limit"):
-            monkeypatch.setattr(mx, name, lambda limit: limit)
-
-    return set_to
 
 
 def refusal(*args, **options):

@@ -6,7 +6,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec import api, loading
-from mlxspec.device import backend, memory
+from mlxspec.device import memory
 from mlxspec.device.packed import Quantization
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
@@ -28,21 +28,6 @@ from tests.support.gguf_files import (
 from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 
 GB = 1e9
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    """Sets what the GPU of a machine recommends, in bytes; 0 for a CPU with so much memory."""
-
-    def set_to(working_set, memory=64 * GB):
-        facts = {"max_recommended_working_set_size": int(working_set)}
-        monkeypatch.setattr(backend, "is_cpu", lambda: working_set == 0)
-        monkeypatch.setattr(backend, "memory_gb", lambda: memory / GB)
-        monkeypatch.setattr(mx, "device_info", lambda *_: facts)
-        for name in ("set_memory_limit", "set_cache_limit", "set_wired_limit"):
-            monkeypatch.setattr(mx, name, lambda limit: limit)
-
-    return set_to
 
 
 def plain(dtype):
