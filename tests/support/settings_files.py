@@ -23,6 +23,7 @@ repetition_penalty = 1.1
 presence_penalty = -0.5
 frequency_penalty = 0.25
 max_tokens = 64
+stop_repeats = false
 
 [keys]
 "chat.stop" = "ctrl+g"
@@ -47,6 +48,7 @@ EVERYTHING = Settings(
         "presence_penalty": -0.5,
         "frequency_penalty": 0.25,
         "max_tokens": 64,
+        "stop_repeats": False,
     },
     {"chat.stop": "ctrl+g", "chat.new": "f9,ctrl+b"},
 )
