@@ -257,7 +257,7 @@ class Session(Protocol):
         """Decode the last reply once more without drafts; `ProofFinished` comes last."""
 
     def adjust(self, name: str, value: str) -> None:
-        """Change a setting from the next reply on.
+        """Change a setting from the next reply on; "" returns to its default in this chat.
 
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
@@ -265,6 +265,9 @@ class Session(Protocol):
 
     def adjustable(self) -> dict[str, str]:
         """Return the settings of the next reply that `adjust` can change, by name."""
+
+    def origins(self) -> dict[str, str]:
+        """Return where those of them come from that the user did not give, in words, by name."""
 
     def notify(self, message: str) -> None:
         """Send a notice as an event; safe from any thread."""

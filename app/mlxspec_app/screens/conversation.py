@@ -293,7 +293,7 @@ class ConversationScreen(SteadyScreen[None]):
     def action_settings(self) -> None:
         from mlxspec_app.screens.settings import SettingsScreen  # late: it delays the first frame
 
-        self.app.push_screen(SettingsScreen(self.session.adjustable()))
+        self.app.push_screen(SettingsScreen(self.session.adjustable(), self.session.origins()))
 
     def action_quit(self) -> None:
         self.app.exit()

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
@@ -76,9 +77,11 @@ KEY_LIST = Rule(
 )
 SAMPLING = "sampling"
 DEFAULTS: dict[str, Value] = {
-    name: row.default for name, row in STORED.items() if name.startswith(f"{SAMPLING}.")
+    **{name: row.default for name, row in STORED.items() if name.startswith(f"{SAMPLING}.")},
+    **{f"{SAMPLING}.{name}": value for name, value in CHAT_DEFAULTS.items()},
+    f"{SAMPLING}.stop_repeats": True,
 }
-"""Defaults of the sampling params in the file, by dotted name."""
+"""Defaults of the sampling params of a chat, by dotted name; a model may recommend others."""
 
 _SECTIONS: dict[str, dict[str, Rule]] = {
     "Look": {

@@ -17,7 +17,7 @@ from mlxspec_app.sessions.driver import ConversationLike
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_user_data
-from mlxspec_cli.arguments import generation_params, options
+from mlxspec_cli.arguments import generation_params, given_words, options
 from mlxspec_cli.chat_facts import IMPORTING, ChatCatalogue, introduce
 from mlxspec_cli.output import can_draw, say
 
@@ -87,6 +87,7 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
             prepared = open_engine(chosen, on_progress, session.notify)
         except ValueError as error:  # for example a drafter that does not exist
             raise MlxspecError(str(error)) from error
+        session.suggest(prepared.sampling)
         session.notify(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
         return Conversation(prepared.engine, say=session.notify)
 
@@ -98,6 +99,7 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         choice=first,
         default_name=DEFAULT_MODEL,
         system=args.system,
+        given=given_words(args),
     )
     return session
 
