@@ -141,9 +141,11 @@ class ContextFull:
 
     Attributes:
         context_length: Tokens that fit, or 0 if unknown.
+        fits_alone: Whether the turn would fit without the earlier ones.
     """
 
     context_length: int = 0
+    fits_alone: bool = True
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
         with Vertical():
             yield Static(self._question())
             yield OptionList(*(Option(_option(way), way) for way in self._ways))
-            yield Checkbox("do so from now on (F5 changes it)", value=True)
+            yield Checkbox("do so from now on (F5 changes it)", value=False)
             yield Static(Content.styled("Enter takes one · Tab, Space · Esc leaves it", _MUTED))
 
     @on(OptionList.OptionSelected)
