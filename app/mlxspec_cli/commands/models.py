@@ -12,7 +12,7 @@ from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.catalogue import DrafterFinder, list_models
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.loading import fetch_default_model
-from mlxspec.loading.fetch.sources import find_local
+from mlxspec.loading.fetch.sources import find_local, source_named
 from mlxspec_cli.output import harmless
 
 _INDENT = "    "
@@ -34,6 +34,7 @@ def run(args: Namespace) -> int:
         text = "\n".join(map(_model_text, models))
     else:
         if find_local(args.model) is None:
+            source_named(args.model)  # several of that name are another mistake
             raise ValueError(f"{args.model!r} is not here; `mlxspec models` lists what is")
         drafters = DrafterFinder().find(args.model)
         rows = {"model": args.model, "drafters": [asdict(drafter) for drafter in drafters]}
