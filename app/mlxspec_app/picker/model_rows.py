@@ -59,15 +59,15 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
 
 def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
     """Return what a model costs that is not here, and whether it fits, as far as that is known."""
-    parts = [(f"↓ not here yet, {gigabytes(model.size_gb)} to fetch", _MUTED)]
-    if model.memory_gb:
-        fit = model.fit_in(memory_gb)
-        parts.append((f" {_SIGNS[fit][0]}", _SIGNS[fit][1]))
-    if model.expected_tps:
-        parts.append((f" ~{_speed(model.expected_tps)}", _PLAIN))
-    if model.licence:
-        parts.append((f" · {model.licence}", _MUTED))
-    return parts
+    if not model.expected_tps:
+        return [(f"↓ not here yet, {gigabytes(model.size_gb)} to fetch", _MUTED)]
+    sign, style = _SIGNS[model.fit_in(memory_gb)]
+    return [
+        (f"↓ {gigabytes(model.size_gb)} ", _MUTED),
+        (sign, style),
+        (f" ~{_speed(model.expected_tps)}", _PLAIN),
+        (f" · {model.licence}", _MUTED),
+    ]
 
 
 def _speed(tokens_per_s: float) -> str:
@@ -79,7 +79,10 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
     if model.problem:
         return trouble("cannot be chosen", model.problem)
     if not model.is_here:
-        speed = f", about {_speed(model.expected_tps)} without drafts" if model.expected_tps else ""
+        speed = ""
+        if model.expected_tps:
+            fit = _FITS[model.fit_in(memory_gb)]
+            speed = f"; it {fit}; about {_speed(model.expected_tps)} without drafts"
         return Content.assemble(
             ("Enter fetches it, this once: ", _PLAIN),
             (gigabytes(model.size_gb), f"{_PLAIN} bold"),
