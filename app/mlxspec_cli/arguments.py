@@ -82,10 +82,11 @@ def generation_params(args: Namespace) -> GenerationParams:
 
 def given_words(args: Namespace) -> tuple[str, ...]:
     """Return the slash words of the settings of a reply that the user gave."""
-    return tuple(row.word for row in ADJUSTABLE.values() if _is_given(args, row.name))
+    return tuple(row.word for row in ADJUSTABLE.values() if is_given(args, row.name))
 
 
-def _is_given(args: Namespace, name: str) -> bool:
+def is_given(args: Namespace, name: str) -> bool:
+    """Return whether the user gave an argument."""
     return getattr(args, name, None) not in (None, [])
 
 

@@ -164,9 +164,9 @@ class GenerationParams:
         "a variable of the model's chat template, such as enable_thinking=false; may repeat",
         flag="--chat-template-arg",
         word="template",
+        file="sampling.chat_template_args",
         noun="NAME=VALUE",
         repeats=True,
-        absent={"file": "each template has variables of its own"},
     )
     ignore_eos: bool = setting(
         False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS

@@ -26,7 +26,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.context_full import ContextFullScreen, TickBox
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.user.paths import find_paths
@@ -62,6 +62,8 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
     async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "no longer fits the model's context of 8 tokens" in driver.shown
+        box = driver.app.screen.query_one(TickBox)
+        assert (box.value, box.BUTTON_INNER) == (False, " ")
         for words in ("Leave out the oldest", "what the target itself says", "Begin a new chat"):
             assert words in driver.shown
 

@@ -3,6 +3,7 @@
 import random
 from contextlib import suppress
 
+from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
@@ -41,8 +42,13 @@ class SamplingSwitch:
             key = name.partition(".")[2]
             value = settings.sampling.get(key)
             if value != before.sampling.get(key):
-                with suppress(ValueError):  # a recording has no sampling params to change
-                    self._feed.session.adjust(STORED[name].word, _typed(value))
+                self._follow(STORED[name], value)
+
+    def _follow(self, row: Setting, value: Value | None) -> None:
+        with suppress(ValueError):  # a recording has no sampling params to change
+            if row.repeats:  # a word adds to what there is, a setting replaces it
+                self._feed.session.adjust(row.word, "")
+            self._feed.session.adjust(row.word, _typed(value))
 
     def _adjust(self, name: str, value: str) -> bool:
         try:

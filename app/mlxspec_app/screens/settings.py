@@ -122,9 +122,9 @@ class SettingsScreen(SteadyScreen[None]):
         value = self.app.theme if self._chosen == "theme" else value
         if rule.kind is bool:
             self._change(not value)
-        elif rule.choices:
-            index = rule.choices.index(str(value)) if value in rule.choices else -step
-            self._change(rule.choices[(index + step) % len(rule.choices)])
+        elif options := rule.choices or rule.examples:
+            index = options.index(str(value)) if value in options else -step
+            self._change(options[(index + step) % len(options)] or None)
 
     def action_reset(self) -> None:
         if self._chosen:
@@ -171,10 +171,12 @@ class SettingsScreen(SteadyScreen[None]):
 
     def _unset(self) -> dict[str, str]:
         """Return what unset sampling params are in this chat and why, by dotted name."""
+        known = {name: row.word for name, row in STORED.items() if row.word in self._origins}
         return {
-            name: f"{self._now[row.word]}, {self._origins[row.word]}"
-            for name, row in STORED.items()
-            if row.word in self._origins and row.word in self._now
+            name: self._origins[word]
+            if STORED[name].repeats
+            else f"{self._now.get(word, '')}, {self._origins[word]}"
+            for name, word in known.items()
         }
 
     def _show_detail(self, error: str = "") -> None:

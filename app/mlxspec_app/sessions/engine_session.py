@@ -140,9 +140,9 @@ class EngineSession:
     def origins(self) -> dict[str, str]:
         return self._settings.origins()
 
-    def suggest(self, sampling: Mapping[str, float]) -> None:
-        """Use what the loaded model recommends for settings that the user did not give."""
-        self._settings.suggest(sampling)
+    def suggest(self, sampling: Mapping[str, float], switches: Collection[str]) -> None:
+        """Follow the model that was loaded; see `ReplySettings.suggest`."""
+        self._settings.suggest(sampling, switches)
 
     def stop(self) -> None:
         with self._lock:

@@ -18,6 +18,7 @@ CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.7, "top_p": 0.9}
 OWN = "the model's own"
 USUAL = "usual in chats"
 _WORDS = {row.name: row.word for row in ADJUSTABLE.values()}
+_TEMPLATE = "template"
 _STOPS_REPEATS = "stop_repeats"
 
 
@@ -34,10 +35,16 @@ class ReplySettings:
         self._params = params
         self._given = frozenset(given)
         self._suggested: Mapping[str, float] = {}
+        self._switches: tuple[str, ...] = ()
 
-    def suggest(self, sampling: Mapping[str, float]) -> None:
-        """Use sampling params that a model recommends, by name, for those that are not given."""
-        self._suggested = dict(sampling)
+    def suggest(self, sampling: Mapping[str, float], switches: Collection[str] = ()) -> None:
+        """Follow another model.
+
+        Args:
+            sampling: The sampling params that it recommends, by name, for those not given.
+            switches: The variables that its chat template reads.
+        """
+        self._suggested, self._switches = dict(sampling), tuple(switches)
 
     @property
     def params(self) -> GenerationParams:
@@ -62,9 +69,15 @@ class ReplySettings:
         return adjustable(self.params)
 
     def origins(self) -> dict[str, str]:
-        """Return where the sampling params come from that the user did not give, by slash word."""
+        """Return where the sampling params come from that the user did not give, by slash word.
+
+        Of the chat template, what it reads.
+        """
         origin = OWN if self._suggested else USUAL
-        return {_WORDS[name]: origin for name in self._open() if name != _STOPS_REPEATS}
+        origins = {_WORDS[name]: origin for name in self._open() if name != _STOPS_REPEATS}
+        if self._switches and _TEMPLATE not in self._given:
+            origins[_TEMPLATE] = f"none; the model's template reads {', '.join(self._switches)}"
+        return origins
 
     def _open(self) -> dict[str, float]:
         """Return the defaults of the chat that no given setting replaces, by name."""

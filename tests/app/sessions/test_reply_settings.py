@@ -45,3 +45,14 @@ def test_a_refused_word_changes_nothing():
         settings.adjust("temp", "-1")
     assert settings.params.sampling == USUAL_SAMPLING
     assert settings.origins()["temp"] == USUAL
+
+
+def test_what_the_template_reads_is_told_until_the_user_gives_a_switch():
+    settings = ReplySettings(GenerationParams(), ())
+    settings.suggest({}, ["enable_thinking"])
+    assert settings.origins()["template"] == "none; the model's template reads enable_thinking"
+    settings.adjust("template", "enable_thinking=false")
+    assert "template" not in settings.origins()
+    assert settings.params.chat_template_args == {"enable_thinking": False}
+    settings.adjust("template", "")
+    assert settings.params.chat_template_args == {}

@@ -134,6 +134,25 @@ async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(user_data):
         assert await kept(driver, user_data) == Settings("day")
 
 
+async def test_the_switch_of_reasoning_is_gone_through_by_the_arrows(user_data):
+    async with opened(user_data) as driver:
+        session = driver.screen.session
+        session.origins = lambda: {"template": "none; the model's template reads enable_thinking"}
+        await driver.press("f5")
+        await go_to(driver, "sampling.chat_template_args")
+        assert "none; the model's template reads" in driver.shown
+        await driver.press("right")
+        assert "enable_thinking=false asks for no reasoning" in driver.shown
+        chosen = {"chat_template_args": "enable_thinking=false"}
+        assert (await kept(driver, user_data)).sampling == chosen
+        assert session.orders[-2:] == [
+            ("adjust", "template", ""),
+            ("adjust", "template", "enable_thinking=false"),
+        ]
+        await driver.press("left")
+        assert (await kept(driver, user_data)).sampling == {}
+
+
 async def test_an_unset_sampling_param_shows_what_it_is_in_this_chat_and_from_where(user_data):
     async with opened(user_data) as driver:
         session = driver.screen.session
