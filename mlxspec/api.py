@@ -29,8 +29,8 @@ Arguments of `load` that need more than one line:
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -107,11 +107,14 @@ class Prepared:
         engine: The engine.
         choice: The chosen drafter, and the reason.
         make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
+        sampling: The sampling params that the target's authors recommend, by name; only a chat
+            begins with them.
     """
 
     engine: Engine
     choice: Choice
     make_drafter: Callable[[], Drafter]
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 def load(
@@ -284,7 +287,7 @@ def _prepared(
     engine.drafter = make_drafter()  # only now: a trained drafter needs the engine's target
     if memory is not None:
         engine.at_close(memory.save)
-    return Prepared(engine, choice, make_drafter)
+    return Prepared(engine, choice, make_drafter, loaded.sampling)
 
 
 def make_drafter_context(

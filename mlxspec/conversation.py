@@ -351,6 +351,12 @@ class Conversation:
         parts = [(one.added_text, decode(one.tokens, keep_special=True)) for one in exchange.line]
         return "".join(chain.from_iterable(parts))
 
+    def fits_alone(self, text: str) -> bool:
+        """Return whether a message would fit the context in a chat without earlier turns."""
+        length = self.engine.context_length
+        alone = self._exchange_from([], 0, messages_of(text), GenerationParams())
+        return length is None or len(alone.prompt) <= length
+
     def _is_crowded(self, exchange: _Exchange) -> bool:
         """Return whether a prompt leaves too little of the context for the reply."""
         length = self.engine.context_length

@@ -100,6 +100,7 @@ COMMANDS = (
     Command(
         "markdown", "the last reply as rendered Markdown, or its tokens again", "toggle_markdown"
     ),
+    Command("reasoning", "show the reasoning of the last reply, or fold it", "toggle_reasoning"),
     Command(
         "ink",
         "colour the text by another property, for now; /settings for good",

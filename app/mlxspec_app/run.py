@@ -184,4 +184,6 @@ def _notes(reply: Reply) -> list[str]:
         return [f"the reply broke off: {safe_line(reply.error)}"]
     if not reply.is_finished:
         return ["unfinished"]
-    return ["stopped"] if reply.reason == "cancelled" else []
+    return {"cancelled": ["stopped"], "repeating": ["stopped: repeating"]}.get(
+        reply.reason or "", []
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mlxspec.trace.events import Event
 from mlxspec_app.conversation.session import Session, SessionEvent
 from mlxspec_app.picker.catalogue import Catalogue
+from mlxspec_app.picker.fetching import Fetching
 from mlxspec_app.settings.file import Settings, SettingsError, change_settings, read_settings
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.settings.values import with_value
@@ -36,6 +37,7 @@ class UserData:
         notices: The problems of the settings file, a sentence each.
         store: The store of the chats; None before `store_chats_of`.
         catalogue: Lists the models and drafters; None where the user cannot choose.
+        fetching: The last download beside the chat, or None.
         log: The log of errors.
         is_new: Whether there was no store before.
         stores_chats: Whether a chat screen opens the store when it begins.
@@ -46,6 +48,7 @@ class UserData:
     notices: tuple[str, ...] = ()
     store: "StoreThread | None" = None
     catalogue: Catalogue | None = None
+    fetching: Fetching | None = None
     log: AppLog = field(init=False)
     is_new: bool = False
     stores_chats: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.params.setting import Setting
-from mlxspec.params.table import GENERATION, LOAD, SAMPLING
+from mlxspec.params.table import ADJUSTABLE, GENERATION, LOAD, SAMPLING
 from mlxspec_app.user.paths import find_paths
 
 REPLY_FLAGS = {row.name: row for row in (*SAMPLING, *GENERATION) if row.flag}
@@ -78,6 +78,16 @@ def generation_params(args: Namespace) -> GenerationParams:
     return GenerationParams(
         sampling=sampling, **{"seed": random.SystemRandom().getrandbits(32), **given}
     )
+
+
+def given_words(args: Namespace) -> tuple[str, ...]:
+    """Return the slash words of the settings of a reply that the user gave."""
+    return tuple(row.word for row in ADJUSTABLE.values() if is_given(args, row.name))
+
+
+def is_given(args: Namespace, name: str) -> bool:
+    """Return whether the user gave an argument."""
+    return getattr(args, name, None) not in (None, [])
 
 
 def _stated(args: Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ They need MLX and transformers, whose import would delay the first frame, so bac
 import them. One thread at a time: two that import transformers together each see half of it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from threading import Lock
@@ -31,12 +32,18 @@ class ChatCatalogue:
 
     def models(self) -> list[ModelEntry]:
         with IMPORTING:
-            from mlxspec.drafting.catalogue import list_models
+            from mlxspec.drafting.catalogue import list_models, list_offers
 
         return [
             replace(entry, source="") if entry.source == _DEFAULT else entry
-            for entry in list_models()
+            for entry in (*list_models(), *list_offers())
         ]
+
+    def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
+        with IMPORTING:
+            from mlxspec.loading.fetch.sources import find_source
+
+        find_source(source or _DEFAULT, on_progress)
 
     def drafters(self, source: str) -> list[DrafterEntry]:
         found: list[DrafterEntry] = self._finder.find(source or _DEFAULT)

@@ -13,6 +13,9 @@ from typing import Any
 
 from mlxspec_app.text.safe_text import safe_text
 
+REPEATING = "stopped: repeating"
+"""What is said of a reply that was ended because it repeated itself."""
+
 
 def mend_streams() -> None:
     """Open closed streams as the null device, and replace characters that cannot be encoded."""

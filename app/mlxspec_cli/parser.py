@@ -63,9 +63,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_verify_options(add("verify", "Check that drafts do not change what a model says."))
     models = add("models", "List the models that are here, or the drafters of one.")
-    models.add_argument("model", nargs="?", help="folder, GGUF file, hub id or default")
+    models.add_argument("model", nargs="?", help="name, folder, GGUF file, hub id or default")
     models.add_argument("--json", action="store_true", help="print one JSON document instead")
-    models.add_argument("--fetch", action="store_true", help="fetch the default model")
+    models.add_argument("--fetch", action="store_true", help="fetch MODEL, or the default model")
     text = "Make a drafter for a model from its own text."
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)
     completion = add("completion", "Print a script that completes mlxspec in a shell.")

@@ -14,7 +14,7 @@ from types import FrameType
 from mlxspec.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
-from mlxspec.params.table import ADJUSTABLE, adjusted
+from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
@@ -24,8 +24,10 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 from mlxspec.trace.file import TraceWriter
+from mlxspec_app.sessions.reply_settings import ReplySettings
+from mlxspec_cli.arguments import given_words
 from mlxspec_cli.opening import open_engine
-from mlxspec_cli.output import harmless, say, summary_line
+from mlxspec_cli.output import REPEATING, harmless, say, summary_line
 
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
@@ -34,13 +36,16 @@ Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /verify decode the last reply again without drafts and compare
 /temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on
 /exact_seed on, the text of plain sampling with the same seed whatever drafts; or off
+/stop_repeats off, let a reply repeat itself up to its limit; or on
 /template NAME=VALUE, a variable of the chat template, such as enable_thinking=false"""
 
 
 def run_plain(args: Namespace, params: GenerationParams) -> int:
     """Chat until the input ends."""
     prepared = open_engine(args)
-    chat = _PlainChat(Conversation(prepared.engine, args.system, say=say), params)
+    settings = ReplySettings(params, given_words(args))
+    settings.suggest(prepared.sampling)
+    chat = _PlainChat(Conversation(prepared.engine, args.system, say=say), settings)
     choice = prepared.choice
     name = harmless(prepared.engine.name)
     print(f"{name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
@@ -55,10 +60,10 @@ def run_plain(args: Namespace, params: GenerationParams) -> int:
 class _PlainChat:
     """The loop of the plain chat."""
 
-    def __init__(self, conversation: Conversation, params: GenerationParams) -> None:
+    def __init__(self, conversation: Conversation, settings: ReplySettings) -> None:
         self.trace: TraceWriter | None = None
         self._conversation = conversation
-        self._params = params
+        self._settings = settings
         self._stop = False
 
     def turn(self) -> bool:
@@ -92,8 +97,11 @@ class _PlainChat:
 
     def _adjust(self, line: str) -> None:
         name, _, text = line[1:].partition(" ")
+        if not text.strip():
+            print(f"{name} is {self._settings.adjustable()[name]}")
+            return
         try:
-            self._params = adjusted(self._params, name, text.strip())
+            self._settings.adjust(name, text.strip())
         except ValueError as error:
             say(str(error))
 
@@ -104,7 +112,7 @@ class _PlainChat:
     def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
         """Print a reply; an error ends the reply, not the chat."""
         with self._stoppable():
-            for event in ask(self._params, should_stop=lambda: self._stop):
+            for event in ask(self._settings.params, should_stop=lambda: self._stop):
                 self._show(event)
 
     @contextmanager
@@ -135,4 +143,6 @@ class _PlainChat:
                 say(why)
             case GenerationFinished():
                 print(harmless(event.text))
+                if event.reason == "repeating":
+                    say(REPEATING)
                 print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)

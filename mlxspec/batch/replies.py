@@ -17,7 +17,7 @@ class BatchReply:
         text: Their text, without a stop string.
         reasoning: The text between the marks of reasoning.
         answer: The text outside of these marks.
-        finish_reason: "stop", "length", "context" or "cancelled".
+        finish_reason: "stop", "length", "context", "cancelled" or "repeating".
         stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
             this sequence was in it.
         fault: Why its drafter failed, after which all rounds were plain; else "".

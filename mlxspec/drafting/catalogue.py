@@ -5,16 +5,20 @@ only where the choice `auto` has measured it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
+from mlxspec.device.bandwidth import measure_bandwidth
 from mlxspec.drafting.auto import fastest, stored_speeds
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models
+from mlxspec.loading.fetch.offers import offers
+from mlxspec.loading.fetch.places import local_places
 from mlxspec.loading.fetch.profile import ModelProfile, tokenizer_of
 from mlxspec.loading.fetch.sources import find_local
 from mlxspec.loading.fingerprint import fingerprint
@@ -48,6 +52,31 @@ def list_models() -> list[ModelEntry]:
         entries = [entry for entry in entries if entry.source != "default"]
         entries.insert(0, _missing_default())
     return entries
+
+
+def list_offers() -> list[ModelEntry]:
+    """Return the models that are worth fetching and not on this disk, from small to large."""
+    here = {place.name for place in local_places()}
+    wanted = [offer for offer in offers() if offer.repository not in here]
+    bandwidth = _bandwidth() if wanted else 0.0
+    return [
+        ModelEntry(
+            offer.repository,
+            offer.repository,
+            offer.download_gb,
+            is_here=False,
+            memory_gb=offer.memory_gb,
+            licence=offer.licence,
+            expected_tps=bandwidth / offer.read_gb,
+        )
+        for offer in wanted
+    ]
+
+
+@cache
+def _bandwidth() -> float:
+    """Return GB/s of this machine, measured once in a process: another day it may be idle."""
+    return measure_bandwidth()
 
 
 def find_model(source: str) -> ModelEntry | None:

@@ -31,6 +31,9 @@ class ModelEntry:
         drafts: The drafts that it verifies, in words, or that it was not examined yet; "" where
             it is not on this disk or cannot be run.
         is_bound: Whether `memory_gb` is an upper bound: mlx-lm runs the model.
+        licence: Licence of a model that is offered for download, else "".
+        expected_tps: Tokens/s of plain decoding that the memory of this machine allows; None where
+            that was not estimated.
     """
 
     source: str
@@ -45,6 +48,8 @@ class ModelEntry:
     problem: str = ""
     drafts: str = ""
     is_bound: bool = False
+    licence: str = ""
+    expected_tps: float | None = None
 
     def fit_in(self, memory_gb: float) -> Fit:
         """Return how it fits the memory that models may use; loading refuses one too large."""

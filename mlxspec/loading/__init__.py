@@ -1,6 +1,7 @@
 """Load a model: find the checkpoint, read it, check it, and build the network."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -25,6 +26,7 @@ from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.precision import dtype_for, widen
+from mlxspec.loading.recommended import recommended_sampling
 from mlxspec.loading.room import Room, Say, check_room
 from mlxspec.loading.sizes import check_size
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
@@ -62,6 +64,7 @@ class LoadedModel:
         name: Name for messages and screens.
         weights: Weight type in words, such as "4-bit" or "float32 from 4-bit".
         revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
+        sampling: The sampling params that its authors recommend, by name; may be empty.
     """
 
     model: TargetModel
@@ -70,6 +73,7 @@ class LoadedModel:
     name: str
     weights: str
     revision: str = ""
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def own(self) -> Model:
@@ -122,7 +126,8 @@ def load_model(
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         check_room(found.path, found.name, dtype, room or Room(), say)
-        return _load(found, dtype, port, adapter, changes, say)
+        loaded = _load(found, dtype, port, adapter, changes, say)
+    return replace(loaded, sampling=recommended_sampling(found.path))
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:

@@ -20,6 +20,7 @@ from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
 _INDEX = "model.safetensors.index.json"
 _PANIC = "PanicException"  # raised by Rust code; a BaseException whose class cannot be imported
 _SHOWN = 200  # characters of a name in a message
@@ -58,7 +59,7 @@ def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
     if not (folder / CONFIG).is_file():
         raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
     config = read_json(folder / CONFIG)
-    generation = folder / "generation_config.json"
+    generation = folder / GENERATION_CONFIG
     if generation.is_file():
         ends = [as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
         config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]

@@ -63,6 +63,9 @@ class GenerationParams:
         stop: Strings that end the reply and are left out of it; a single text is allowed.
         stop_tokens: Ids of tokens that end the reply, in addition to the model's own. The stop
             token is the last token of the reply, and its text stays.
+        stop_repeats: End the reply when it repeats itself: when its last 128 tokens or more are
+            four or more exact copies of one passage. It is a stop condition on emitted tokens:
+            every token up to there has the distribution that it has without.
         num_draft_tokens: The most draft nodes per round; 0 means plain decoding.
         chain_rule: Rule that verifies sampled chains, "block" or "token"; sampled trees have a
             rule of their own. None for the engine's rule.
@@ -123,6 +126,14 @@ class GenerationParams:
         repeats=True,
         absent=_OF_A_TASK,
     )
+    stop_repeats: bool = setting(
+        False,
+        SWITCH,
+        "end a reply that repeats itself word for word",
+        flag="--stop-repeats",
+        word="stop_repeats",
+        file="sampling.stop_repeats",
+    )
     num_draft_tokens: int = setting(
         DEFAULT_NUM_DRAFT_TOKENS,
         whole_number("0 (plain decoding) or more"),
@@ -153,9 +164,9 @@ class GenerationParams:
         "a variable of the model's chat template, such as enable_thinking=false; may repeat",
         flag="--chat-template-arg",
         word="template",
+        file="sampling.chat_template_args",
         noun="NAME=VALUE",
         repeats=True,
-        absent={"file": "each template has variables of its own"},
     )
     ignore_eos: bool = setting(
         False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS

@@ -13,6 +13,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import GenerationParams
 from mlxspec.reasoning import ChannelTracker
+from mlxspec.reply.loops import LoopFinder
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
@@ -75,6 +76,7 @@ class Continuation:
         if not params.ignore_eos:
             self._stop_tokens |= stop_tokens
         self._stop_when = stop_when
+        self._loops = LoopFinder() if params.stop_repeats else None
         self._noise = Noise.of_seed(params.seed)
         self._prompt_length = len(prompt)
         self._vocab_size = target.vocab_size
@@ -207,10 +209,13 @@ class Continuation:
         emitted = EmittedToken(token, text, kind, p, q, channel)
         # Called even where the token ends the reply anyway: a caller relies on seeing every token.
         is_last = self._stop_when(emitted)
+        is_loop = self._loops is not None and self._loops.push(token) is not None
         if is_last or token in self._stop_tokens or self.text.stopped:
             self.finish_reason = "stop"
         elif self.num_emitted == self.params.max_tokens:
             self.finish_reason = "length"
+        elif is_loop:
+            self.finish_reason = "repeating"
         return emitted
 
 

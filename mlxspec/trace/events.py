@@ -25,9 +25,10 @@ Channel = Literal["answer", "reasoning", "mark"]
 """The part of a reply that a token belongs to: `reasoning`, where a reasoning model prepares its
 answer; `mark`, the tokens around that part, such as <think>; `answer`, all else."""
 
-FinishReason = Literal["stop", "length", "cancelled", "context"]
+FinishReason = Literal["stop", "length", "cancelled", "context", "repeating"]
 """`stop`: a stop token, a stop string or the caller's `stop_when`; `length`: max_tokens is reached;
-`cancelled`: the user stopped the reply; `context`: the model's context is full."""
+`cancelled`: the user stopped the reply; `context`: the model's context is full; `repeating`: the
+reply repeated itself, and `stop_repeats` was set."""
 
 
 @dataclass(frozen=True)

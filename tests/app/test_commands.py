@@ -67,7 +67,7 @@ def test_every_command_has_its_action():
 
 
 def test_what_is_typed_so_far_finds_the_commands():
-    assert [command.name for command in matching("/st")] == ["stop", "stats"]
+    assert [command.name for command in matching("/st")] == ["stop", "stats", "stop_repeats"]
     assert list(matching("/")) == list(COMMANDS)
     assert not matching("/stats now")
     assert not matching("st")

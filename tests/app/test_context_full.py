@@ -8,7 +8,13 @@ import pytest
 from mlxspec.api import Options, prepare_loaded
 from mlxspec.conversation import Conversation
 from mlxspec.params import GenerationParams
-from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec.trace.events import (
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    TurnStarted,
+)
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.session import (
     ChatOpened,
@@ -20,7 +26,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.context_full import ContextFullScreen, TickBox
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.user.paths import find_paths
@@ -56,6 +62,8 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
     async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "no longer fits the model's context of 8 tokens" in driver.shown
+        box = driver.app.screen.query_one(TickBox)
+        assert (box.value, box.BUTTON_INNER) == (False, " ")
         for words in ("Leave out the oldest", "what the target itself says", "Begin a new chat"):
             assert words in driver.shown
 
@@ -71,16 +79,16 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
 async def test_the_answer_is_carried_out_and_kept(user_data, downs, policy, orders):
     scripted = session(*EARLIER, *REFUSED)
     async with running(scripted, user_data=user_data) as driver:
-        await driver.press(*["down"] * downs, "enter")
+        await driver.press(*["down"] * downs, "tab", "space", "shift+tab", "enter")
         assert isinstance(driver.app.screen, ChatScreen)
         assert scripted.orders == ["start", *orders]
         await driver.app.workers.wait_for_complete()
     assert read_settings(user_data.paths.settings).settings.context_full == policy
 
 
-async def test_an_answer_for_once_is_not_kept(user_data):
+async def test_an_answer_is_for_once_where_nothing_is_ticked(user_data):
     async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
-        await driver.press("tab", "space", "shift+tab", "enter")
+        await driver.press("enter")
         driver.app.change("ink", "off")
         assert driver.session.orders == ["start", ("forget_oldest", True), "regenerate"]
         await driver.app.workers.wait_for_complete()
@@ -170,7 +178,32 @@ async def test_every_way_ends_in_an_answer_of_a_real_engine(user_data, policy):
         live.close()
 
 
+def recorded(cache):
+    return fold([GenerationStarted("t", "none", cache=cache)])
+
+
 @pytest.mark.parametrize(("used", "sign"), [(89, "ctx"), (90, "! ctx"), (100, "! ctx")])
 def test_a_context_that_is_nearly_full_is_marked(used, sign):
     state = ChatState(target="t", context=used, context_length=100)
     assert status_parts(state)[-1].text.startswith(sign)
+
+
+def test_a_message_that_is_too_long_alone_is_told_from_one_that_earlier_turns_crowd_out():
+    chat = open_toy(LOADED, None)
+    assert chat.fits_alone("ab")
+    assert not chat.fits_alone("ab" * 40)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (ChatState(target="t", context_length=9, choice=replace(LOADED, max_kv_size=4096)), "4.1k"),
+        (recorded("rotating 64 (4 kept)"), "64"),
+        (recorded("rotating 64 (4 kept), 8-bit"), "64"),
+        (recorded("full"), ""),
+        (ChatState(target="t", choice=LOADED), ""),
+    ],
+)
+def test_a_rotating_cache_stands_in_the_header(state, words):
+    shown = [part.text for part in status_parts(state) if part.text.startswith("rotating")]
+    assert shown == ([f"rotating cache {words}"] if words else [])

@@ -77,3 +77,14 @@ def test_a_plain_chat_takes_the_settings_and_tells_what_is_wrong_in_the_file(beg
     assert params.sampling.min_p == 0.05
     assert params.sampling.top_k == 0
     assert "settings.toml: sampling.top_k is -1" in capsys.readouterr().err
+
+
+def test_a_switch_of_the_template_in_the_file_holds_until_the_command_line_gives_one():
+    settings = Settings(sampling={"chat_template_args": "enable_thinking=false"})
+    params = generation_params(filled_in(arguments("chat"), settings))
+    assert params.chat_template_args == {"enable_thinking": False}
+    line = ("chat", "--chat-template-arg", "enable_thinking=true")
+    params = generation_params(filled_in(arguments(*line), settings))
+    assert params.chat_template_args == {"enable_thinking": True}
+    empty = filled_in(arguments("chat"), Settings(sampling={"chat_template_args": ""}))
+    assert generation_params(empty).chat_template_args == {}

@@ -248,7 +248,7 @@ def test_the_command_lists_models_and_drafters(hub, capsys):
     chat_folder(hub)
     assert main(["models"]) == 0
     listed = capsys.readouterr().out
-    assert "default  is not here yet" in listed
+    assert "SmolLM2-135M-Instruct (default)  is not here yet" in listed
     assert "llama, float32, context 128" in listed
     assert main(["models", "org/tiny"]) == 0
     assert "none is trained for this model" in capsys.readouterr().out

@@ -67,7 +67,7 @@ def test_the_flag_of_a_setting_is_one_of_the_command_and_says_what_it_does(row, 
 
 @each_setting
 def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(row):
-    shown = {option.id for option in setting_options(Settings(), {})}
+    shown = {option.id for option in setting_options(Settings(), {}, {})}
     if row.file:
         assert row.file in rules()
         assert row.file in shown

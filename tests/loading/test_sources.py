@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import Changes, list_local_models, load_model
-from mlxspec.loading.fetch import local, sources
+from mlxspec.loading.fetch import places, sources
 from mlxspec.loading.fetch.sources import find_local, find_source
 from tests.support.hub_cache import COMMIT, cached_folder, use_hub_cache
 from tests.support.model_folders import save_folder, save_gguf, save_json, tiny_config
@@ -179,5 +179,5 @@ def test_lists_gguf_files_of_the_cache(hub):
 
 
 def test_nothing_here_is_an_empty_list(hub, monkeypatch):
-    monkeypatch.setattr(local, "scan_cache_dir", partial(scan_cache_dir, hub / "missing"))
+    monkeypatch.setattr(places, "scan_cache_dir", partial(scan_cache_dir, hub / "missing"))
     assert list_local_models() == []

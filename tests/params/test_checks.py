@@ -137,6 +137,7 @@ FIELDS = {
         "num_draft_tokens": whole(),
         "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
         "exact_seed": flag,
+        "stop_repeats": flag,
         "chat_template_args": template_args,
         "ignore_eos": flag,
         "logits_processors": functions,

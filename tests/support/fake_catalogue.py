@@ -1,5 +1,8 @@
 """A catalogue with fixed entries."""
 
+import threading
+from dataclasses import replace
+
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
 SMALL = ModelEntry("", "SmolLM2-135M-Instruct", 0.098, True, "Q4_1", "llama", 8192, 0.73, 4096)
@@ -14,6 +17,10 @@ OTHER = ModelEntry(
     "llama, mistral, qwen2",
 )  # fmt: skip
 MISSING = ModelEntry("", "SmolLM2-135M-Instruct", 0.093, is_here=False)
+OFFERED = ModelEntry(
+    "org/Wanted-4bit", "org/Wanted-4bit", 2.26, is_here=False, memory_gb=2.3, licence="Apache-2.0",
+    expected_tps=41.7,
+)  # fmt: skip
 DRAFTERS = (
     DrafterEntry("auto", "auto", "the fastest here: pool"),
     DrafterEntry("pool", "pool", "what was said before, and a table", "", 21.5, True),
@@ -31,7 +38,15 @@ class FakeCatalogue:
 
     def __init__(self, models=(SMALL, MIDDLE, LARGE, OTHER), drafters=DRAFTERS, error=None):
         self._models, self._drafters, self._error = models, drafters, error
-        self.asked = []
+        self.asked, self.fetched = [], []
+        self.gate = threading.Semaphore(0)  # what a download waits for, twice
+
+    def fetch(self, source, on_progress):
+        self.fetched.append(source)
+        for done in (10, 40):
+            on_progress(done, 100)
+            self.gate.acquire()
+        self._models = [replace(m, is_here=True) if m.source == source else m for m in self._models]
 
     def models(self):
         if self._error:

@@ -35,6 +35,9 @@ class ScriptedSession:
     def adjustable(self):
         return {"temp": "0.0", "k": "15", "seed": "7"}
 
+    def origins(self):
+        return {"temp": "usual in chats"}
+
     def adjust(self, name, value):
         self.orders.append(("adjust", name, value))
 

@@ -23,6 +23,8 @@ repetition_penalty = 1.1
 presence_penalty = -0.5
 frequency_penalty = 0.25
 max_tokens = 64
+stop_repeats = false
+chat_template_args = "enable_thinking=false"
 
 [keys]
 "chat.stop" = "ctrl+g"
@@ -47,6 +49,8 @@ EVERYTHING = Settings(
         "presence_penalty": -0.5,
         "frequency_penalty": 0.25,
         "max_tokens": 64,
+        "stop_repeats": False,
+        "chat_template_args": "enable_thinking=false",
     },
     {"chat.stop": "ctrl+g", "chat.new": "f9,ctrl+b"},
 )

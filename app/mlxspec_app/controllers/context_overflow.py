@@ -44,6 +44,7 @@ class ContextOverflow:
         """
         self._feed, self._page, self._ask_user = feed, page, ask_user
         self._drops = False
+        self._fits_alone = True  # the refused turn, in a chat of its own
         self._tried: ModelChoice | None = None  # a choice that failed once fails again
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
@@ -53,13 +54,15 @@ class ContextOverflow:
 
     def handle(self, event: Event | SessionEvent) -> None:
         if isinstance(event, ContextFull):
+            self._fits_alone = event.fits_alone
             self._page.call_after_refresh(self._resolve)
 
     def ways(self) -> list[Way]:
         """Return the ways that can get a reply to the refused turn."""
         ways: list[Way] = ["drop", "rotate", "new"]
         turns = turns_of(self._feed.state.messages)
-        if self._drops or all(turn.reply is None for turn in turns[:-1]):
+        has_earlier = any(turn.reply is not None for turn in turns[:-1])
+        if self._drops or not has_earlier or not self._fits_alone:
             ways = ["rotate"]  # the turn alone is too long
         if self._rotating() in (None, self._tried):
             ways.remove("rotate")

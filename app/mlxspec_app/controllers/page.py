@@ -61,6 +61,9 @@ class ShownTranscript(Protocol):
     def show_versions(self, versions: Mapping[int, Version]) -> None:
         """Mark the messages that have several versions, by their numbers."""
 
+    def toggle_reasoning(self, reply: Reply) -> bool:
+        """Unfold the reasoning of a reply, or fold it; return whether it has any."""
+
     def toggle_rendered(self, reply: Reply) -> Coroutine[Any, Any, None]:
         """Show a reply as Markdown, or its tokens again."""
 

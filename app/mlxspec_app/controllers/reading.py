@@ -1,4 +1,4 @@
-"""Actions on a message: copy it, copy its code, or render it as Markdown."""
+"""Actions on a message: copy it, copy its code, render it as Markdown, unfold its reasoning."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,6 +42,12 @@ class MessageReader:
         replies = (m.text for m in reversed(self._feed.state.messages) if isinstance(m, Reply))
         blocks = next(filter(None, map(code_blocks, replies)), [""])
         self._copy(blocks[-1], "no reply holds a block of code yet")
+
+    def toggle_reasoning(self) -> None:
+        """Show the reasoning of the reply, or fold it."""
+        message = self.message
+        if not isinstance(message, Reply) or not self._page.transcript.toggle_reasoning(message):
+            self._page.notify("this reply has no reasoning to show", timeout=3)
 
     def toggle_markdown(self) -> None:
         """Show the reply as Markdown, or its tokens again."""

@@ -3,12 +3,12 @@
 import random
 from contextlib import suppress
 
+from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.rules import DEFAULTS
-from mlxspec_app.settings.values import value_of
+from mlxspec_app.settings.rules import DEFAULTS, Value
 
 _SEED_BITS = 32
 
@@ -39,10 +39,16 @@ class SamplingSwitch:
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         """Give the session the sampling params that changed in the settings."""
         for name in DEFAULTS:
-            value = value_of(settings, name)
-            if value != value_of(before, name):
-                with suppress(ValueError):  # a recording has no sampling params to change
-                    self._feed.session.adjust(STORED[name].word, str(value))
+            key = name.partition(".")[2]
+            value = settings.sampling.get(key)
+            if value != before.sampling.get(key):
+                self._follow(STORED[name], value)
+
+    def _follow(self, row: Setting, value: Value | None) -> None:
+        with suppress(ValueError):  # a recording has no sampling params to change
+            if row.repeats:  # a word adds to what there is, a setting replaces it
+                self._feed.session.adjust(row.word, "")
+            self._feed.session.adjust(row.word, _typed(value))
 
     def _adjust(self, name: str, value: str) -> bool:
         try:
@@ -51,3 +57,10 @@ class SamplingSwitch:
             self._page.notify(str(error), severity="warning", timeout=4)
             return False
         return True
+
+
+def _typed(value: Value | None) -> str:
+    """Return a value as a slash word takes it; "" for none, which is the default of the chat."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None else str(value)

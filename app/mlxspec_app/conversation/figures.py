@@ -16,6 +16,7 @@ _NAME_CELLS = 40
 _REASONS = {
     "length": "length limit",
     "cancelled": "stopped",
+    "repeating": "stopped: repeating",
     "context": "context full, Ctrl+N starts anew",
 }
 

@@ -109,6 +109,11 @@ class Reply(Message):
     def is_finished(self) -> bool:
         return self.reason is not None or bool(self.error)
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether it ended because it repeated itself: its drafts were right without merit."""
+        return self.reason == "repeating"
+
 
 def without_system(messages: Iterable[Message]) -> list[Message]:
     """Return the messages without the system prompts."""

@@ -141,9 +141,11 @@ class ContextFull:
 
     Attributes:
         context_length: Tokens that fit, or 0 if unknown.
+        fits_alone: Whether the turn would fit without the earlier ones.
     """
 
     context_length: int = 0
+    fits_alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ class Session(Protocol):
         """Decode the last reply once more without drafts; `ProofFinished` comes last."""
 
     def adjust(self, name: str, value: str) -> None:
-        """Change a setting from the next reply on.
+        """Change a setting from the next reply on; "" returns to its default in this chat.
 
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
@@ -265,6 +267,9 @@ class Session(Protocol):
 
     def adjustable(self) -> dict[str, str]:
         """Return the settings of the next reply that `adjust` can change, by name."""
+
+    def origins(self) -> dict[str, str]:
+        """Return where those of them come from that the user did not give, in words, by name."""
 
     def notify(self, message: str) -> None:
         """Send a notice as an event; safe from any thread."""

@@ -26,7 +26,9 @@ _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 
 def render(recording: Recording) -> str:
     """Return the page."""
-    stats = total(recording.replies)
+    counted = [reply for reply in recording.replies if not reply.is_loop] or recording.replies
+    stats = total(counted)
+    left_out = " but loops" if len(counted) < len(recording.replies) else ""
     return Template(_part("page.html")).substitute(
         title=escape(safe_line(recording.title)),
         style=_rules() + _part("page.css"),
@@ -36,7 +38,7 @@ def render(recording: Recording) -> str:
         headline=headline(recording.replies[-1], stats),
         legends="".join(_legend(ink) for ink in INKS),
         chat=chat(recording.messages),
-        statistics=statistics(stats, "All replies"),
+        statistics=statistics(stats, f"All replies{left_out}"),
         trace="\n".join(_embedded(event) for event in recording.events),
         script=_part("page_tree.js") + _part("page_token.js") + _part("page.js"),
     )

@@ -4,14 +4,14 @@ The command that starts the chat implements `Catalogue`: the picker itself reads
 not decide which drafter fits a target.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
 
 class Catalogue(Protocol):
-    """Lists the models and drafters of this machine; both methods read disks and take a while.
+    """Lists and fetches the models and drafters of this machine; every method takes a while.
 
     The source of the default model is "" here.
     """
@@ -21,7 +21,21 @@ class Catalogue(Protocol):
         """Memory that models may take."""
 
     def models(self) -> Sequence[ModelEntry]:
-        """Return the models that can be chosen, the default model first."""
+        """Return the models that can be chosen, the default model first.
+
+        Those that are worth fetching come last.
+        """
 
     def drafters(self, source: str) -> Sequence[DrafterEntry]:
         """Return the drafters for a model, the most useful first."""
+
+    def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
+        """Download a model, and resume a download that was interrupted.
+
+        Args:
+            source: Its source.
+            on_progress: Called with the bytes done and in all; what it raises ends the download.
+
+        Raises:
+            ModelNotFoundError: It cannot be downloaded.
+        """

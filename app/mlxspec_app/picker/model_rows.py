@@ -5,6 +5,7 @@ from textual.content import Content
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.picker.fetching import Fetching
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line
 
@@ -16,6 +17,7 @@ _MUTED, _PLAIN, _BAD, _GOOD, _WARN = (
     "$spec-corrected",
 )
 _METER_CELLS = 6
+_EXACT_BELOW = 10  # tokens/s that are told with a digit behind the point
 _SIGNS = {"fits": ("✓", _GOOD), "tight": ("!", _WARN), "too large": ("✗", _BAD)}
 _FITS = {
     "fits": "fits",
@@ -43,8 +45,7 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
         return _rows(Content.assemble(mark, (safe_line(model.name), _MUTED)), facts)
     name = Content.assemble(mark, (safe_line(model.name), f"{_PLAIN} bold"))
     if not model.is_here:
-        fetch = f"↓ not here yet, {gigabytes(model.size_gb)} to fetch"
-        return _rows(name, Content.assemble("  ", (fetch, _MUTED)))
+        return _rows(name, Content.assemble("  ", *_offer(model, memory_gb)))
     sign, style = _SIGNS[model.fit_in(memory_gb)]
     share = meter(min(1.0, model.memory_gb / memory_gb), _METER_CELLS)
     facts = Content.assemble(
@@ -56,13 +57,36 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
     return _rows(name, facts)
 
 
+def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
+    """Return what a model costs that is not here, and whether it fits, as far as that is known."""
+    if not model.expected_tps:
+        return [(f"↓ not here yet, {gigabytes(model.size_gb)} to fetch", _MUTED)]
+    sign, style = _SIGNS[model.fit_in(memory_gb)]
+    return [
+        (f"↓ {gigabytes(model.size_gb)} ", _MUTED),
+        (sign, style),
+        (f" ~{_speed(model.expected_tps)}", _PLAIN),
+        (f" · {model.licence}", _MUTED),
+    ]
+
+
+def _speed(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:.{0 if tokens_per_s >= _EXACT_BELOW else 1}f} tok/s"
+
+
 def model_facts(model: ModelEntry, memory_gb: float) -> Content:
     """Return the details of a model, for the foot of the picker."""
     if model.problem:
         return trouble("cannot be chosen", model.problem)
     if not model.is_here:
+        speed = ""
+        if model.expected_tps:
+            fit = _FITS[model.fit_in(memory_gb)]
+            speed = f"; it {fit}; about {_speed(model.expected_tps)} without drafts"
         return Content.assemble(
-            ("Enter fetches it, this once: ", _PLAIN), (gigabytes(model.size_gb), f"{_PLAIN} bold")
+            ("Enter fetches it, this once: ", _PLAIN),
+            (gigabytes(model.size_gb), f"{_PLAIN} bold"),
+            (f"{speed}. f fetches it, and the chat goes on.", _MUTED),
         )
     fit = model.fit_in(memory_gb)
     context = f", context {count(model.context_length)}" if model.context_length else ""
@@ -109,6 +133,19 @@ def load_news(state: ChatState) -> Content:
     if state.phase == "loading":
         return Content.styled(loading_words(state.target, state.loading), f"{_PLAIN} bold")
     return load_trouble(state) or Content("")
+
+
+def fetch_news(fetching: Fetching | None) -> Content:
+    """Return the progress of a download beside the chat, or how it ended."""
+    if fetching is None:
+        return Content("")
+    name = safe_line(fetching.model.name)
+    if fetching.error:
+        return trouble(f"{name} was not fetched", fetching.error)
+    if fetching.is_over:
+        return Content.assemble(("✓ ", _GOOD), (f"{name} is here: Enter loads it", _PLAIN))
+    words = f"{100 * fetching.done // fetching.total} %" if fetching.total else "…"
+    return Content.styled(f"fetching {name} {words}", f"{_PLAIN} bold")
 
 
 def load_trouble(state: ChatState) -> Content | None:

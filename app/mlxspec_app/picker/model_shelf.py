@@ -33,17 +33,18 @@ class Shelf:
 
     def model_rows(self) -> list[Content]:
         return [
-            model_row(model, self.memory_gb, is_current=self._is_current(model.source))
+            model_row(model, self.memory_gb, is_current=self._is_current(model))
             for model in self.models
         ]
 
     def model_index(self) -> int | None:
         """Return the index to begin at: the loaded model, else the first one."""
-        sources = [model.source for model in self.models]
-        return _index_of(self.current.model, sources)
+        asked = (index for index, model in enumerate(self.models) if self._is_asked(model))
+        return next(asked, 0 if self.models else None)
 
     def drafter_rows(self, source: str) -> list[Content]:
-        now = self.current.drafter if self._is_current(source) else ""
+        model = next((each for each in self.models if each.source == source), None)
+        now = self.current.drafter if model is not None and self._is_current(model) else ""
         drafters = self.drafters.get(source, ())
         return [drafter_row(each, is_current=each.drafter == now) for each in drafters]
 
@@ -78,8 +79,11 @@ class Shelf:
         name = drafter.drafter if drafter is not None else AUTO
         return ModelChoice(source, name, self.current.max_kv_size)
 
-    def _is_current(self, source: str) -> bool:
-        return self.is_loaded and source == self.current.model
+    def _is_current(self, model: ModelEntry) -> bool:
+        return self.is_loaded and self._is_asked(model)
+
+    def _is_asked(self, model: ModelEntry) -> bool:
+        return self.current.model in (model.source, model.name)
 
 
 def _index_of(name: str, names: Sequence[str]) -> int | None:

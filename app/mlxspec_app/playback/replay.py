@@ -171,6 +171,9 @@ class ReplaySession:
     def adjustable(self) -> dict[str, str]:
         return {}
 
+    def origins(self) -> dict[str, str]:
+        return {}
+
     def notify(self, message: str) -> None:
         self._news.append(SessionNotice(message))
 

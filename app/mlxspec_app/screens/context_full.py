@@ -28,6 +28,16 @@ _MEANINGS: dict[Way, str] = {
 }
 
 
+class TickBox(Checkbox):
+    """A box that is empty where it is not ticked; Textual's own shows a dim X then."""
+
+    BUTTON_INNER = " "
+
+    def watch_value(self) -> None:
+        self.BUTTON_INNER = "X" if self.value else " "
+        super().watch_value()
+
+
 class ContextFullScreen(SteadyModal[ContextAnswer | None]):
     """Asks the user; Escape leaves the turn without a reply."""
 
@@ -81,7 +91,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
         with Vertical():
             yield Static(self._question())
             yield OptionList(*(Option(_option(way), way) for way in self._ways))
-            yield Checkbox("do so from now on (F5 changes it)", value=True)
+            yield TickBox("do so from now on (F5 changes it)", value=False)
             yield Static(Content.styled("Enter takes one · Tab, Space · Esc leaves it", _MUTED))
 
     @on(OptionList.OptionSelected)

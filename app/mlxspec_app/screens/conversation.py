@@ -95,6 +95,7 @@ class ConversationScreen(SteadyScreen[None]):
             "settings": self.action_settings,
             "theme": lambda name: self.choices.change_theme(name),  # late: it needs the app
             "toggle_markdown": self.action_toggle_markdown,
+            "toggle_reasoning": self.action_toggle_reasoning,
             "toggle_stats": self.action_toggle_stats,
             "toggle_tree": self.action_toggle_tree,
         }
@@ -251,6 +252,9 @@ class ConversationScreen(SteadyScreen[None]):
     def action_copy_code(self) -> None:
         self.reader.copy_code()
 
+    def action_toggle_reasoning(self) -> None:
+        self.reader.toggle_reasoning()
+
     def action_toggle_markdown(self) -> None:
         self.reader.toggle_markdown()
 
@@ -293,7 +297,7 @@ class ConversationScreen(SteadyScreen[None]):
     def action_settings(self) -> None:
         from mlxspec_app.screens.settings import SettingsScreen  # late: it delays the first frame
 
-        self.app.push_screen(SettingsScreen(self.session.adjustable()))
+        self.app.push_screen(SettingsScreen(self.session.adjustable(), self.session.origins()))
 
     def action_quit(self) -> None:
         self.app.exit()

@@ -18,7 +18,8 @@ from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.catalogue import Catalogue
-from mlxspec_app.picker.model_rows import drafter_facts, load_news, model_facts, trouble
+from mlxspec_app.picker.fetching import Fetching
+from mlxspec_app.picker.model_rows import drafter_facts, fetch_news, load_news, model_facts, trouble
 from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import SettingsError
@@ -72,12 +73,21 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             stop,
         )
         self._begins_with = begins_with
+        self._was_fetching = False
         is_loaded = state.phase in ("ready", "busy")
         self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
 
     @property
     def _model(self) -> ModelEntry | None:
         return self._shelf.model_at(self.query_one("#models", ChoiceList).highlighted)
+
+    @property
+    def _fetching(self) -> Fetching | None:
+        return self._user_data.fetching
+
+    @property
+    def _is_fetching(self) -> bool:
+        return self._fetching is not None and not self._fetching.is_over
 
     @property
     def _drafter(self) -> DrafterEntry | None:
@@ -101,7 +111,9 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         self._read_models()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "stop" or self._state.loading is not None
+        if action == "fetch":
+            return self._model is not None and not self._model.is_here and not self._is_fetching
+        return action != "stop" or self._is_fetching or self._state.loading is not None
 
     @work(thread=True, group="models", exclusive=True)
     def _read_models(self) -> None:
@@ -126,9 +138,12 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         self.query_one("#drafters", ChoiceList).show(rows, index)
 
     def _show_news(self) -> None:
-        news = load_news(self._state)
+        news = load_news(self._state) or fetch_news(self._fetching)
         row = self.query_one("#news", Static)
         row.display = bool(news)
+        if self._was_fetching and not self._is_fetching:
+            self._read_models()
+        self._was_fetching = self._is_fetching
         row.update(news)
         self.refresh_bindings()
 
@@ -168,7 +183,21 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             self.dismiss(self._shelf.pair(event.value.strip()))
 
     def action_stop(self) -> None:
-        self._stop()
+        if self._fetching is not None and self._is_fetching:
+            self._fetching.is_stopped = True
+        else:
+            self._stop()
+
+    def action_fetch(self) -> None:
+        assert self._model is not None  # `check_action` has seen one
+        fetching = self._user_data.fetching = Fetching(self._model)
+
+        def run() -> None:
+            worker = get_current_worker()
+            fetching.run(self._catalogue.fetch, lambda: worker.is_cancelled)
+
+        self.app.run_worker(run, thread=True, group="fetch")  # it outlives the picker
+        self._show_news()
 
     def action_make_default(self) -> None:
         model, drafter = self._model, self._drafter

@@ -9,10 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
+from mlxspec.params.table import STORED
 from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.press_key import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
+from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 from mlxspec_app.settings.file import KEYS, Settings
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import Rule, Value
@@ -43,10 +45,18 @@ class SettingsScreen(SteadyScreen[None]):
         Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
     ]
 
-    def __init__(self, now: Mapping[str, str] | None = None) -> None:
-        """Make the screen; `now` holds the sampling params of the next reply."""
+    def __init__(
+        self, now: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None
+    ) -> None:
+        """Make the screen.
+
+        Args:
+            now: The settings of the next reply, by slash word.
+            origins: Where those of them come from that the user did not give, by slash word.
+        """
         super().__init__()
         self._now = now or {}
+        self._origins = origins or {}
         self._bindings_by_id = all_bindings()
         self._themes = tuple(theme.name for theme in THEMES)
 
@@ -58,7 +68,8 @@ class SettingsScreen(SteadyScreen[None]):
         if choices.notices:
             yield Static(_notice_rows(choices.notices), id="settings-notices")
         yield SettingList(
-            *setting_options(choices.settings, self._bindings_by_id), id="settings-list"
+            *setting_options(choices.settings, self._bindings_by_id, self._unset()),
+            id="settings-list",
         )
         yield InkSample(ink_named(choices.settings.ink))
         yield Static(id="settings-detail")
@@ -111,9 +122,9 @@ class SettingsScreen(SteadyScreen[None]):
         value = self.app.theme if self._chosen == "theme" else value
         if rule.kind is bool:
             self._change(not value)
-        elif rule.choices:
-            index = rule.choices.index(str(value)) if value in rule.choices else -step
-            self._change(rule.choices[(index + step) % len(rule.choices)])
+        elif options := rule.choices or rule.examples:
+            index = options.index(str(value)) if value in options else -step
+            self._change(options[(index + step) % len(options)] or None)
 
     def action_reset(self) -> None:
         if self._chosen:
@@ -153,10 +164,20 @@ class SettingsScreen(SteadyScreen[None]):
     def _change(self, value: Value | None) -> None:
         name, choices = self._chosen, choices_of(self.app)
         choices.change(name, value)
-        row = setting_row(choices.settings, name, self._bindings_by_id)
+        row = setting_row(choices.settings, name, self._bindings_by_id, self._unset())
         self.query_one(SettingList).replace_option_prompt(name, row)
         self.query_one(InkSample).set_ink(ink_named(choices.settings.ink))
         self._show_detail()
+
+    def _unset(self) -> dict[str, str]:
+        """Return what unset sampling params are in this chat and why, by dotted name."""
+        known = {name: row.word for name, row in STORED.items() if row.word in self._origins}
+        return {
+            name: self._origins[word]
+            if STORED[name].repeats
+            else f"{self._now.get(word, '')}, {self._origins[word]}"
+            for name, word in known.items()
+        }
 
     def _show_detail(self, error: str = "") -> None:
         """Describe the highlighted setting, or show why its new value is refused."""
@@ -169,6 +190,7 @@ class SettingsScreen(SteadyScreen[None]):
             meaning, default = binding.tooltip, binding.key
         else:
             meaning, default = self._rule.meaning, written(value_of(Settings(), name)) or '""'
+            default = f"the model's, else {default}" if rest in CHAT_DEFAULTS else default
         self.query_one("#settings-detail", Static).update(
             detail(self._rule, meaning, default, error)
         )

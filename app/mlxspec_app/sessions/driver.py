@@ -65,6 +65,9 @@ class ConversationLike(Protocol):
     ) -> Proof:
         """Compare the last reply with plain decoding."""
 
+    def fits_alone(self, text: str) -> bool:
+        """Return whether a message would fit the context without earlier turns."""
+
     def measure_cost(self, *, should_stop: ShouldStop = lambda: False) -> CostCurveLike | None:
         """Measure forwards over the tokens in the cache; None if it was stopped."""
 
@@ -186,7 +189,9 @@ class ConversationDriver:
             ts = getattr(last, "ts", 0.0)
             self._publish(GenerationFailed(ts, describe(error), traceback.format_exc()))
             if last is None and isinstance(error, ContextLengthError):
-                self._publish(ContextFull(error.context_length))
+                asked = text or self._conversation.turns[-1][0]
+                fits = self._conversation.fits_alone(asked)
+                self._publish(ContextFull(error.context_length, fits))
 
     def _mark_included(self, num_forgotten: int) -> None:
         self._refused = ""

@@ -12,14 +12,14 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.params import GenerationParams
-from mlxspec.params.table import adjustable, adjusted
+from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.conversation.session import (
@@ -36,6 +36,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.sessions.driver import ConversationDriver, ConversationLike, ShouldStop, describe
 from mlxspec_app.sessions.no_model import NoModel
+from mlxspec_app.sessions.reply_settings import ReplySettings
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
 """Loads models, reports the progress of a download, and returns an empty conversation."""
@@ -65,6 +66,7 @@ class EngineSession:
         choice: ModelChoice | None = None,
         default_name: str = "",
         system: str | None = None,
+        given: Collection[str] = tuple(ADJUSTABLE),
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
@@ -75,9 +77,11 @@ class EngineSession:
             choice: The first models; None for the default ones.
             default_name: Name of the default model.
             system: System prompt.
+            given: Slash words of the settings in `params` that the user gave; the others have the
+                defaults of a chat.
         """
         self._open_conversation = open_conversation
-        self._params = params
+        self._settings = ReplySettings(params, given)
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
         self._default_name = default_name
@@ -101,13 +105,13 @@ class EngineSession:
         self._thread.start()
 
     def send(self, text: str) -> None:
-        self._enqueue(lambda stop: self._driver.reply(text, self._params, stop))
+        self._enqueue(lambda stop: self._driver.reply(text, self._settings.params, stop))
 
     def regenerate(self) -> None:
-        self._enqueue(lambda stop: self._driver.regenerate(self._params, stop))
+        self._enqueue(lambda stop: self._driver.regenerate(self._settings.params, stop))
 
     def edit(self, turn: int, text: str) -> None:
-        self._enqueue(lambda stop: self._driver.edit(turn, text, self._params, stop))
+        self._enqueue(lambda stop: self._driver.edit(turn, text, self._settings.params, stop))
 
     def prove(self) -> None:
         self._enqueue(self._driver.prove)
@@ -128,10 +132,17 @@ class EngineSession:
         self._enqueue(lambda stop: self._load(choice, stop))
 
     def adjust(self, name: str, value: str) -> None:
-        self._params = adjusted(self._params, name, value)
+        self._settings.adjust(name, value)
 
     def adjustable(self) -> dict[str, str]:
-        return adjustable(self._params)
+        return self._settings.adjustable()
+
+    def origins(self) -> dict[str, str]:
+        return self._settings.origins()
+
+    def suggest(self, sampling: Mapping[str, float], switches: Collection[str]) -> None:
+        """Follow the model that was loaded; see `ReplySettings.suggest`."""
+        self._settings.suggest(sampling, switches)
 
     def stop(self) -> None:
         with self._lock:

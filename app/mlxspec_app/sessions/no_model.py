@@ -42,6 +42,9 @@ class NoModel:
     ) -> Proof:
         _refuse()
 
+    def fits_alone(self, text: str) -> bool:
+        return True
+
     def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         return None
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
@@ -31,6 +32,7 @@ class Rule:
         meaning: What the setting does.
         fits: Returns whether a value of this type is allowed.
         choices: All allowed values, if they are a list; else empty.
+        examples: Some of the allowed values, which the keys go through; may be empty.
     """
 
     kind: type[bool] | type[int] | type[float] | type[str]
@@ -38,6 +40,7 @@ class Rule:
     meaning: str
     fits: Callable[[Any], bool] = lambda value: True
     choices: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
 
     def read(self, value: object) -> Value:
         """Return the value, converted to the type of the setting.
@@ -76,10 +79,14 @@ KEY_LIST = Rule(
 )
 SAMPLING = "sampling"
 DEFAULTS: dict[str, Value] = {
-    name: row.default for name, row in STORED.items() if name.startswith(f"{SAMPLING}.")
+    **{name: row.default for name, row in STORED.items() if name.startswith(f"{SAMPLING}.")},
+    **{f"{SAMPLING}.{name}": value for name, value in CHAT_DEFAULTS.items()},
+    f"{SAMPLING}.stop_repeats": True,
+    f"{SAMPLING}.chat_template_args": "",
 }
-"""Defaults of the sampling params in the file, by dotted name."""
+"""Defaults of the sampling params of a chat, by dotted name; a model may recommend others."""
 
+_TEMPLATE = STORED["sampling.chat_template_args"]
 _SECTIONS: dict[str, dict[str, Rule]] = {
     "Look": {
         "ink": _choice(
@@ -125,7 +132,14 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
             "a whole number above 0",
             STORED["sampling.max_tokens"].help,
             lambda value: value > 0,
-        )
+        ),
+        "sampling.chat_template_args": Rule(
+            str,
+            'NAME=VALUE or a JSON object, or "" for none',
+            "a switch of the model's chat template: enable_thinking=false asks for no reasoning",
+            lambda value: value == "" or _TEMPLATE.range.fits(value),
+            examples=("", "enable_thinking=false", "enable_thinking=true"),
+        ),
     },
 }
 

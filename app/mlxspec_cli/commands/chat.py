@@ -17,7 +17,7 @@ from mlxspec_app.sessions.driver import ConversationLike
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_user_data
-from mlxspec_cli.arguments import generation_params, options
+from mlxspec_cli.arguments import generation_params, given_words, is_given, options
 from mlxspec_cli.chat_facts import IMPORTING, ChatCatalogue, introduce
 from mlxspec_cli.output import can_draw, say
 
@@ -54,11 +54,11 @@ def filled_in(args: Namespace, settings: Settings) -> Namespace:
 
     Only `chat` uses the file, so that a script with `generate` does the same everywhere.
     """
-    chosen: dict[str, object] = {**settings.sampling}
+    chosen: dict[str, object] = {n: v for n, v in settings.sampling.items() if v != ""}
     chosen |= {"model": expanduser(settings.model), "learn": settings.learn}
     if args.draft_model is None:  # --draft-model also chooses the drafter
         chosen["drafter"] = expanduser(settings.drafter)
-    open_ones = {name: value for name, value in chosen.items() if getattr(args, name) is None}
+    open_ones = {name: value for name, value in chosen.items() if not is_given(args, name)}
     return Namespace(**{**vars(args), **open_ones})
 
 
@@ -87,6 +87,8 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
             prepared = open_engine(chosen, on_progress, session.notify)
         except ValueError as error:  # for example a drafter that does not exist
             raise MlxspecError(str(error)) from error
+        switches = prepared.engine.tokenizer.chat_template.arguments()
+        session.suggest(prepared.sampling, switches)
         session.notify(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
         return Conversation(prepared.engine, say=session.notify)
 
@@ -98,6 +100,7 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         choice=first,
         default_name=DEFAULT_MODEL,
         system=args.system,
+        given=given_words(args),
     )
     return session
 

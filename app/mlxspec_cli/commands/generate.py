@@ -25,7 +25,7 @@ from mlxspec.trace.file import TraceWriter
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.opening import PrefillBar, open_engine
-from mlxspec_cli.output import for_output, say, summary_line
+from mlxspec_cli.output import REPEATING, for_output, say, summary_line
 
 
 def run(args: Namespace) -> int:
@@ -123,6 +123,8 @@ class _Printer:
         about = self._started
         if not self._as_json:
             print()
+            if event.reason == "repeating":
+                say(REPEATING)
             print(summary_line(event.stats, drafter=self._choice.drafter), file=sys.stderr)
             if self._choice.speeds:
                 print(f"{self._choice.drafter} was {self._choice.reason}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """`mlxspec models`: the models on this machine, or the drafters for one of them.
 
-`--fetch` downloads the default model; `--json` prints one JSON document.
+`--fetch` downloads one of them, or the default model; `--json` prints one JSON document.
 """
 
 import json
@@ -9,31 +9,40 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from mlxspec.device.memory import usable_gb
-from mlxspec.drafting.catalogue import DrafterFinder, list_models
+from mlxspec.drafting.catalogue import DrafterFinder, list_models, list_offers
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.loading import fetch_default_model
-from mlxspec.loading.fetch.sources import find_local
+from mlxspec.loading.fetch.offers import offers_date
+from mlxspec.loading.fetch.sources import find_local, find_source, source_named
 from mlxspec_cli.output import harmless
 
 _INDENT = "    "
+_EXACT_BELOW = 10
+_HEADING = "Worth fetching, as of {}: mlxspec models --fetch NAME"
 
 
 def run(args: Namespace) -> int:
-    """List local models, or the drafters of one, or fetch the default model.
+    """List local models, or the drafters of one, or fetch one.
 
     Raises:
-        ModelNotFoundError: The default model cannot be downloaded.
+        ModelNotFoundError: The model cannot be downloaded.
         ValueError: The model whose drafters are to be listed is not on this machine.
     """
     if args.fetch:
-        print(fetch_default_model())
+        # On a terminal, a bar of the download's own shows how far it is; a second run resumes it.
+        print(find_source(args.model).path)
         return 0
     if args.model is None:
-        models = list_models()
-        rows = {"memory_gb": usable_gb(), "models": [asdict(model) for model in models]}
-        text = "\n".join(map(_model_text, models))
+        models, offered = list_models(), list_offers()
+        rows = {
+            "memory_gb": usable_gb(),
+            "models": [asdict(model) for model in models],
+            "offers": [asdict(offer) for offer in offered],
+        }
+        lines = [*map(_model_text, models), "", _HEADING.format(offers_date())]
+        text = "\n".join([*lines, *map(_offer_text, offered)] if offered else lines[:-2])
     else:
         if find_local(args.model) is None:
+            source_named(args.model)  # several of that name are another mistake
             raise ValueError(f"{args.model!r} is not here; `mlxspec models` lists what is")
         drafters = DrafterFinder().find(args.model)
         rows = {"model": args.model, "drafters": [asdict(drafter) for drafter in drafters]}
@@ -44,9 +53,10 @@ def run(args: Namespace) -> int:
 
 def _model_text(model: ModelEntry) -> str:
     if not model.is_here:
-        return f"{model.source}  is not here yet: mlxspec models --fetch gets it (93 MB)"
+        return f"{_name(model)}  is not here yet: mlxspec models --fetch gets it (93 MB)"
+    name = _name(model)
     if not model.packing:
-        return f"{model.source}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
+        return f"{name}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
     memory = usable_gb()
     state = f"cannot chat: {model.problem}" if model.problem else _fit(model, memory)
     context = f"context {model.context_length:,}, " if model.context_length else ""
@@ -58,7 +68,21 @@ def _model_text(model: ModelEntry) -> str:
         f"{model.architecture}, {model.packing}, {context}takes {bound}{model.memory_gb:.1f} of "
         f"{memory:.1f} GB memory{rows}; {model.drafts}"
     )
-    return f"{model.source}  {model.size_gb:.2f} GB  {state}\n{_wrapped(harmless(facts))}"
+    return f"{name}  {model.size_gb:.2f} GB  {state}\n{_wrapped(harmless(facts))}"
+
+
+def _name(model: ModelEntry) -> str:
+    """Return the name of a model, as in the header of a chat, and how else it is asked for."""
+    other = "" if model.source == model.name else f" ({model.source})"
+    return harmless(f"{model.name}{other}")
+
+
+def _offer_text(offer: ModelEntry) -> str:
+    fit = {"fits": "fits", "tight": "fits, tight"}.get(offer.fit_in(usable_gb()), "does not fit")
+    speed = offer.expected_tps or 0.0
+    digits = 0 if speed >= _EXACT_BELOW else 1
+    facts = f"{offer.licence}; {fit}; about {speed:.{digits}f} tokens/s without drafts"
+    return f"{offer.source}  {offer.size_gb:.2f} GB to fetch\n{_wrapped(facts)}"
 
 
 def _fit(model: ModelEntry, memory_gb: float) -> str:

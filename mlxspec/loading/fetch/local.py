@@ -1,18 +1,13 @@
-"""The models on this disk: the default model, and those in the hub's cache folder."""
+"""The models on this disk, described from their headers."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from huggingface_hub import scan_cache_dir
-from huggingface_hub.errors import CacheNotFound
 
 from mlxspec.adapted.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import verdicts
-from mlxspec.loading.fetch import default_model
+from mlxspec.loading.fetch.places import local_places
 from mlxspec.loading.fetch.profile import ModelProfile, read_profile
-from mlxspec.params import DEFAULT_MODEL
 
 
 @dataclass(frozen=True)
@@ -41,17 +36,7 @@ class LocalModel:
 
 def list_local_models() -> list[LocalModel]:
     """Return the models on this disk, the default model first; reads headers, no weights."""
-    path = default_model.default_model_path()
-    models = [describe_model(path, "default", DEFAULT_MODEL)] if path.is_file() else []
-    try:
-        cache = scan_cache_dir()
-    except CacheNotFound:
-        return models
-    for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
-        revisions = sorted(repo.revisions, key=lambda revision: revision.last_modified)
-        if repo.repo_type == "model" and revisions:
-            models += _in_snapshot(repo.repo_id, revisions[-1].snapshot_path)
-    return models
+    return [describe_model(place.path, place.source, place.name) for place in local_places()]
 
 
 def describe_model(path: Path, source: str, name: str) -> LocalModel:
@@ -72,14 +57,6 @@ def describe_model(path: Path, source: str, name: str) -> LocalModel:
         problem = f"it was compared with mlx-lm here, and is {verdict.words}"
         return LocalModel(source, size_gb, problem, name, path)
     return LocalModel(source, size_gb, "", name, path, profile, verdict)
-
-
-def _in_snapshot(repository: str, folder: Path) -> Iterator[LocalModel]:
-    files = sorted(folder.glob("*.gguf"))
-    for path in files:
-        yield describe_model(path, str(path), path.stem)
-    if not files:
-        yield describe_model(folder, repository, repository)
 
 
 def _size(path: Path) -> int:

@@ -29,6 +29,7 @@ from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.disk import check_room
 from mlxspec.loading.fetch.pip_download import ProgressCallback
+from mlxspec.loading.fetch.places import named
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
 from mlxspec.params import DEFAULT_MODEL
 
@@ -70,7 +71,7 @@ def find_source(
         ModelNotFoundError: There is no model of that name, or it cannot be downloaded.
         UnsupportedOperationError: A revision of something that is not on the hub.
     """
-    text = "default" if source is None else fspath(source)
+    text = _word_of(source)
     if revision is not None and not _is_hub_id(text):
         raise UnsupportedOperationError(
             f"revision is not supported for {text!r}: only models of the hub have revisions; leave "
@@ -86,15 +87,18 @@ def find_source(
         return Source(path, path.stem)
     if _is_hub_id(text):
         return _from_hub(text, on_progress, revision)
+    if (known := source_named(text)) is not None:
+        return known
     raise ModelNotFoundError(
         f"{text!r} is no model: give a folder, a GGUF file, a hub id such as "
-        "'mlx-community/Qwen2.5-0.5B-Instruct-4bit', or nothing for the default model"
+        "'mlx-community/Qwen2.5-0.5B-Instruct-4bit', a name that `mlxspec models` lists, or "
+        "nothing for the default model"
     )
 
 
 def find_local(source: str) -> Source | None:
     """Return the location of a model on this disk, None if it is missing or the name is wrong."""
-    if source in ("", "default"):
+    if source == "" or _word_of(source) == "default":
         path = default_model.default_model_path()
         here = default_model.has_default_model()
         return Source(path, DEFAULT_MODEL, default_model.SHA256) if here else None
@@ -105,6 +109,27 @@ def find_local(source: str) -> Source | None:
     except (ModelNotFoundError, ValueError):  # no such file, or an invalid hub id
         return None
     return Source(folder, source, folder.name) if folder else None
+
+
+def _word_of(source: str | PathLike[str] | None) -> str:
+    """Return what is asked for; "default" for the name of the default model, too."""
+    text = "default" if source is None else fspath(source)
+    return "default" if text == DEFAULT_MODEL and not Path(text).exists() else text
+
+
+def source_named(name: str) -> Source | None:
+    """Return the model on this disk that has a name, such as one in the header of a chat.
+
+    Raises:
+        ModelNotFoundError: Several have it.
+    """
+    found = named(name)
+    if len(found) > 1:
+        where = ", ".join(place.source for place in found)
+        raise ModelNotFoundError(
+            f"{name!r} is the name of several models here: give one of {where}"
+        )
+    return Source(found[0].path, name) if found else None
 
 
 def _is_hub_id(text: str) -> bool:

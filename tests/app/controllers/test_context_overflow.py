@@ -49,6 +49,13 @@ def test_a_turn_that_is_too_long_alone_is_helped_by_another_cache_alone():
     assert Overflow(*REFUSED).overflow.ways() == ["rotate"]
 
 
+def test_a_turn_that_is_too_long_alone_is_not_offered_a_new_chat_after_earlier_turns_either():
+    full = Overflow(*EARLIER, *REFUSED, context_full="new")
+    full.overflow.handle(ContextFull(8, fits_alone=False))
+    assert full.questions == [(["rotate"], 8)]
+    assert full.session.orders == []
+
+
 @pytest.mark.parametrize("choice", [None, replace(LOADED, max_kv_size=8)])
 def test_a_cache_that_rotates_or_cannot_be_had_is_not_offered(choice):
     assert Overflow(*EARLIER, *REFUSED, choice=choice).overflow.ways() == ["drop", "new"]

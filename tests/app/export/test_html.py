@@ -172,6 +172,19 @@ def test_figures_are_those_of_the_statistics():
     assert f"{stats.generation_tps:.1f} tok/s" in source
 
 
+def test_a_loop_is_left_out_of_the_average_of_a_session():
+    good = export_traces.events_saying(["a", "b"], "well?")
+    loop = export_traces.events_saying(["c"] * 50, "and?")
+    loop[-1] = replace(loop[-1], reason="repeating")
+    alone = html.render(Recording.of("one", good))
+    both = html.render(Recording.of("two", [*good, *loop]))
+    tiles = re.compile(r'<dl class="tiles">.*?</dl>', re.DOTALL)
+    assert tiles.search(both)[0] == tiles.search(alone)[0]
+    assert "All replies but loops" in both
+    assert "but loops" not in alone
+    assert "100 tokens" in html.render(Recording.of("three", loop))  # a session of loops alone
+
+
 def test_every_round_has_a_row_in_a_table():
     recording = export_traces.chat()
     rows = html.render(recording).count('<th scope="row">')

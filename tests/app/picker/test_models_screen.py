@@ -1,5 +1,6 @@
 """The model picker: what it shows, what it loads, and what it keeps from being loaded."""
 
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,7 +17,7 @@ from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.lists.choice_list import ChoiceList
 from tests.support.app_driver import running
-from tests.support.fake_catalogue import LARGE, MIDDLE, MISSING, SMALL, FakeCatalogue
+from tests.support.fake_catalogue import LARGE, MIDDLE, MISSING, OFFERED, SMALL, FakeCatalogue
 from tests.support.scripted_session import ScriptedSession
 
 NOW = ModelChoice("", "pool", 512)
@@ -189,3 +190,72 @@ async def test_the_drafters_of_a_model_are_asked_for_once(tmp_path):
             await driver.press(key)
             await read(driver)
         assert catalogue.asked == ["", MIDDLE.source]
+
+
+# ---- what is worth fetching ------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def offered(tmp_path, **options):
+    """The picker, at a model that is not here."""
+    catalogue = FakeCatalogue([SMALL, OFFERED])
+    async with picker(tmp_path, catalogue, **options) as driver:
+        await driver.press("down")
+        await read(driver)
+        try:
+            yield driver, catalogue
+        finally:
+            catalogue.gate.release(9)  # the app waits for its threads
+
+
+async def until(driver, words):
+    for _ in range(200):
+        await driver.pilot.pause(0.02)
+        if words in driver.shown:
+            return
+    raise AssertionError(driver.shown)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 42)])
+async def test_what_is_worth_fetching_says_its_size_licence_fit_and_speed(tmp_path, size):
+    async with offered(tmp_path, size=size) as (driver, _):
+        assert "↓ 2.3 GB ✓ ~42 tok/s · Apache-2.0" in driver.shown
+        assert "it fits; about 42 tok/s without" in driver.shown
+
+
+async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_path):
+    async with offered(tmp_path) as (driver, catalogue):
+        await driver.press("f")
+        await until(driver, "fetching org/Wanted-4bit 10 %")
+        catalogue.gate.release()
+        await until(driver, "fetching org/Wanted-4bit 40 %")
+        assert loaded(driver) == []
+        catalogue.gate.release()
+        await until(driver, "org/Wanted-4bit is here: Enter loads it")
+        assert "↓ 2.3 GB" not in driver.shown
+        assert catalogue.fetched == [OFFERED.source]
+
+
+async def test_a_download_outlives_the_picker_and_can_be_stopped_and_gone_on_with(tmp_path):
+    async with offered(tmp_path) as (driver, catalogue):
+        await driver.press("f")
+        await until(driver, "fetching org/Wanted-4bit 10 %")
+        await driver.press("escape", "ctrl+o")
+        await until(driver, "fetching org/Wanted-4bit 10 %")
+        await driver.press("s")
+        catalogue.gate.release()
+        await until(driver, "was not fetched: the download was stopped")
+        assert driver.session.orders == ["start"]  # what the session does is left alone
+        await driver.press("down")
+        await read(driver)
+        await driver.press("f")
+        catalogue.gate.release(2)
+        await until(driver, "is here: Enter loads it")
+
+
+async def test_a_download_that_fails_says_why(tmp_path):
+    async with offered(tmp_path) as (driver, catalogue):
+        catalogue.gate = None  # a broken download
+        await driver.press("f")
+        await until(driver, "org/Wanted-4bit was not fetched: AttributeError")
+        catalogue.gate = threading.Semaphore(0)

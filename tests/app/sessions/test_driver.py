@@ -30,6 +30,9 @@ class Listener(FakeConversation):
         self.turns.append((text, f"re: {text}"))
         return iter([TurnStarted("user", text), GenerationFinished(1.0, "stop", f"re: {text}")])
 
+    def fits_alone(self, text):
+        return text != "no"
+
     def regenerate(self, params, *, should_stop=never):
         return self.reply(self.turns.pop()[0], params)
 
@@ -69,6 +72,7 @@ def test_a_turn_that_does_not_fit_says_so(told):
     told.say("no")
     assert [type(event) for event in told.news] == [TurnStarted, GenerationFailed, ContextFull]
     assert fold(told.news).is_full
+    assert not told.news[-1].fits_alone
 
 
 def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):

@@ -46,7 +46,7 @@ async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(us
         await go_to(driver, "sampling.top_p")
         assert "settings.toml" in driver.shown or size[0] == 60
         assert "top_p" in driver.shown
-        assert "more than 0 and at most 1; default 1.0" in driver.shown
+        assert "more than 0 and at most 1; default the model's, else 0.9" in driver.shown
         assert "Five words were not drafted" in driver.shown
         await driver.press("escape")
         assert isinstance(driver.app.screen, ChatScreen)
@@ -132,3 +132,37 @@ async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(user_data):
         await driver.say("/theme day")
         await driver.say("/ink off")
         assert await kept(driver, user_data) == Settings("day")
+
+
+async def test_the_switch_of_reasoning_is_gone_through_by_the_arrows(user_data):
+    async with opened(user_data) as driver:
+        session = driver.screen.session
+        session.origins = lambda: {"template": "none; the model's template reads enable_thinking"}
+        await driver.press("f5")
+        await go_to(driver, "sampling.chat_template_args")
+        assert "none; the model's template reads" in driver.shown
+        await driver.press("right")
+        assert "enable_thinking=false asks for no reasoning" in driver.shown
+        chosen = {"chat_template_args": "enable_thinking=false"}
+        assert (await kept(driver, user_data)).sampling == chosen
+        assert session.orders[-2:] == [
+            ("adjust", "template", ""),
+            ("adjust", "template", "enable_thinking=false"),
+        ]
+        await driver.press("left")
+        assert (await kept(driver, user_data)).sampling == {}
+
+
+async def test_an_unset_sampling_param_shows_what_it_is_in_this_chat_and_from_where(user_data):
+    async with opened(user_data) as driver:
+        session = driver.screen.session
+        session.adjustable = lambda: {"temp": "0.6", "top_p": "0.5"}
+        session.origins = lambda: {"temp": "the model's own"}
+        await driver.press("f5")
+        await go_to(driver, "sampling.temperature")
+        assert "0.6, the model's own" in driver.shown
+        await driver.press("enter")
+        driver.app.screen.query_one(Input).value = "0"
+        await driver.press("enter")
+        assert "0.6, the model's own" not in driver.shown
+        assert ("adjust", "temp", "0.0") in session.orders

@@ -224,6 +224,14 @@ TRANSCRIPT = (
         tooltip="in the transcript: the reply as rendered Markdown, or its tokens again",
     ),
     Binding(
+        "z",
+        "screen.toggle_reasoning",
+        "Reasoning",
+        show=False,
+        id="transcript.reasoning",
+        tooltip="in the transcript: show the reasoning of the reply, or fold it",
+    ),
+    Binding(
         "e",
         "screen.edit",
         "Edit",

@@ -11,6 +11,13 @@ MODELS = (
         id="models.default",
         tooltip="begin with this pair from now on",
     ),
+    Binding(
+        "f",
+        "fetch",
+        "Fetch",
+        id="models.fetch",
+        tooltip="fetch the model that is not here yet; the chat goes on meanwhile",
+    ),
     Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
     Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
 )

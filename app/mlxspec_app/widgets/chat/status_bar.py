@@ -1,5 +1,6 @@
 """The top row: models, guarantee, use of the context, speed and memory."""
 
+import re
 from collections.abc import Iterator
 
 from textual.content import Content
@@ -16,6 +17,7 @@ _FULL_SIGN = "! "
 _GAP = 3
 _NAME_CELLS = 40
 _NAME = " mlxspec "
+_RING = re.compile(r"rotating (\d{1,9})\b")
 
 
 class StatusBar(Widget):
@@ -64,7 +66,9 @@ def status_parts(state: ChatState) -> list[Part]:
     if reply is not None and reply.started is not None:
         parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
         parts += _drafts(reply.started.drafts)
-    if state.context_length:
+    if ring := _ring(state):
+        parts.append(Part(f"rotating cache {count(ring)}", 3))
+    elif state.context_length:
         parts.append(Part(_meter(state.context, state.context_length), 4))
     if reply is not None and reply.stats.generated_tokens:
         parts.append(Part(f"{reply.stats.generation_tps:.1f} tok/s", 1))
@@ -80,6 +84,15 @@ def _models(state: ChatState) -> Part:
         return Part({"loading": "loading …", "failed": "no model"}.get(state.phase, "ready"))
     target, drafter = (safe_line(name)[:_NAME_CELLS] for name in (state.target, state.drafter))
     return Part(f"{target} ◂ {drafter}" if drafter else target)
+
+
+def _ring(state: ChatState) -> int:
+    """Return the rows of a rotating cache, 0 for one that grows."""
+    if state.choice is not None:
+        return state.choice.max_kv_size or 0
+    started = state.reply.started if state.reply is not None else None
+    ring = _RING.match(started.cache) if started is not None else None  # of a recording
+    return int(ring[1]) if ring else 0
 
 
 def _drafts(drafts: str) -> Iterator[Part]:

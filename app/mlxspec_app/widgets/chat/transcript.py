@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.inks import INKS, Ink
 from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.token_cursor import (
     Step,
     TokenCursor,
@@ -71,6 +72,7 @@ class Transcript(Stream, can_focus=False):
         self._widgets: dict[int, TokenMessage] = {}
         self._footers: dict[int, ReplyFooter] = {}
         self._rendered: dict[int, RenderedReply] = {}
+        self._folds: dict[int, ReasoningFold] = {}
         self._marks = VersionMarks()
         self._cursor: TokenCursor | None = None
         self._ink = INKS[0]
@@ -149,6 +151,16 @@ class Transcript(Stream, can_focus=False):
         if self._rendered.get(reply.number) is rendered:  # else the user toggled back meanwhile
             self.hold(rendered, like=tokens)
             rendered.display, tokens.display = True, False
+
+    def toggle_reasoning(self, reply: Reply) -> bool:
+        """Unfold the reasoning of a reply, or fold it; return whether it has any."""
+        fold, widget = self._folds.get(reply.number), self._widgets.get(reply.number)
+        if fold is None or widget is None or not fold.has_fold:
+            return False
+        self.hold(widget)
+        fold.toggle()
+        self._extend(widget, reply)
+        return True
 
     def update_footers(self) -> None:
         """Update the footers of replies that may change; a proof comes after the end of a reply."""
@@ -278,7 +290,10 @@ class Transcript(Stream, can_focus=False):
             whose = "" if message.text else "the model's own "
             widget.border_title = f"{whose}system prompt"
         widget.set_ink(self._ink)
-        widget.extend(message.spans)
+        if isinstance(message, Reply):
+            self._extend(widget, message)
+        else:
+            widget.extend(message.spans)
         self._widgets[message.number] = widget
         marks = self._marks.make(message.number)
         if not isinstance(message, Reply):
@@ -288,13 +303,18 @@ class Transcript(Stream, can_focus=False):
 
     def _update(self, message: Message) -> None:
         widget = self._widgets[message.number]
-        widget.cut_to(len(message.spans))
-        widget.extend(message.spans[widget.num_spans :])
         if isinstance(message, Reply):
+            self._extend(widget, message)
             self._footers[message.number].reply = message
             widget.set_streaming(not message.is_finished)
             if not message.is_finished and message.number in self._rendered:
                 self._show_tokens(widget, self._rendered.pop(message.number))
+
+    def _extend(self, widget: TokenMessage, reply: Reply) -> None:
+        """Show new text of a reply, with its reasoning folded where that is over."""
+        fold = self._folds.setdefault(reply.number, ReasoningFold())
+        widget.cut_to(0 if fold.update(reply) else len(reply.spans))
+        widget.extend(fold.shown[widget.num_spans :])
 
     def _show_tokens(self, tokens: TokenMessage, rendered: RenderedReply) -> None:
         self.hold(tokens, like=rendered)
@@ -302,6 +322,7 @@ class Transcript(Stream, can_focus=False):
         rendered.remove()
 
     def _drop(self, message: Message) -> None:
+        self._folds.pop(message.number, None)
         for widgets in (self._widgets, self._footers, self._rendered, self._marks):
             widget = widgets.pop(message.number, None)
             if widget is not None:

@@ -8,7 +8,7 @@ from textual.widgets.option_list import Option
 
 from mlxspec_app.settings.file import KEYS, Settings
 from mlxspec_app.settings.keys.names import shown_keys
-from mlxspec_app.settings.rules import Rule, Value, sections
+from mlxspec_app.settings.rules import SAMPLING, Rule, Value, sections
 from mlxspec_app.settings.values import value_of
 from mlxspec_app.text.safe_text import safe_line
 
@@ -17,22 +17,34 @@ _MUTED = "$spec-muted"
 _UNSET = {"theme": "the app's own", "model": "the default model"}
 
 
-def setting_options(settings: Settings, bindings: Mapping[str, Binding]) -> list[Option]:
-    """Return a row for every setting and every key, with a heading above each section."""
+def setting_options(
+    settings: Settings, bindings: Mapping[str, Binding], unset: Mapping[str, str]
+) -> list[Option]:
+    """Return a row for every setting and every key, with a heading above each section.
+
+    Args:
+        settings: The settings in the file.
+        bindings: The bindings by id.
+        unset: What some settings are that the file leaves open, by dotted name.
+    """
     options: list[Option] = []
     for heading, names in sections().items():
         options.append(_heading(heading, is_first=not options))
-        options += [Option(setting_row(settings, name, bindings), name) for name in names]
+        options += [Option(setting_row(settings, name, bindings, unset), name) for name in names]
     options.append(_heading("Keys", is_first=False))
     keys = [f"{KEYS}.{name}" for name in bindings]
-    return options + [Option(setting_row(settings, name, bindings), name) for name in keys]
+    return options + [Option(setting_row(settings, name, bindings, unset), name) for name in keys]
 
 
-def setting_row(settings: Settings, name: str, bindings: Mapping[str, Binding]) -> Content:
-    """Return the row of a setting; a value other than the default is bold with a star."""
+def setting_row(
+    settings: Settings, name: str, bindings: Mapping[str, Binding], unset: Mapping[str, str]
+) -> Content:
+    """Return the row of a setting; one that the user has set otherwise is bold with a star."""
     table, _, rest = name.partition(".")
     shown = _keys(settings, bindings[rest]) if table == KEYS else _shown(settings, name)
     is_usual = value_of(settings, name) == value_of(Settings(), name)
+    if table == SAMPLING and (is_usual := rest not in settings.sampling):
+        shown = unset.get(name, shown)
     return Content.assemble(
         (f"  {rest or name}".ljust(_NAME_CELLS), "$foreground"),
         (" " if is_usual else "*", "$spec-corrected"),

@@ -1,0 +1,28 @@
+"""How fast this machine reads weights: what bounds plain decoding, one row at a time."""
+
+import time
+
+import mlx.core as mx
+
+from mlxspec.device import ops
+from mlxspec.device.turns import device_turn
+
+_ROWS, _COLUMNS = 16384, 4096
+"""256 MB of float32: more than any cache of a processor holds."""
+_REPEATS = 8
+
+
+def measure_bandwidth() -> float:
+    """Return GB/s at which the product of a row and a large matrix reads that matrix."""
+    with device_turn():
+        layer, row = ops.Linear(1, 1, bias=False), mx.ones((1, 1, _COLUMNS))
+        layer.weight = mx.ones((_ROWS, _COLUMNS))
+        mx.eval(layer.weight, row)
+        fastest = min(_seconds(layer, row) for _ in range(_REPEATS))
+        return float(layer.weight.nbytes / fastest / 1e9)
+
+
+def _seconds(layer: ops.Linear, row: mx.array) -> float:
+    start = time.perf_counter()
+    mx.eval(ops.product(layer, row))
+    return time.perf_counter() - start

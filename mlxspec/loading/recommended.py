@@ -1,0 +1,41 @@
+"""The sampling params that the authors of a model recommend: its `generation_config.json`.
+
+Nothing in the library uses them by itself: a reply is greedy where no setting says otherwise. A
+chat begins with them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.folder import GENERATION_CONFIG, read_json
+from mlxspec.params.table import SAMPLING
+
+_STATED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
+
+
+def recommended_sampling(path: Path) -> dict[str, float]:
+    """Return the recommended sampling params of a model by name; nothing where none are stated.
+
+    A file that turns sampling off recommends temperature 0. One that states filters alone has
+    temperature 1, as in Hugging Face. A value that is out of range is left out.
+
+    Args:
+        path: The folder of the model; a GGUF file states none.
+    """
+    file = path / GENERATION_CONFIG
+    if not file.is_file():
+        return {}
+    try:
+        stated = read_json(file)
+    except UnsupportedModelError:  # loading reads it, too, and says what is wrong with it
+        return {}
+    if stated.get("do_sample") is False:
+        return {"temperature": 0.0}
+    found = {name: stated[name] for name in _STATED if _is_usable(name, stated.get(name))}
+    return {"temperature": 1.0, **found} if found else {}
+
+
+def _is_usable(name: str, value: Any) -> bool:
+    return value is not None and _RANGES[name].fits(value)

@@ -1,0 +1,54 @@
+"""Finds out that a reply repeats itself: the same tokens, in the same order, over and over.
+
+Small models fall into loops that only the token limit ends. A loop is exact: its last tokens are
+copies of one period. So text whose items differ, such as a numbered list, code or a table of
+numbers, is no loop, however alike its items are. A token costs one step for each of its earlier
+occurrences within the longest period.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+
+LONGEST_PERIOD = 256
+"""Tokens in the longest period that is looked for."""
+LEAST_COPIES = 4
+"""Copies of the period in a loop; a refrain comes three times, too."""
+LEAST_TOKENS = 128
+"""Tokens in a loop; a ruler or a row of zeros is a short one, and meant."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The end of a text that repeats itself.
+
+    Attributes:
+        period: Tokens until it begins again.
+        copies: Whole copies of the period at the end of the text.
+    """
+
+    period: int
+    copies: int
+
+
+class LoopFinder:
+    """Follows the tokens of one reply."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._seen: defaultdict[int, deque[int]] = defaultdict(deque)  # positions, by token
+        self._runs: dict[int, int] = {}  # by period: tokens that equal those a period before
+
+    def push(self, token: int) -> Loop | None:
+        """Add the next token; return the loop of the shortest period that the text ends with."""
+        here, seen = self._num_tokens, self._seen[token]
+        while seen and here - seen[0] > LONGEST_PERIOD:
+            seen.popleft()
+        runs = self._runs
+        self._runs = {here - before: runs.get(here - before, 0) + 1 for before in reversed(seen)}
+        seen.append(here)
+        self._num_tokens += 1
+        for period, run in self._runs.items():  # the shortest one comes first
+            num_tokens = period + run
+            if num_tokens >= LEAST_TOKENS and num_tokens >= LEAST_COPIES * period:
+                return Loop(period, num_tokens // period)
+        return None
