@@ -13,7 +13,7 @@ Arguments of `load` that need more than one line:
 
 - `source`: the default model is downloaded once.
 - `drafter`: a word is "none", "suffix", "table", "pool", "model", "medusa", "eagle3" or "exit".
-  A list becomes one pool. "auto" measures once which is fastest here.
+  A list becomes one pool. "auto" measures which is fastest here.
 - `depth`: also the length of the chain of a drafter that drafts chains; for a draft model it
   replaces `lookahead`.
 - `kv_bits`: the output distribution is that of the quantised cache, for plain decoding and for

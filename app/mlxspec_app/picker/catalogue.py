@@ -11,7 +11,7 @@ from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
 
 class Catalogue(Protocol):
-    """Lists the models and drafters of this machine; both methods read disks and take a while.
+    """Lists the models and drafters of this machine; its methods read disks and take a while.
 
     The source of the default model is "" here.
     """
@@ -23,5 +23,13 @@ class Catalogue(Protocol):
     def models(self) -> Sequence[ModelEntry]:
         """Return the models that can be chosen, the default model first."""
 
-    def drafters(self, source: str) -> Sequence[DrafterEntry]:
-        """Return the drafters for a model, the most useful first."""
+    def drafters(self, source: str, max_kv_size: int | None = None) -> Sequence[DrafterEntry]:
+        """Return the drafters for a model, the most useful first.
+
+        Args:
+            source: The model.
+            max_kv_size: Rows of a rotating cache, or None: speeds are those with this cache.
+        """
+
+    def forget_verdict(self, source: str, max_kv_size: int | None = None) -> None:
+        """Forget which drafter is fastest, so that `auto` measures again; see `drafters`."""

@@ -37,8 +37,8 @@ def run(args: Namespace) -> int:
     from mlxspec_app.run import open_user_data, run_chat
 
     user_data = open_user_data(args.data_dir)
-    user_data.catalogue = ChatCatalogue()
     chosen = filled_in(args, user_data.settings)
+    user_data.catalogue = ChatCatalogue(options(chosen))
     params = generation_params(chosen)
     return run_chat(
         lambda: _session(chosen, params),

@@ -11,6 +11,13 @@ MODELS = (
         id="models.default",
         tooltip="begin with this pair from now on",
     ),
+    Binding(
+        "m",
+        "measure_again",
+        "Measure again",
+        id="models.measure",
+        tooltip="measure again which drafter is fastest here, and load it",
+    ),
     Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
     Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
 )
