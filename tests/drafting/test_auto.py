@@ -88,7 +88,7 @@ def test_plain_decoding_is_taken_where_drafts_do_not_pay():
     assert verdict_on(Machine({"none": 10, "pool": 7})).drafter == "none"
 
 
-@pytest.mark.parametrize("speed", [10.2, 9.8])
+@pytest.mark.parametrize("speed", [10.2, 9.2])
 def test_a_lead_smaller_than_the_noise_leaves_the_safe_default(speed):
     machine = Machine({"none": 10, "pool": speed}, lambda trial: 1.08 ** (trial % 3 == 0))
     verdict = verdict_on(machine)
