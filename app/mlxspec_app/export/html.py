@@ -14,19 +14,24 @@ from typing import get_args
 
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_to_json
+from mlxspec.trace.stats import total
+from mlxspec_app.conversation.baseline import counted
 from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, colours
-from mlxspec_app.export.recording import Recording, total
+from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_line
 
+_BUT_COPIES = "All replies but copies of earlier ones"
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 
 
 def render(recording: Recording) -> str:
     """Return the page."""
-    stats = total(recording.replies)
+    replies = counted(recording.replies)
+    stats = total(reply.stats for reply in replies)
+    is_all = len(replies) == len(recording.replies)
     return Template(_part("page.html")).substitute(
         title=escape(safe_line(recording.title)),
         style=_rules() + _part("page.css"),
@@ -36,7 +41,7 @@ def render(recording: Recording) -> str:
         headline=headline(recording.replies[-1], stats),
         legends="".join(_legend(ink) for ink in INKS),
         chat=chat(recording.messages),
-        statistics=statistics(stats, "All replies"),
+        statistics=statistics(stats, "All replies" if is_all else _BUT_COPIES),
         trace="\n".join(_embedded(event) for event in recording.events),
         script=_part("page_tree.js") + _part("page_token.js") + _part("page.js"),
     )

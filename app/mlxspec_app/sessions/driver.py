@@ -152,9 +152,17 @@ class ConversationDriver:
             self._publish(ProofFinished(proof))
 
     def use_idle_time(self, should_stop: ShouldStop) -> None:
-        """Measure the cost curve, if that is due; stops as soon as `should_stop` returns True."""
-        if not self._meter.is_due or should_stop():
-            return
+        """Measure the cost curve, if that is due, and compare the last reply with plain decoding.
+
+        The measurement stops as soon as `should_stop` returns True.
+        """
+        if self._meter.is_due and not should_stop():
+            self._measure(should_stop)
+        compared = self._meter.compare()
+        if compared is not None:
+            self._publish(compared)
+
+    def _measure(self, should_stop: ShouldStop) -> None:
         try:
             curve = self._conversation.measure_cost(should_stop=should_stop)
         except Exception as error:  # the thread's edge: a chat works without these figures
