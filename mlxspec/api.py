@@ -30,7 +30,7 @@ Arguments of `load` that need more than one line:
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -43,6 +43,7 @@ from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafting.auto import Choice, choose_drafter
 from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.registry import (
@@ -83,6 +84,7 @@ __all__ = [
     "Prepared",
     "Progress",
     "Say",
+    "change_drafter",
     "load",
     "make_cache",
     "make_drafter_context",
@@ -107,11 +109,15 @@ class Prepared:
         engine: The engine.
         choice: The chosen drafter, and the reason.
         make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
+        context: The context in which drafters are built.
+        memory: What tables learned in earlier runs, or None.
     """
 
     engine: Engine
     choice: Choice
     make_drafter: Callable[[], Drafter]
+    context: DrafterContext
+    memory: TableMemory | None = None
 
 
 def load(
@@ -275,16 +281,61 @@ def _prepared(
     loaded: LoadedModel, options: Options, asked: str, *, say: Say, on_progress: Progress | None
 ) -> Prepared:
     context = make_drafter_context(loaded, options, say, on_progress=on_progress)
+    return _with_drafter(context, options, asked)
+
+
+def _with_drafter(
+    context: DrafterContext, options: Options, asked: str, memory: TableMemory | None = None
+) -> Prepared:
+    """Give the engine of a context its drafter; `memory` is that of the drafter before, if any."""
     engine = context.engine
     if asked != "none":
         engine.measure_costs()
     choice = choose_drafter(context) if asked == "auto" else Choice(asked, "asked for")
-    memory = None if options.learn is None else table_memory(choice.drafter, context, options.learn)
+    if memory is None and options.learn is not None:
+        memory = table_memory(choice.drafter, context, options.learn)
+        if memory is not None:
+            engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
     engine.drafter = make_drafter()  # only now: a trained drafter needs the engine's target
-    if memory is not None:
-        engine.at_close(memory.save)
-    return Prepared(engine, choice, make_drafter)
+    return Prepared(engine, choice, make_drafter, context, memory)
+
+
+def change_drafter(
+    prepared: Prepared,
+    options: Options,
+    *,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> Prepared:
+    """Give a prepared engine another drafter; target and cache stay.
+
+    A drafter that reads hidden states of earlier tokens makes the next reply read the text again.
+
+    Args:
+        prepared: The engine; where this raises, it has its drafter again.
+        options: The options with which it was prepared, but for the drafter and the draft model.
+        on_progress: As in `load`.
+        say: As in `load`.
+
+    Raises:
+        MlxspecError: The drafter was not found, or cannot run.
+        ValueError: The drafter is not known.
+    """
+    check_drafter(options.asked, has_draft_model=options.draft_model is not None)
+    context = replace(
+        prepared.context,
+        draft_model=options.draft_model,
+        on_progress=on_progress,
+        say=say or _warn,
+    )
+    with device_turn():
+        prepared.engine.drafter = NoDrafter()  # two draft models at once may not fit in memory
+        try:
+            return _with_drafter(context, options, options.asked, prepared.memory)
+        except BaseException:
+            prepared.engine.drafter = prepared.make_drafter()
+            raise
 
 
 def make_drafter_context(
