@@ -297,8 +297,12 @@ def _with_drafter(
         if memory is not None:
             engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
-    engine.drafter = make_drafter()  # only now: a trained drafter needs the engine's target
+    _give(engine, make_drafter())  # only now: a trained drafter needs the engine's target
     return Prepared(engine, choice, make_drafter, context, memory)
+
+
+def _give(engine: Engine, drafter: Drafter) -> None:
+    engine.drafter = drafter
 
 
 def change_drafter(
@@ -330,11 +334,11 @@ def change_drafter(
         say=say or _warn,
     )
     with device_turn():
-        prepared.engine.drafter = NoDrafter()  # two draft models at once may not fit in memory
+        _give(prepared.engine, NoDrafter())  # two draft models at once may not fit in memory
         try:
             return _with_drafter(context, options, options.asked, prepared.memory)
         except BaseException:
-            prepared.engine.drafter = prepared.make_drafter()
+            _give(prepared.engine, prepared.make_drafter())
             raise
 
 
