@@ -24,6 +24,7 @@ from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.text.safe_text import safe_line
 
 Lane = Literal["A", "B"]
+_COMPARED = (CostMeasured, SpeedupMeasured)
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,8 @@ class Track:
         """Build the timeline of a run and start at its beginning."""
         self.lane = lane
         self.events = list(events)
-        # A race has one ratio, that of the two runs: no reply is compared with idle forwards.
-        self.timeline = Timeline(
-            e for e in self.events if not isinstance(e, CostMeasured | SpeedupMeasured)
-        )
+        # A race has one ratio, that of its runs: in a race no reply is compared with idle forwards.
+        self.timeline = Timeline(event for event in self.events if not isinstance(event, _COMPARED))
         self.state = ChatState()
         self._outcome = fold(self.events)
         self.total = _emitted(self._outcome)
