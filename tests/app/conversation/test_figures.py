@@ -146,14 +146,14 @@ def test_a_reply_is_compared_at_its_middle():
 
 
 def test_the_comparison_stored_with_a_reply_is_the_one_that_is_shown_everywhere():
-    stored = SpeedupMeasured(2.5, 40.0, 1900, (1931,))
+    stored = SpeedupMeasured(2.5, 45.0, 1900, (1931,))
     events = [*told((1.04, 4)), GenerationFinished(1.04, "stop"), COST, stored]
     reply = fold(events).reply
     assert times_plain(reply) == "\u00d72.50 plain"
     assert events_of(fold(events)) == events
     page = render(Recording.of("t", events))
     assert "\u00d72.50 plain" in page
-    assert "<p>plain forward, measured @ctx 1.9k: 40.0 tok/s</p>" in page
+    assert "<p>plain forward, measured @ctx 1.9k: 45.0 tok/s</p>" in page
     assert "| speed-up | \u00d72.50 plain |" in markdown.render(Recording.of("t", events))
 
 
