@@ -13,7 +13,7 @@ Arguments of `load` that need more than one line:
 
 - `source`: the default model is downloaded once.
 - `drafter`: a word is "none", "suffix", "table", "pool", "model", "medusa", "eagle3" or "exit".
-  A list becomes one pool. "auto" measures once which is fastest here.
+  A list becomes one pool. "auto" measures which is fastest here.
 - `depth`: also the length of the chain of a drafter that drafts chains; for a draft model it
   replaces `lookahead`.
 - `kv_bits`: the output distribution is that of the quantised cache, for plain decoding and for
@@ -30,7 +30,7 @@ Arguments of `load` that need more than one line:
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -43,6 +43,7 @@ from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafting.auto import Choice, choose_drafter
 from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.registry import (
@@ -83,6 +84,7 @@ __all__ = [
     "Prepared",
     "Progress",
     "Say",
+    "change_drafter",
     "load",
     "make_cache",
     "make_drafter_context",
@@ -107,6 +109,8 @@ class Prepared:
         engine: The engine.
         choice: The chosen drafter, and the reason.
         make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
+        context: The context in which drafters are built.
+        memory: What tables learned in earlier runs, or None.
         sampling: The sampling params that the target's authors recommend, by name; only a chat
             begins with them.
     """
@@ -114,6 +118,8 @@ class Prepared:
     engine: Engine
     choice: Choice
     make_drafter: Callable[[], Drafter]
+    context: DrafterContext
+    memory: TableMemory | None = None
     sampling: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -278,16 +284,67 @@ def _prepared(
     loaded: LoadedModel, options: Options, asked: str, *, say: Say, on_progress: Progress | None
 ) -> Prepared:
     context = make_drafter_context(loaded, options, say, on_progress=on_progress)
+    prepared = _with_drafter(context, options, asked)
+    return replace(prepared, sampling=loaded.sampling)
+
+
+def _with_drafter(
+    context: DrafterContext, options: Options, asked: str, memory: TableMemory | None = None
+) -> Prepared:
+    """Give the engine of a context its drafter; `memory` is that of the drafter before, if any."""
     engine = context.engine
     if asked != "none":
         engine.measure_costs()
     choice = choose_drafter(context) if asked == "auto" else Choice(asked, "asked for")
-    memory = None if options.learn is None else table_memory(choice.drafter, context, options.learn)
+    if memory is None and options.learn is not None:
+        memory = table_memory(choice.drafter, context, options.learn)
+        if memory is not None:
+            engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
-    engine.drafter = make_drafter()  # only now: a trained drafter needs the engine's target
-    if memory is not None:
-        engine.at_close(memory.save)
-    return Prepared(engine, choice, make_drafter, loaded.sampling)
+    _give(engine, make_drafter())  # only now: a trained drafter needs the engine's target
+    return Prepared(engine, choice, make_drafter, context, memory)
+
+
+def _give(engine: Engine, drafter: Drafter) -> None:
+    engine.drafter = drafter
+
+
+def change_drafter(
+    prepared: Prepared,
+    options: Options,
+    *,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> Prepared:
+    """Give a prepared engine another drafter; target and cache stay.
+
+    A drafter that reads hidden states of earlier tokens makes the next reply read the text again.
+
+    Args:
+        prepared: The engine; where this raises, it has its drafter again.
+        options: The options with which it was prepared, but for the drafter and the draft model.
+        on_progress: As in `load`.
+        say: As in `load`.
+
+    Raises:
+        MlxspecError: The drafter was not found, or cannot run.
+        ValueError: The drafter is not known.
+    """
+    check_drafter(options.asked, has_draft_model=options.draft_model is not None)
+    context = replace(
+        prepared.context,
+        draft_model=options.draft_model,
+        on_progress=on_progress,
+        say=say or _warn,
+    )
+    with device_turn():
+        _give(prepared.engine, NoDrafter())  # two draft models at once may not fit in memory
+        try:
+            changed = _with_drafter(context, options, options.asked, prepared.memory)
+            return replace(changed, sampling=prepared.sampling)
+        except BaseException:
+            _give(prepared.engine, prepared.make_drafter())
+            raise
 
 
 def make_drafter_context(

@@ -13,7 +13,7 @@ from typing import Any
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.params import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL, Options
 from mlxspec_app.picker.introduction import Introduction
 
 IMPORTING = Lock()
@@ -25,6 +25,10 @@ _NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by C
 
 class ChatCatalogue:
     """Lists models and drafters; fulfils `mlxspec_app.picker.catalogue.Catalogue`."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        """Make a catalogue; `options` are those with which models are loaded."""
+        self._options = options or Options()
 
     @property
     def memory_gb(self) -> float:
@@ -45,9 +49,14 @@ class ChatCatalogue:
 
         find_source(source or _DEFAULT, on_progress)
 
-    def drafters(self, source: str) -> list[DrafterEntry]:
-        found: list[DrafterEntry] = self._finder.find(source or _DEFAULT)
+    def drafters(self, source: str, max_kv_size: int | None = None) -> list[DrafterEntry]:
+        options = replace(self._options, max_kv_size=max_kv_size)
+        found: list[DrafterEntry] = self._finder.find(source or _DEFAULT, options)
         return found
+
+    def forget_verdict(self, source: str, max_kv_size: int | None = None) -> None:
+        options = replace(self._options, max_kv_size=max_kv_size)
+        self._finder.forget_verdict(source or _DEFAULT, options)
 
     @cached_property
     def _finder(self) -> Any:

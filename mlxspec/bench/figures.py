@@ -16,6 +16,7 @@ from typing import Any
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row
 from mlxspec.bench.sample import Reply
+from mlxspec.trace.stats import mean_acceptance_length
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _rounds(replies: Sequence[Reply]) -> dict[str, Any]:
     return {
         "rounds": rounds,
         "drafted_share": rounds / forwards,
-        "accepted_per_round": _sum(stats, "accepted") / rounds if rounds else 0.0,
+        "mean_acceptance_length": mean_acceptance_length(_sum(stats, "accepted"), rounds),
         "acceptance_by_depth": [count / rounds for count in kept],
         "acceptance_given_reached": [
             count / base for count, base in zip(kept, [rounds, *kept], strict=False) if base

@@ -1,9 +1,10 @@
 """Chooses a drafter by tokens per second, measured on this machine.
 
 The best drafter depends on the target, the machine and the trained drafters. So the target writes
-the beginnings of a few replies with each of them, and after every prompt those that are clearly
-slower drop out. The speeds are stored, and measured again only when something changes on which
-they depend: machine, libraries, target, weights, cache, or any of the trained drafters.
+the beginnings of a few replies with each of them (`laps.py`), and a verdict is stored
+(`verdict.py`). It is measured again when something changes on which it depends: machine, libraries,
+target, weights, cache, or any of the trained drafters; when the laps were not enough for a verdict;
+and when replies contradict it.
 """
 
 import time
@@ -11,22 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
 from mlxspec.drafting.measured import load, machine_key, store
 from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
+from mlxspec.drafting.verdict import SAFE, Verdict, conclude
 from mlxspec.errors import MlxspecError
-from mlxspec.kv.cache import Cache
 from mlxspec.loading.shipped import DrafterFile
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
+from mlxspec.params import DraftLimits
 
-MAX_SECONDS = 15.0
 _TOKENS_PER_PROMPT = 48
-_FULL_CACHE = Cache(0).describe()
 _WARM_UP_PROMPT = "Good morning!"
-_CLEARLY_SLOWER = 0.85  # of the fastest so far
-_SHARE_OF_FIRST_PROMPT = 0.6  # of the time: all drafters take part there
-
-RunTrial = Callable[[str, int, float], Trial]
-"""Runs a trial, given a drafter's name, the index of a prompt and the most seconds."""
 
 
 @dataclass(frozen=True)
@@ -37,125 +33,96 @@ class Choice:
         drafter: Its name for `--drafter`.
         reason: The reason, in words.
         speeds: Measured tokens/s by drafter; empty where nothing was measured.
+        key: Key of the stored verdict; "" where the drafter was asked for.
     """
 
     drafter: str
     reason: str
     speeds: Mapping[str, float] = field(default_factory=dict)
+    key: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Return the choice as values for JSON."""
         return {"drafter": self.drafter, "reason": self.reason, "tokens_per_s": dict(self.speeds)}
 
 
-def choose_drafter(context: DrafterContext) -> Choice:
-    """Return the fastest drafter for a target; measure only where no stored speeds apply.
+def choose_drafter(context: DrafterContext, now: Callable[[], float] = time.time) -> Choice:
+    """Return the fastest drafter for a target; measure only where no settled verdict is stored.
 
     After a measurement the target's cache is empty; what drafters learned in trials is dropped.
+
+    Args:
+        context: The target.
+        now: Returns the time in seconds since 1970.
     """
     names = candidates(context.files)
-    kind = ", ".join(filter(None, (context.target.cache.describe(), context.limits.describe())))
-    key = _key(context.fingerprint, context.loaded.weights, kind, context.files)
-    speeds = _speeds_of(load(key) or {})
-    if speeds and fastest(speeds) in names:
-        return Choice(fastest(speeds), f"{_reason(speeds)}, measured before", speeds)
-    context.say(f"measuring once which drafter is fastest here: {', '.join(names)} ...")
+    kind = setup_words(context.target.cache.describe(), context.limits)
+    key = verdict_key(context.fingerprint, context.loaded.weights, kind, context.files)
+    before = stored_verdict(key)
+    if before is not None and before.drafter in names and not before.is_due(now()):
+        words = f"{before.words}, measured before"
+        return Choice(before.drafter, words, before.speeds, key)
+    context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
     built = _build_all(names, context)
-    speeds = measure(list(built), _trials(built, context))
+    safe = SAFE if SAFE in built else PLAIN
+    drafters = [name for name in built if name != PLAIN]
+    evidence = run_laps(drafters, _trials(built, context), safe=safe)
     context.target.reset()
-    store(key, {"speeds": speeds})
-    return Choice(fastest(speeds), _reason(speeds), speeds)
+    verdict = conclude(evidence, safe, now(), before)
+    store(key, verdict.as_dict())
+    return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
 
 
-def stored_speeds(
-    fingerprint: str, weights: str, files: Mapping[str, DrafterFile]
-) -> dict[str, float]:
-    """Return the stored tokens/s for a target with a full cache, by drafter.
+def note_reply(choice: Choice, speedup: float) -> str:
+    """Store the speed-up of a reply with a chosen drafter; return a notice for the user, or "".
+
+    Replies that are slower than another drafter was measured to be open the verdict: the next load
+    measures again.
+
+    Args:
+        choice: The choice; one that was asked for is left alone.
+        speedup: Speed of the reply over that of plain decoding at its context.
+    """
+    before = stored_verdict(choice.key) if choice.key else None
+    if before is None or before.drafter != choice.drafter:
+        return ""
+    verdict = before.after_reply(speedup)
+    store(choice.key, verdict.as_dict())
+    if verdict.is_settled == before.is_settled:
+        return ""
+    return f"drafter {verdict.drafter}: {verdict.why}; it is measured again at the next load"
+
+
+def forget_verdict(key: str) -> None:
+    """Forget a stored verdict, so that the next load measures."""
+    store(key, {})
+
+
+def setup_words(cache: str, limits: DraftLimits) -> str:
+    """Return the kind of a cache and the limits of drafts, if any, in words."""
+    return ", ".join(filter(None, (cache, limits.describe())))
+
+
+def verdict_key(
+    fingerprint: str, weights: str, setup: str, files: Mapping[str, DrafterFile]
+) -> str:
+    """Return the key of a verdict: everything on which the speeds of drafters depend.
 
     Args:
         fingerprint: Fingerprint of the target.
         weights: Its weight type in words.
+        setup: Cache and limits, from `setup_words`.
         files: The trained drafters for it on this disk.
     """
-    return _speeds_of(load(_key(fingerprint, weights, _FULL_CACHE, files)) or {})
-
-
-def measure(
-    names: Sequence[str],
-    run: RunTrial,
-    *,
-    max_seconds: float = MAX_SECONDS,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
-    """Return tokens/s by drafter; one that dropped out has its speed up to then.
-
-    Drafters are compared on the same prompts, so a prompt counts only if every remaining drafter
-    had a trial on it. A drafter without a trial on the first prompt, as time was up, is left out.
-
-    Args:
-        names: The drafters, at least one, in the order of their trials.
-        run: Runs a trial.
-        max_seconds: Seconds after which no trial begins.
-        clock: Returns the time in seconds.
-    """
-    end = clock() + max_seconds
-    totals: dict[str, Trial] = {}
-    racing = list(names)
-    for number in range(len(PROMPTS)):
-        left = end - clock()
-        share = _SHARE_OF_FIRST_PROMPT if number == 0 else 1 / (len(PROMPTS) - number)
-        trials = _run_all(racing, number, run, clock, min(clock() + share * left, end), end)
-        if number and len(trials) < len(racing):  # the first prompt counts in any case
-            break
-        totals |= {name: totals.get(name, Trial()) + trial for name, trial in trials.items()}
-        most = max(totals[name].tokens_per_s for name in trials)
-        racing = [name for name in trials if totals[name].tokens_per_s >= _CLEARLY_SLOWER * most]
-        if len(racing) == 1:
-            break
-    return {name: round(total.tokens_per_s, 2) for name, total in totals.items()}
-
-
-def _run_all(
-    names: Sequence[str],
-    number: int,
-    run: RunTrial,
-    clock: Callable[[], float],
-    round_end: float,
-    end: float,
-) -> dict[str, Trial]:
-    """Give each drafter an equal part of the time until `round_end`; stop at `end`."""
-    trials: dict[str, Trial] = {}
-    for turn, name in enumerate(names):
-        if trials and clock() >= end:
-            break
-        trials[name] = run(name, number, max(round_end - clock(), 0.0) / (len(names) - turn))
-    return trials
-
-
-def fastest(speeds: Mapping[str, float]) -> str:
-    """Return the drafter with the most tokens/s, the first of equal ones."""
-    return max(speeds, key=speeds.__getitem__)
-
-
-def _speeds_of(kept: Mapping[str, object]) -> dict[str, float]:
-    """Return the stored speeds; none where the stored value is anything else."""
-    speeds = kept.get("speeds")
-    if not isinstance(speeds, dict) or not all(isinstance(v, float) for v in speeds.values()):
-        return {}
-    return speeds
-
-
-def _reason(speeds: Mapping[str, float]) -> str:
-    ranked = sorted(speeds, key=speeds.__getitem__, reverse=True)
-    figures = ", ".join(f"{name} {speeds[name]:.1f}" for name in ranked)
-    return f"fastest of {len(ranked)} on this machine (tokens/s: {figures})"
-
-
-def _key(fingerprint: str, weights: str, cache: str, files: Mapping[str, DrafterFile]) -> str:
     digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
-    model = f"{fingerprint}, {weights}, {cache}"
+    model = f"{fingerprint}, {weights}, {setup}"
     # Stored speeds are valid for the same drafters only, so their names and digests are in the key.
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
+
+
+def stored_verdict(key: str) -> Verdict | None:
+    """Return the verdict under a key, or None; see `verdict_key`."""
+    return Verdict.from_dict(load(key) or {})
 
 
 def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Drafter]:

@@ -11,10 +11,12 @@ from pathlib import Path
 from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
 from mlxspec.device.bandwidth import measure_bandwidth
-from mlxspec.drafting.auto import fastest, stored_speeds
+from mlxspec.drafting.auto import forget_verdict, setup_words, stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
+from mlxspec.drafting.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.kv.cache import cache_words
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models
 from mlxspec.loading.fetch.offers import offers
@@ -27,11 +29,11 @@ from mlxspec.loading.room import counted_tokens
 from mlxspec.loading.shipped import DrafterFile, drafters_for
 from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
-from mlxspec.params import DEFAULT_MODEL
+from mlxspec.params import DEFAULT_MODEL, Options
 from mlxspec.tokenizer import Tokenizer
 
 _MEANINGS = {
-    "auto": "measures once what is fastest here",
+    "auto": "measures what is fastest here",
     "pool": "copies of earlier text, and a table of short contexts",
     "suffix": "copies of earlier text",
     "table": "a table of short contexts",
@@ -131,15 +133,16 @@ class DrafterFinder:
     def __init__(self) -> None:
         self._mismatches: dict[tuple[Path, Path], str] = {}
 
-    def find(self, source: str) -> list[DrafterEntry]:
+    def find(self, source: str, options: Options | None = None) -> list[DrafterEntry]:
         """Return the drafters for a model, best first; those that cannot draft have a reason.
 
         Args:
             source: The value of `--model`. For a model that is not on this disk, only the drafters
                 that need no training are listed.
+            options: Their cache and limits are those whose measured speeds are listed; None for
+                a full cache.
         """
-        place = find_local(source)
-        target = describe_model(place.path, source, place.name) if place is not None else None
+        target = _described(source)
         if target is None or target.profile is None:
             return [_entry("auto"), *(_entry(word) for word in _untrained())]
         try:
@@ -147,14 +150,28 @@ class DrafterFinder:
         except UnsupportedModelError as error:
             return [DrafterEntry("auto", "auto", problem=str(error))]
         files = drafters_for(name := fingerprint(target.profile.config, tokenizer))
-        speeds = stored_speeds(name, words_of_loaded(target.profile.weights), files)
+        verdict = stored_verdict(_verdict_key(name, target.profile, files, options))
         others = [model for model in list_local_models() if model.path != target.path]
         entries = [
-            *_words(files, speeds),
+            *_words(files, verdict),
             *self._models(others, target, tokenizer),
             *_heads(others, target),
         ]
         return sorted(entries, key=_rank)
+
+    def forget_verdict(self, source: str, options: Options | None = None) -> None:
+        """Forget which drafter is fastest for a model, so that `auto` measures at the next load.
+
+        Args:
+            source: The value of `--model`; a model that is not on this disk has no verdict.
+            options: As in `find`.
+        """
+        target = _described(source)
+        if target is None or target.profile is None:
+            return
+        profile = target.profile
+        name = fingerprint(profile.config, tokenizer_of(target.path, profile.config))
+        forget_verdict(_verdict_key(name, profile, drafters_for(name), options))
 
     def _models(
         self, models: Sequence[LocalModel], target: LocalModel, tokenizer: Tokenizer
@@ -176,6 +193,20 @@ class DrafterFinder:
         if pair not in self._mismatches:
             self._mismatches[pair] = _mismatch(draft, tokenizer)
         return self._mismatches[pair]
+
+
+def _described(source: str) -> LocalModel | None:
+    place = find_local(source)
+    return describe_model(place.path, source, place.name) if place is not None else None
+
+
+def _verdict_key(
+    name: str, profile: ModelProfile, files: Mapping[str, DrafterFile], options: Options | None
+) -> str:
+    asked = Options() if options is None else options
+    cache = cache_words(asked.max_kv_size, asked.keep, asked.kv_bits)
+    setup = setup_words(cache, asked.limits)
+    return verdict_key(name, words_of_loaded(profile.weights), setup, files)
 
 
 def _heads(models: Sequence[LocalModel], target: LocalModel) -> Iterator[DrafterEntry]:
@@ -206,9 +237,10 @@ def _mismatch(draft: LocalModel, target: Tokenizer) -> str:
     return f"vocabulary of {own.vocab_size:,}, the target's has {target.vocab_size:,}"
 
 
-def _words(files: Mapping[str, DrafterFile], speeds: Mapping[str, float]) -> Iterator[DrafterEntry]:
-    best = fastest(speeds) if speeds else ""
-    yield DrafterEntry("auto", "auto", f"the fastest here: {best}" if best else _MEANINGS["auto"])
+def _words(files: Mapping[str, DrafterFile], verdict: Verdict | None) -> Iterator[DrafterEntry]:
+    speeds = {} if verdict is None else verdict.speeds
+    best = verdict.drafter if verdict is not None and verdict.is_settled else ""
+    yield DrafterEntry("auto", "auto", _meaning_of_auto(verdict))
     for word, kind in TRAINED.items():
         problem = "" if kind in files else f"none is trained for this model: mlxspec train {kind}"
         yield _entry(word, problem, speeds, best)
@@ -216,6 +248,14 @@ def _words(files: Mapping[str, DrafterFile], speeds: Mapping[str, float]) -> Ite
         yield _entry(word, "", speeds, best)
     for name in speeds.keys() - {*TRAINED, *HOST_DRAFTERS}:
         yield DrafterEntry(name, name, "one pool of these", "", speeds[name], name == best)
+
+
+def _meaning_of_auto(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return _MEANINGS["auto"]
+    if verdict.is_settled:
+        return f"the fastest here: {verdict.drafter}"
+    return f"{verdict.drafter} for now, and measured again: {verdict.why}"
 
 
 def _entry(

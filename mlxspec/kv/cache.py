@@ -307,5 +307,11 @@ class Cache:
 
     def describe(self) -> str:
         """Return the kind of cache in words, such as "rotating 64 (4 kept), 8-bit"."""
-        kind = "full" if self.max_size is None else f"rotating {self.max_size} ({self.keep} kept)"
-        return kind if self.quantization is None else f"{kind}, {self.quantization.bits}-bit"
+        bits = None if self.quantization is None else self.quantization.bits
+        return cache_words(self.max_size, self.keep, bits)
+
+
+def cache_words(max_size: int | None = None, keep: int = 0, bits: int | None = None) -> str:
+    """Return the kind of a cache in words; arguments as in `Cache`, with the bits of its rows."""
+    kind = "full" if max_size is None else f"rotating {max_size} ({keep} kept)"
+    return kind if bits is None else f"{kind}, {bits}-bit"

@@ -20,6 +20,10 @@ PROMPTS = (
     "Make a packing list for a weekend of hiking in the mountains.",
     "Correct the mistakes and give me the whole text back: Yesterday we goes to the market, and "
     "we buyed apples, pears and a loaf of bread, because my sister were coming for dinner.",
+    "Give me a table of the planets, with their distance from the sun and their moons.",
+    "Write a short letter to a neighbour whose dog barks at night.",
+    "Show as JSON what a shop stores about a customer, with two examples.",
+    "What speaks for a bicycle in the city, and what against it? Answer as a list.",
 )
 """Prompts of different kinds; a prompt that is too long for the context is cut at its end."""
 

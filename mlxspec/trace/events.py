@@ -7,7 +7,7 @@ The events of a reply are: one `TurnStarted` if it belongs to a chat, `Generatio
 `PrefillProgress`, then for each target forward either `DraftProposed` and `DraftVerified` or
 `PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. If the drafter fails,
 `DrafterFailed` follows the forward of that round. `CostMeasured` comes between replies, when the
-cost of forwards is measured.
+cost of forwards is measured, and `SpeedupMeasured` after it, or without it.
 """
 
 from dataclasses import dataclass, field
@@ -278,6 +278,27 @@ class CostMeasured:
         return tuple(ms / self.ms[0] for ms in self.ms)
 
 
+@dataclass(frozen=True)
+class SpeedupMeasured:
+    """How the reply that ended last compares with plain decoding at its context.
+
+    Attributes:
+        speedup: Its tokens/s over those of plain decoding; None without drafts or measurement.
+        plain_tps: Tokens/s of plain decoding at its context; 0 if not measured.
+        context: Tokens in the cache for which that holds: in the middle of the reply.
+        measured_at: Tokens in the cache when plain forwards were measured; between two it is
+            interpolated.
+        copied: First tokens that are those of an earlier reply, which the drafter has seen.
+    """
+
+    t: ClassVar[str] = "speedup"
+    speedup: float | None = None
+    plain_tps: float = 0.0
+    context: int = 0
+    measured_at: tuple[int, ...] = ()
+    copied: int = 0
+
+
 Event = (
     TurnStarted
     | GenerationStarted
@@ -289,6 +310,7 @@ Event = (
     | GenerationFinished
     | GenerationFailed
     | CostMeasured
+    | SpeedupMeasured
 )
 
 

@@ -2,12 +2,16 @@
 
 The field disagrees on definitions, so these are ours. `rounds` counts target forwards that verified
 at least one draft node. `drafted` counts the nodes sent to the target, `accepted` the nodes of the
-accepted paths, also where the reply ended inside a path. The acceptance rate is accepted / drafted;
-for trees it falls with their width. The mean acceptance length is 1 + accepted / rounds, the bonus
-token included, as in vLLM. Speeds do not include the prefill.
+accepted paths, also where the reply ended inside a path. The acceptance rate is accepted / drafted
+depth: of a chain that is accepted / drafted, and siblings in a tree, of which one at most can be
+accepted, count once. The mean acceptance length is 1 + accepted / rounds, the bonus token
+included, as in vLLM. Speeds do not include the prefill.
 """
 
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from itertools import zip_longest
 from typing import Any
 
 from mlxspec.trace.events import (
@@ -134,13 +138,14 @@ class GenerationStats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted / drafted nodes, 0 without a draft."""
-        return self.accepted / self.drafted if self.drafted else 0.0
+        """Accepted nodes / depths that were drafted, 0 without a draft."""
+        depths = sum(self.drafted_at_depth)
+        return self.accepted / depths if depths else 0.0
 
     @property
     def mean_acceptance_length(self) -> float:
         """1 + accepted / rounds, the bonus token included; 1 without a draft."""
-        return 1.0 + (self.accepted / self.rounds if self.rounds else 0.0)
+        return mean_acceptance_length(self.accepted, self.rounds)
 
     @property
     def acceptance_by_depth(self) -> list[float]:
@@ -171,6 +176,30 @@ class GenerationStats:
         for name in _DERIVED:
             figures[name] = getattr(self, name)
         return figures
+
+
+def mean_acceptance_length(accepted: float, rounds: float) -> float:
+    """Return 1 + accepted / rounds, the bonus token included; 1 without a round."""
+    return 1.0 + (accepted / rounds if rounds else 0.0)
+
+
+def total(replies: Iterable[GenerationStats]) -> GenerationStats:
+    """Return the figures of several replies as if they were one; times are summed."""
+    whole = GenerationStats()
+    for stats in replies:
+        for item in fields(whole):
+            if not item.name.startswith("_"):
+                both = getattr(whole, item.name), getattr(stats, item.name)
+                setattr(whole, item.name, _sum(*both))
+    return whole
+
+
+def _sum(left: Any, right: Any) -> Any:
+    if isinstance(left, list):
+        return [a + b for a, b in zip_longest(left, right, fillvalue=0)]
+    if isinstance(left, dict):
+        return dict(Counter(left) + Counter(right))
+    return left + right
 
 
 _DERIVED = (

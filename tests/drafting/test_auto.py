@@ -1,209 +1,230 @@
-"""Choosing by measured speed: who wins, who drops out, when it is over, and what is kept."""
+"""What `auto` concludes: interleaved laps on a clock whose noise is given, and stored verdicts."""
 
-import json
+from dataclasses import replace
+from random import Random
 
 import pytest
 
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting import auto, measured
-from mlxspec.drafting.probe import Probe, best_wired, probe, trials_of
-from mlxspec.measure.trial import PROMPTS, Trial, run_trial
-from tests.support.adversaries import AlwaysRight, AlwaysWrong
-from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
-from tests.support.truth import Target
-
-# ---- the race --------------------------------------------------------------------------------
+from mlxspec.drafting.laps import Evidence, Lap
+from mlxspec.drafting.verdict import RETRY_S, Verdict, conclude
+from tests.support.machine import Machine
 
 
-class Race:
-    """Candidates of a known speed, and a clock that their trials move on."""
-
-    def __init__(self, speeds, tokens=48):
-        self.speeds = speeds
-        self.tokens = tokens
-        self.now = self.least = 0.0
-        self.trials = []
-
-    def run(self, name, number, max_seconds):
-        speed = self.speeds[name]
-        speed = speed[number] if isinstance(speed, list) else speed
-        seconds = max(min(self.tokens / speed, max_seconds), self.least)
-        self.now += seconds
-        self.trials.append((number, name))
-        return Trial(tokens=round(speed * seconds), seconds=seconds)
-
-    def measure(self, **options):
-        return auto.measure(list(self.speeds), self.run, clock=lambda: self.now, **options)
-
-    def ran(self, number):
-        return [name for trial, name in self.trials if trial == number]
+def verdict_on(machine, before=None, **settings):
+    return conclude(machine.laps(**settings), "pool", 100.0, before)
 
 
-def test_the_fastest_over_all_prompts_wins():
-    race = Race({"early": [110, 60, 60, 60], "steady": [100] * 4})
-    assert auto.fastest(race.measure()) == "steady"
+# ---- laps ------------------------------------------------------------------------------------
 
 
-def test_who_is_clearly_slower_writes_to_one_prompt_only():
-    race = Race({"slow": 50, "fast": 100, "close": 95})
-    race.measure()
-    assert race.ran(0) == ["slow", "fast", "close"]
-    assert race.ran(1) == race.ran(3) == ["fast", "close"]
+def test_plain_decoding_is_first_and_last_in_a_lap_and_the_others_take_turns_to_begin():
+    machine = Machine({"none": 10, "pool": 10.2, "model": 10.1})
+    machine.laps()
+    assert machine.ran(0) == ["none", "pool", "model", "none"]
+    assert machine.ran(1) == ["none", "model", "pool", "none"]
 
 
-def test_a_clear_winner_ends_the_race():
-    race = Race({"slow": 50, "fast": 100})
-    assert race.measure() == {"slow": 50.0, "fast": 100.0}
-    assert len(race.trials) == 2
+def test_no_prompt_comes_twice_where_a_drafter_could_copy_its_own_reply():
+    machine = Machine({"none": 10, "pool": 10}, tokens=1)
+    machine.laps()
+    assert machine.trials == [(n, name) for n in range(8) for name in ("none", "pool", "none")]
 
 
-def test_everybody_has_written_to_the_first_prompt_before_time_is_up():
-    race = Race({"a": 0.9, "b": 1.0, "c": 0.95})
-    race.measure(max_seconds=6.0)
-    assert race.ran(0) == ["a", "b", "c"]
+def test_a_ratio_is_the_median_of_what_was_paired_within_each_lap():
+    machine = Machine({"none": 10, "pool": [15, 30, 14, 16, 15, 15, 15, 15]}, tokens=1)
+    assert machine.laps().ratios == {"none": 1.0, "pool": 1.5}
+
+
+def test_a_machine_that_slows_down_evenly_leaves_the_ratios_as_they_are():
+    steady = Machine({"none": 10, "pool": 16}, tokens=1).laps()
+    slowing = Machine({"none": 10, "pool": 16}, lambda trial: 1.02**trial, tokens=1).laps()
+    assert slowing.ratios["pool"] == pytest.approx(steady.ratios["pool"], rel=0.001)
+    assert slowing.spread == pytest.approx(1.02**2 - 1)
+
+
+def test_who_is_clearly_slower_leaves_after_two_laps_and_the_safe_default_stays():
+    machine = Machine({"none": 50, "slow": 30, "fast": 100, "close": 98, "pool": 20}, tokens=1)
+    machine.laps()
+    assert set(machine.ran(1)) == {"none", "slow", "fast", "close", "pool"}
+    assert set(machine.ran(2)) == {"none", "fast", "close", "pool"}
+
+
+def test_a_clear_lead_ends_the_laps_after_the_third():
+    machine = Machine({"none": 50, "pool": 100})
+    machine.laps()
+    assert len(machine.trials) == 3 * 3
 
 
 @pytest.mark.parametrize("speed", [0.5, 5.0, 50.0])
-def test_the_time_is_used_and_kept(speed):
-    race = Race(dict.fromkeys("abcdefg", speed), tokens=1000)
-    race.measure(max_seconds=15.0)
-    assert 8.0 < race.now <= 15.01
+def test_the_time_is_shared_so_that_three_laps_fit(speed):
+    machine = Machine(dict.fromkeys(["none", *"abcdef"], speed), tokens=1000)
+    evidence = machine.laps(max_seconds=15.0)
+    assert len(evidence.laps) == 3
+    assert 12.0 < machine.now <= 15.01
 
 
-def test_where_every_trial_takes_too_long_those_named_first_are_compared():
-    race = Race({"none": 1.0, "pool": 2.0, "late": 9.0})
-    race.least = 10.0  # seconds that a trial takes at least
-    assert race.measure(max_seconds=15.0) == {"none": 1.0, "pool": 2.0}
-    assert race.now == 20.0
+def test_a_lap_that_time_cut_off_does_not_count():
+    machine = Machine({"none": 10, "pool": 20}, least=4.0)
+    evidence = machine.laps(max_seconds=15.0)
+    assert (len(machine.trials), len(evidence.laps)) == (4, 1)
 
 
-def test_a_prompt_that_only_some_wrote_to_does_not_count():
-    race = Race({"a": [100, 1000], "b": [99, 1000], "c": [98, 1000]})
-    race.least = 4.0
-    assert race.measure(max_seconds=15.0) == {"a": 100.0, "b": 99.0, "c": 98.0}
-    assert race.ran(1) == ["a"]
+# ---- verdicts --------------------------------------------------------------------------------
 
 
-def test_of_equal_speeds_the_first_named_wins():
-    assert auto.fastest(Race({"none": 10, "pool": 10}).measure()) == "none"
+def test_the_drafter_that_leads_by_more_than_the_noise_is_taken():
+    verdict = verdict_on(Machine({"none": 10, "pool": 14, "model": 20}))
+    assert (verdict.drafter, verdict.is_settled) == ("model", True)
+    assert verdict.ratios == {"none": 1.0, "pool": 1.4, "model": 2.0}
+    assert verdict.speeds == {"none": 10.0, "pool": 14.0, "model": 20.0}
+    assert verdict.words == (
+        "fastest of 3 on this machine (times plain in 3 laps: model 2.00, pool 1.40, none 1.00; "
+        "spread 0%)"
+    )
 
 
-# ---- what is kept ----------------------------------------------------------------------------
+def test_plain_decoding_is_taken_where_drafts_do_not_pay():
+    assert verdict_on(Machine({"none": 10, "pool": 7})).drafter == "none"
+
+
+@pytest.mark.parametrize("speed", [10.2, 9.2])
+def test_a_lead_smaller_than_the_noise_leaves_the_safe_default(speed):
+    machine = Machine({"none": 10, "pool": speed}, lambda trial: 1.08 ** (trial % 3 == 0))
+    verdict = verdict_on(machine)
+    assert (verdict.drafter, verdict.is_settled) == ("pool", True)
+    assert verdict.spread == pytest.approx(0.08)
+
+
+def test_a_busy_machine_decides_nothing_and_the_safe_default_drafts_until_it_is_measured_again():
+    busy = verdict_on(Machine({"none": 10, "pool": 16, "model": 15}, lambda trial: 1 + trial % 2))
+    assert (busy.drafter, busy.is_settled) == ("pool", False)
+    assert "equal speeds differed by 100%, the machine is busy" in busy.words
+    assert not busy.is_due(100.0 + RETRY_S - 1)
+    assert busy.is_due(100.0 + RETRY_S)
+    assert busy.is_due(0.0)  # the clock was set back
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_load_that_comes_and_goes_never_puts_a_slower_drafter_before_pool(seed):
+    chance = Random(seed)
+    loads = [chance.choice([1, 1, 1, 1.3, 2.5]) for _ in range(200)]
+    machine = Machine({"none": 10, "pool": 16, "model": 13}, loads.__getitem__)
+    assert verdict_on(machine).drafter == "pool"
+
+
+def test_a_drafter_that_leads_with_some_prompts_only_does_not_replace_the_default():
+    speeds = [20, 8, 20, 8, 20, 8, 20, 20]
+    verdict = verdict_on(Machine({"none": 10, "pool": 14, "model": speeds}, tokens=4))
+    assert (verdict.drafter, verdict.is_settled) == ("pool", False)
+    assert "model leads in some laps and pool in others" in verdict.why
+
+
+def test_too_little_time_for_three_laps_decides_nothing():
+    verdict = verdict_on(Machine({"none": 1, "pool": 2, "model": 9}, least=3.0), max_seconds=15.0)
+    assert (verdict.drafter, verdict.is_settled, verdict.laps) == ("pool", False, 1)
+    assert verdict_on(Machine({"none": 1, "pool": 2}, least=20.0)).words == (
+        "the safe default until it is measured again: time for 0 of 3 laps (0 laps)"
+    )
+
+
+def test_of_a_lap_the_noise_is_what_the_two_plain_replies_differ_by():
+    assert Lap((10.0, 12.0), {}).noise == pytest.approx(0.2)
+    assert Lap((12.0, 10.0), {"pool": 22.0}).ratio("pool") == 2.0
+    assert Evidence([Lap((1, 1), {}), Lap((1, 3), {}), Lap((1, 1.1), {})]).spread == pytest.approx(
+        0.1
+    )
+
+
+# ---- in use ----------------------------------------------------------------------------------
+
+SETTLED = Verdict("pool", True, "", {"none": 1.0, "pool": 1.6}, {}, 0.02, 3, 50.0)
+
+
+def after(verdict, *speedups):
+    for speedup in speedups:
+        verdict = verdict.after_reply(speedup)
+    return verdict
+
+
+def test_replies_slower_than_plain_open_the_verdict():
+    assert after(SETTLED, 0.8, 0.8, 0.8, 0.8).is_settled
+    opened = after(SETTLED, 0.8, 0.8, 2.0, 0.8, 0.8)
+    assert (opened.is_settled, opened.is_due(1e9)) == (False, True)
+    assert opened.why == "its last 5 replies ran at 0.80 times plain, where 1.60 was measured"
+
+
+def test_replies_slower_than_another_drafter_was_open_it_too():
+    verdict = replace(SETTLED, ratios={"none": 1.0, "pool": 1.6, "model": 1.5})
+    assert not after(verdict, *[1.3] * 5).is_settled
+    assert after(verdict, *[1.45] * 5).is_settled
+
+
+def test_one_slow_reply_in_many_opens_nothing():
+    assert after(SETTLED, *[1.5, 0.3, 1.5] * 9).is_settled
+
+
+def test_the_laps_decide_and_not_the_replies_that_may_come_from_a_busy_hour():
+    opened = after(SETTLED, *[0.8] * 5)
+    again = verdict_on(Machine({"none": 10, "pool": 16}), opened)
+    assert (again.drafter, again.is_settled, again.live) == ("pool", True, ())
+
+
+def test_each_confirmation_doubles_the_replies_that_open_a_verdict():
+    again = verdict_on(Machine({"none": 10, "pool": 16}), after(SETTLED, *[0.8] * 5))
+    assert again.num_confirmed == 1
+    assert after(again, *[0.8] * 9).is_settled
+    assert not after(again, *[0.8] * 10).is_settled
+    assert verdict_on(Machine({"none": 10, "pool": 16}), SETTLED).num_confirmed == 0
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def stored(tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+    measured.store("here", SETTLED.as_dict())
+    return auto.Choice("pool", "measured", key="here")
 
 
-def test_what_was_kept_is_recalled_by_its_key(home):
-    measured.store("one", {"drafter": "pool"})
-    measured.store("two", {"drafter": "none"})
-    measured.store("one", {"drafter": "table"})
-    assert measured.load("one") == {"drafter": "table"}
-    assert measured.load("two") == {"drafter": "none"}
-    assert measured.load("three") is None
-    assert [path.name for path in home.iterdir()] == ["measured.json"]
+def test_a_stored_verdict_is_read_as_it_was_written(stored):
+    assert auto.stored_verdict("here") == SETTLED
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"one": 3}', "\udcff"])
-def test_a_damaged_file_is_as_good_as_none(home, content):
-    home.mkdir()
-    (home / "measured.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert measured.load("one") is None
-    measured.store("one", {"drafter": "pool"})
-    assert json.loads((home / "measured.json").read_text()) == {"one": {"drafter": "pool"}}
+def test_replies_are_stored_and_the_user_is_told_once_when_they_open_the_verdict(stored):
+    said = [auto.note_reply(stored, 0.8) for _ in range(6)]
+    assert said == [
+        "",
+        "",
+        "",
+        "",
+        "drafter pool: its last 5 replies ran at 0.80 times plain, where 1.60 was measured; it is "
+        "measured again at the next load",
+        "",
+    ]
+    assert auto.stored_verdict("here").live == (0.8,) * 6
 
 
-def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(home):
-    home.write_text("a file where the folder should be")
-    measured.store("one", {"drafter": "pool"})
-    assert measured.load("one") is None
+def test_replies_of_a_drafter_that_was_asked_for_are_not_stored(stored):
+    assert auto.note_reply(auto.Choice("pool", "asked for"), 0.1) == ""
+    assert auto.note_reply(auto.Choice("model", "", key="here"), 0.1) == ""
+    assert auto.stored_verdict("here") == SETTLED
 
 
-# ---- trials and probe ------------------------------------------------------------------------
-
-MODEL = tiny_model()
-
-
-class SaysThree(ToyTokenizer):
-    """Every prompt is the same three tokens."""
-
-    def encode(self, text):
-        return [3, 7, 1]
-
-
-TEXT = [3, 7, 1, *Target(MODEL).greedy([3, 7, 1], 16)]
-
-
-def engine_and_text():
-    return make_engine(MODEL, NoDrafter(), tokenizer=SaysThree()), TEXT
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"speeds": {"pool": 20.0, "none": 10.0}},  # what the version before wrote
+        {**SETTLED.as_dict(), "ratios": {"pool": "fast"}},
+        {**SETTLED.as_dict(), "ratios": 3},
+        {**SETTLED.as_dict(), "drafter": 3},
+        {**SETTLED.as_dict(), "more": 3},
+        {},
+    ],
+)
+def test_what_is_no_verdict_is_measured_again(stored, kept):
+    measured.store("here", kept)
+    assert auto.stored_verdict("here") is None
 
 
-def short_trials(engine):
-    return lambda drafter, prompt, max_seconds: run_trial(
-        engine, drafter, prompt, max_tokens=8, num_draft_tokens=1
-    )
-
-
-def test_a_trial_counts_tokens_and_drafts_whose_first_token_was_kept():
-    engine, text = engine_and_text()
-    trial = run_trial(engine, AlwaysRight(text), "x", max_tokens=13, num_draft_tokens=3)
-    assert (trial.tokens, trial.rounds, trial.hits) == (13, 3, 3)  # 4 + 4 + 4, and 1 undrafted
-    assert trial.seconds > 0
-    wrong = run_trial(engine, AlwaysWrong(text), "x", max_tokens=13)
-    assert (wrong.tokens, wrong.rounds, wrong.hits) == (13, 12, 0)
-
-
-def test_a_trial_gives_the_engine_its_drafter_back_even_after_an_error():
-    engine, text = engine_and_text()
-    usual = engine.drafter
-    run_trial(engine, AlwaysRight(text), "x", max_tokens=4)
-    assert engine.drafter is usual
-    with pytest.raises(ValueError, match="drafter must be a drafter"):
-        run_trial(engine, object(), "x", max_tokens=4)
-    assert engine.drafter is usual
-
-
-def test_a_trial_whose_time_is_up_ends_with_the_round():
-    engine, _ = engine_and_text()
-    ticks = iter(range(100))
-    trial = run_trial(
-        engine, NoDrafter(), "x", max_tokens=50, max_seconds=4.5, clock=lambda: next(ticks)
-    )
-    assert 2 <= trial.tokens <= 7
-
-
-def test_a_prompt_longer_than_the_context_is_cut():
-    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter())
-    engine.tokenizer.encode = lambda text: [5] * 40
-    assert run_trial(engine, NoDrafter(), PROMPTS[0], max_tokens=8).tokens == 8
-
-
-def test_the_probe_of_a_sound_head_is_told_from_that_of_a_badly_wired_one():
-    engine, text = engine_and_text()
-    run = short_trials(engine)
-    right, wrong = probe(AlwaysRight(text), run), probe(AlwaysWrong(text), run)
-    assert (right.acceptance_rate, right.is_wired) == (1.0, True)
-    assert (wrong.acceptance_rate, wrong.is_wired) == (0.0, False)
-    assert (right.rounds, wrong.rounds) == (2 * 4, 2 * 7)  # two prompts, two or one token a round
-
-
-def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept():
-    engine, text = engine_and_text()
-    wrong, right = AlwaysWrong(text), AlwaysRight(text)
-    for ways in ([wrong, right], [right, wrong]):
-        best, result = best_wired(ways, short_trials(engine))
-        assert ways[best] is right
-        assert result.acceptance_rate == 1.0
-
-
-def test_the_probe_drafts_one_token_a_round_and_keeps_its_time():
-    engine, text = engine_and_text()
-    trial = trials_of(engine)(AlwaysRight(text), "x", 0.0)
-    assert (trial.tokens, trial.rounds, trial.hits) == (2, 1, 1)
-
-
-def test_the_probe_states_its_figure():
-    assert Probe(0.25, 64).describe() == "25% of 64 first draft tokens accepted"
+def test_a_forgotten_verdict_is_measured_at_the_next_load(stored):
+    auto.forget_verdict("here")
+    assert auto.stored_verdict("here") is None

@@ -12,12 +12,15 @@ from mlxspec.device import backend
 from mlxspec.drafting import auto, catalogue
 from mlxspec.drafting.catalogue import DrafterFinder, find_model, list_models
 from mlxspec.drafting.entries import ModelEntry
+from mlxspec.drafting.laps import Evidence
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import default_model_path
 from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.sizes import num_weights
+from mlxspec.measure.trial import Trial
 from mlxspec.models import ModelConfig, build_model
+from mlxspec.params import Options
 from mlxspec_cli.main import main
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.hub_cache import cached_folder, use_hub_cache
@@ -225,15 +228,60 @@ def test_a_head_of_another_width_is_refused(hub):
     assert drafter("org/tiny", "org/head").problem == "made for a width of 64, the target's is 32"
 
 
-def test_speeds_are_those_that_the_choice_measured(hub):
+@pytest.fixture
+def timed(monkeypatch):
+    """Trials take a second each and give these tokens, by drafter."""
+    tokens = {"none": 10, "pool": 20}
+    monkeypatch.setattr(
+        auto, "run_trial", lambda engine, drafter, *_, **limits: Trial(tokens[drafter.name], 1.0)
+    )
+    return tokens
+
+
+def entries_of(source, options=None):
+    return {entry.name: entry for entry in DrafterFinder().find(source, options)}
+
+
+def test_speeds_are_those_that_the_choice_measured(hub, timed):
     folder = chat_folder(hub)
     assert drafter("org/tiny", "pool").tokens_per_s is None
     speeds = api.prepare(folder).choice.speeds
-    entries = {entry.name: entry for entry in DrafterFinder().find("org/tiny")}
-    assert {name: entries[name].tokens_per_s for name in speeds} == speeds
-    best = max(speeds, key=speeds.__getitem__)
-    assert entries[best].is_fastest
-    assert best in entries["auto"].meaning
+    entries = entries_of("org/tiny")
+    assert {name: entries[name].tokens_per_s for name in speeds} == speeds == timed
+    assert entries["pool"].is_fastest
+    assert entries["auto"].meaning == "the fastest here: pool"
+
+
+def test_speeds_are_those_with_the_cache_in_use(hub, timed):
+    folder = chat_folder(hub)
+    api.prepare(folder)
+    timed["pool"] = 5
+    rotating = Options(max_kv_size=32, depth=3)
+    api.prepare(folder, rotating)
+    assert entries_of("org/tiny", rotating)["pool"].tokens_per_s == 5
+    assert entries_of("org/tiny", rotating)["none"].is_fastest
+    assert entries_of("org/tiny")["pool"].tokens_per_s == 20
+
+
+def test_an_open_verdict_names_no_fastest_drafter_and_says_what_it_lacks(hub, monkeypatch):
+    folder = chat_folder(hub)
+    monkeypatch.setattr(auto, "run_laps", lambda *_, **given: Evidence())
+    api.prepare(folder)
+    entries = entries_of("org/tiny")
+    assert not any(entry.is_fastest for entry in entries.values())
+    assert entries["auto"].meaning == "pool for now, and measured again: time for 0 of 3 laps"
+
+
+def test_a_forgotten_verdict_is_measured_by_the_next_load_and_others_stay(hub, timed):
+    folder = chat_folder(hub)
+    rotating = Options(max_kv_size=32)
+    api.prepare(folder)
+    api.prepare(folder, rotating)
+    DrafterFinder().forget_verdict("org/tiny")
+    DrafterFinder().forget_verdict("org/elsewhere")
+    timed["pool"] = 5
+    assert api.prepare(folder).choice.drafter == "none"
+    assert api.prepare(folder, rotating).choice.drafter == "pool"
 
 
 def test_of_a_model_that_is_not_here_only_untrained_drafters_are_known(hub):

@@ -1,6 +1,7 @@
 """From `load(drafter=...)` to the drafter: words, files, folders, lists, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -19,6 +20,7 @@ from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.measure.trial import Trial
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import PrefillProgress, text_of
 from mlxspec.train.methods.occurrences import Occurrences
 from mlxspec.train.methods.table import build_table
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
@@ -254,6 +256,49 @@ def test_a_draft_model_of_another_tokenizer_is_refused(folder, tmp_path):
         api.load(folder, draft_model=other)
 
 
+# ---- another drafter for the same engine ----------------------------------------------------
+
+
+def reused_and_text(engine):
+    events = list(engine.generate([3, 7, 1, 5], GenerationParams(max_tokens=6)))
+    return (
+        next(event for event in events if isinstance(event, PrefillProgress)).reused,
+        "".join(map(text_of, events)),
+    )
+
+
+def test_another_drafter_goes_on_with_the_cache_of_the_target(folder):
+    before = prepare(folder, Options("suffix"))
+    reused, text = reused_and_text(before.engine)
+    after = api.change_drafter(before, Options("table"))
+    assert after.engine is before.engine
+    assert (reused, after.engine.drafter.name, after.choice.drafter) == (0, "table", "table")
+    assert reused_and_text(after.engine) == (3, text)  # all but the root, which is always read
+
+
+def test_a_drafter_that_cannot_be_leaves_the_one_before(folder):
+    before = prepare(folder, Options("suffix"))
+    with pytest.raises(MlxspecError, match="no trained drafter"):
+        api.change_drafter(before, Options("medusa"))
+    with pytest.raises(ValueError, match="is not known"):
+        api.change_drafter(before, Options("oracle"))
+    assert before.engine.drafter.name == "suffix"
+
+
+def test_drafters_that_follow_each_other_share_what_tables_learn(folder, tmp_path):
+    options = Options("table", learn=tmp_path / "learn")
+    before = prepare(folder, options)
+    after = api.change_drafter(before, replace(options, drafter="pool"))
+    assert after.memory is before.memory is not None
+    assert api.change_drafter(after, replace(options, drafter="none")).memory is before.memory
+
+
+def test_auto_measures_for_a_loaded_engine_too(folder, trials):
+    prepared = prepare(folder, Options("suffix"))
+    assert api.change_drafter(prepared, Options("auto")).engine.drafter.name == "pool"
+    assert trials["noted"]
+
+
 # ---- auto ------------------------------------------------------------------------------------
 
 
@@ -277,9 +322,10 @@ def test_auto_takes_the_fastest_of_what_is_here_and_says_why(folder, own_medusa,
     assert prepared.engine.drafter.name == prepared.choice.drafter == "medusa"
     assert prepared.choice.speeds == {"none": 10, "pool": 20, "medusa": 30}
     assert prepared.choice.reason == (
-        "fastest of 3 on this machine (tokens/s: medusa 30.0, pool 20.0, none 10.0)"
+        "fastest of 3 on this machine (times plain in 3 laps: medusa 3.00, pool 2.00, none 1.00; "
+        "spread 0%)"
     )
-    assert said == ["measuring once which drafter is fastest here: none, pool, medusa ..."]
+    assert said == ["measuring which drafter is fastest here: none, pool, medusa ..."]
 
 
 def test_auto_measures_once(folder, own_medusa, trials):

@@ -11,6 +11,7 @@ from mlxspec.api import prepare
 from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
+from mlxspec.drafting.laps import Evidence
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.params import DraftLimits, GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import DraftProposed
@@ -157,7 +158,7 @@ def test_limits_arrive_at_the_drafter_and_its_parts(folder, tmp_path, drafter):
 def test_the_measured_choice_is_one_for_these_limits(folder, monkeypatch):
     keys = []
     monkeypatch.setattr("mlxspec.drafting.auto.load", lambda key: keys.append(key))
-    monkeypatch.setattr("mlxspec.drafting.auto.measure", lambda names, run: {"none": 1.0})
+    monkeypatch.setattr("mlxspec.drafting.auto.run_laps", lambda *_, **given: Evidence())
     for given in ({}, {"depth": 3}, {"branching": 2}):
         prepare(folder, Options(**given), say=lambda line: None)
     assert len(set(keys)) == 3

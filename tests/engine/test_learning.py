@@ -7,6 +7,7 @@ import pytest
 from mlxspec.api import Options, prepare
 from mlxspec.budget import FixedBudget
 from mlxspec.drafting import auto
+from mlxspec.drafting.laps import Evidence
 from mlxspec.loading import load_model
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.params import GenerationParams
@@ -76,9 +77,10 @@ def test_nothing_is_kept_unasked_or_without_a_table(target, tmp_path, home, sett
 
 def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
     def only_pool(names, run, **settings):
-        return {name: run(name, 0, 5.0).tokens_per_s for name in names if name == "pool"}
+        assert run("pool", 0, 5.0).tokens
+        return Evidence()  # without a lap the safe default is taken, which is the pool
 
-    monkeypatch.setattr(auto, "measure", only_pool)
+    monkeypatch.setattr(auto, "run_laps", only_pool)
     prepared = prepare(target, Options(learn=tmp_path), say=lambda line: None)
     assert prepared.choice.drafter == "pool"
     del prepared

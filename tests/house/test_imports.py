@@ -51,7 +51,7 @@ FLOORS = {
     "mlxspec_cli": [
         {"arguments", "output", "chat_facts", "train_options"},
         {"parser", "opening"},
-        {"main", "plain_chat", "manual"},
+        {"main", "plain_chat", "manual", "chat_models"},
         {"__main__", "commands"},
     ],
 }
@@ -63,7 +63,7 @@ BEFORE_THE_FIRST_FRAME = [
     "mlxspec_cli.main",
     "mlxspec_cli.parser",
     *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
-    *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts")),
+    *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts", "chat_models")),
 ]
 SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.params", "mlxspec.trace", "mlxspec.drafting.entries"}
 

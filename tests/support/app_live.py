@@ -71,10 +71,14 @@ class FakeConversation:
 class Live:
     """A started session and the conversation inside it."""
 
-    def __init__(self, trace=None, open_conversation=None):
+    def __init__(self, trace=None, open_conversation=None, models=None):
         self.conversation = None
         self.session = EngineSession(
-            open_conversation or self._open, PARAMS, trace, choice=ModelChoice("t", "")
+            open_conversation or self._open,
+            PARAMS,
+            trace,
+            choice=ModelChoice("t", ""),
+            models=models,
         )
         self.news = []
         self.session.start()

@@ -38,7 +38,7 @@ class FakeCatalogue:
 
     def __init__(self, models=(SMALL, MIDDLE, LARGE, OTHER), drafters=DRAFTERS, error=None):
         self._models, self._drafters, self._error = models, drafters, error
-        self.asked, self.fetched = [], []
+        self.asked, self.fetched, self.forgotten = [], [], []
         self.gate = threading.Semaphore(0)  # what a download waits for, twice
 
     def fetch(self, source, on_progress):
@@ -53,6 +53,11 @@ class FakeCatalogue:
             raise self._error
         return self._models
 
-    def drafters(self, source):
+    def drafters(self, source, max_kv_size=None):
         self.asked.append(source)
         return self._drafters
+
+    def forget_verdict(self, source, max_kv_size=None):
+        if self._error:
+            raise self._error
+        self.forgotten.append((source, max_kv_size))

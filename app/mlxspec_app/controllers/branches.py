@@ -26,9 +26,16 @@ class Branches:
         self._feed, self._page, self._storage, self._sampling = feed, page, storage, sampling
 
     def regenerate(self, seed: str = "") -> None:
-        """Write the last reply again; `seed` "new" sets another seed first."""
+        """Write another reply to the last message.
+
+        Args:
+            seed: "same" for the seed of the last reply; "new" for another one; "" for another one
+                where chance has a part in the reply.
+        """
         if seed == "new" and not self._sampling.draw_seed():
             return
+        if not seed:
+            self._sampling.vary()
         self._feed.note(OrderGiven())
         self._feed.session.regenerate()
         self._page.transcript.follow()

@@ -11,6 +11,7 @@ from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.rules import DEFAULTS, Value
 
 _SEED_BITS = 32
+_GREEDY = "temperature 0 writes the same text again; /temp 0.7 gives another answer"
 
 
 class SamplingSwitch:
@@ -33,8 +34,18 @@ class SamplingSwitch:
         seed = random.getrandbits(_SEED_BITS)
         is_done = self._adjust("seed", str(seed))
         if is_done:
-            self._page.notify(f"seed {seed}; it makes no difference at temperature 0", timeout=3)
+            self._page.notify(f"seed {seed}", timeout=3)
         return is_done
+
+    def vary(self) -> None:
+        """Set another seed; at temperature 0, where no seed helps, say so."""
+        temperature = self._feed.session.adjustable().get("temp")
+        if temperature is None:
+            return  # a recording is played again as it is
+        if float(temperature) == 0:
+            self._page.notify(_GREEDY, timeout=5)
+        else:
+            self.draw_seed()
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         """Give the session the sampling params that changed in the settings."""

@@ -1,15 +1,106 @@
-"""Compares a reply with plain decoding: its speed-up, and whether drafts are slower for long.
+"""Compares a reply with plain decoding at its context: the speed-up, and whether drafts cost time.
 
 Plain decoding is not another run but a figure: the tokens/s that forwards of one row would give, as
-measured on this machine while it was idle. Without that measurement there is no comparison.
+measured on this machine while it was idle. A longer context makes every forward slower, so the
+measurements are points by context: between two of them the milliseconds are interpolated, near one
+of them they are taken as they are, and far from all of them there is no comparison.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mlxspec.trace.events import CostMeasured
-from mlxspec_app.conversation.messages import Reply
+from mlxspec.trace.events import CostMeasured, SpeedupMeasured
+from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.messages import PlainSpeed, Reply
 
+GROWTH = 2  # context lengths that differ by less than this factor share a measurement
+_FLAT = 512  # tokens: below, the weights cost nearly all of the time of a forward
 _SLOW_FOR_S = 5.0  # a few slow rounds are no reason to warn
+
+
+@dataclass(frozen=True)
+class PlainCosts:
+    """What plain forwards cost, by context.
+
+    Attributes:
+        points: The measurements, in order of their contexts, at least `GROWTH` apart.
+    """
+
+    points: tuple[CostMeasured, ...] = ()
+
+    def after(self, point: CostMeasured) -> "PlainCosts":
+        """Return the costs after a measurement, which replaces those at similar contexts."""
+        others = (old for old in self.points if not are_similar(old.context, point.context))
+        return PlainCosts(tuple(sorted((*others, point), key=lambda one: one.context)))
+
+    def at(self, context: int) -> PlainSpeed | None:
+        """Return the speed of plain decoding at a context, or None far from all measurements."""
+        index = bisect_left([point.context for point in self.points], context)
+        around = self.points[max(0, index - 1) : index + 1]
+        if len(around) == 2:
+            low, high = around
+            share = (context - low.context) / (high.context - low.context)
+            ms = low.ms[0] + share * (high.ms[0] - low.ms[0])
+            return PlainSpeed(1e3 / ms, context, (low.context, high.context))
+        if around and are_similar(max(_FLAT, around[0].context), max(_FLAT, context)):
+            return PlainSpeed(around[0].plain_tps, context, (around[0].context,))
+        return None
+
+
+def are_similar(context: int, other: int) -> bool:
+    """Return whether a measurement at one context holds at another."""
+    return max(context, other) < GROWTH * max(1, min(context, other))
+
+
+def plain_speed(costs: PlainCosts, stats: GenerationStats, context: int) -> PlainSpeed | None:
+    """Return the speed of plain decoding for a reply.
+
+    Args:
+        costs: What plain forwards cost here.
+        stats: The figures of the reply.
+        context: Tokens in the cache at its end.
+    """
+    # The cost is linear in the context, so that of the middle is the mean of all of them. The rows
+    # of a rotating cache are fewer than the tokens of a long reply.
+    return costs.at(max(context // 2, context - stats.generated_tokens // 2))
+
+
+def speedup_of(stats: GenerationStats, plain: PlainSpeed | None) -> float | None:
+    """Return the speed-up of a reply over plain decoding; None without drafts or measurement."""
+    if plain is None or not stats.rounds:
+        return None
+    return stats.generation_tps / plain.tps
+
+
+def speedup(reply: Reply) -> float | None:
+    """Return the speed-up of a reply: the one that is stored with it, else that of its figures."""
+    if reply.measured is not None:
+        return reply.measured.speedup
+    return speedup_of(reply.stats, reply.plain)
+
+
+def comparison(
+    stats: GenerationStats, plain: PlainSpeed | None, copied: int
+) -> SpeedupMeasured | None:
+    """Return the comparison of a finished reply, to be stored with it; None if there is none."""
+    if plain is None:
+        return SpeedupMeasured(copied=copied) if copied else None
+    gain = speedup_of(stats, plain)
+    return SpeedupMeasured(gain, plain.tps, plain.context, plain.measured_at, copied)
+
+
+def compare(reply: Reply, event: SpeedupMeasured) -> None:
+    """Give a reply its final comparison with plain decoding."""
+    reply.measured, reply.num_copied = event, event.copied
+    if event.plain_tps > 0 and event.measured_at:
+        reply.plain = PlainSpeed(event.plain_tps, event.context, event.measured_at)
+
+
+def counted(replies: Iterable[Reply]) -> list[Reply]:
+    """Return the replies that count for an average: no copies and no loops, unless all are."""
+    found = list(replies)
+    return [reply for reply in found if not (reply.is_copy or reply.is_loop)] or found
 
 
 @dataclass(frozen=True)
@@ -17,44 +108,55 @@ class Baseline:
     """The speed of plain decoding in a session, and whether drafts fall short of it.
 
     Attributes:
-        cost: The last measured cost curve of the target.
-        slowdown: Share of plain decoding's speed that the running reply lost for some seconds;
-            None unless the user is to be warned, which happens once in a session.
+        costs: The measured points of the target.
+        cost: The last one.
+        slowdown: Share of plain decoding's speed that the running reply has lost for some seconds;
+            None unless the user is to be warned, which happens once in a session, and once it is
+            no longer true.
         was_warned: Whether the user was warned.
         last_fast_s: When the running reply was last as fast as plain decoding, in seconds since
             its start.
     """
 
+    costs: PlainCosts = PlainCosts()
     cost: CostMeasured | None = None
     slowdown: float | None = None
     was_warned: bool = False
     last_fast_s: float = 0.0
 
-    def measured(self, cost: CostMeasured, reply: Reply | None) -> "Baseline":
+    def measured(self, cost: CostMeasured, reply: Reply | None, context: int) -> "Baseline":
         """Return the baseline after a measurement, which also holds for the reply before it."""
-        if reply is not None:
-            reply.cost = cost
-        return replace(self, cost=cost)
+        new = replace(self, costs=self.costs.after(cost), cost=cost)
+        if reply is None:
+            return new
+        reply.cost = cost
+        reply.plain = plain_speed(new.costs, reply.stats, context)
+        return new._still_true(reply)
+
+    def afresh(self) -> "Baseline":
+        """Return the baseline for another drafter of the same target."""
+        return Baseline(self.costs, self.cost)
 
     def before(self, reply: Reply) -> "Baseline":
-        """Return the baseline for a new reply, which is compared with it from now on."""
+        """Return the baseline for a new reply."""
         reply.cost = self.cost
         return replace(self, slowdown=None, last_fast_s=0.0)
 
-    def after_round(self, reply: Reply) -> "Baseline":
-        """Return the baseline after another round of a reply."""
+    def after_round(self, reply: Reply, context: int) -> "Baseline":
+        """Return the baseline after another round of a reply, and compare the reply with it."""
+        reply.plain = plain_speed(self.costs, reply.stats, context)
         gain, now = speedup(reply), reply.stats.total_s
         if gain is None or gain >= 1:
-            return replace(self, last_fast_s=now)
+            return replace(self, slowdown=None, last_fast_s=now)
         # both speeds leave the prefill out, so its time is not slow time
         slow_s = now - max(self.last_fast_s, reply.stats.prefill_s)
         if self.was_warned or slow_s < _SLOW_FOR_S:
-            return self
+            return self._still_true(reply)
         return replace(self, slowdown=1 - gain, was_warned=True)
 
-
-def speedup(reply: Reply) -> float | None:
-    """Return the speed-up of a reply over plain decoding; None without drafts or measurement."""
-    if reply.cost is None or not reply.stats.rounds:
-        return None
-    return reply.stats.generation_tps / reply.cost.plain_tps
+    def _still_true(self, reply: Reply) -> "Baseline":
+        """Return the baseline without a warning that no longer holds, and with its new share."""
+        gain = speedup(reply)
+        if self.slowdown is None:
+            return self
+        return replace(self, slowdown=1 - gain if gain is not None and gain < 1 else None)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from mlxspec.trace.events import CostMeasured
 from mlxspec_app.conversation.baseline import speedup
-from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.messages import PlainSpeed, Reply
 from mlxspec_app.conversation.session import LoadProgress
 from mlxspec_app.text.safe_text import safe_line
 
 _NAME_CELLS = 40
+GREEDY = "greedy"
+"""`GenerationStarted.lossless` of a reply without chance."""
 
 _REASONS = {
     "length": "length limit",
@@ -84,14 +85,29 @@ def _cells(parts: Sequence[Part], gap: int) -> int:
 
 
 def times_plain(reply: Reply) -> str:
-    """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown."""
+    """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown.
+
+    That of a reply which the drafter has seen before is marked.
+    """
     gain = speedup(reply)
-    return "" if gain is None else f"\u00d7{gain:.2f} plain"
+    if gain is None:
+        return ""
+    return f"\u00d7{gain:.2f} plain{' (a copy)' if reply.is_copy else ''}"
 
 
-def plain_line(cost: CostMeasured) -> str:
+def plain_line(plain: PlainSpeed) -> str:
     """Return the baseline of a speed-up in words."""
-    return f"plain forward, measured @ctx {count(cost.context)}"
+    if len(plain.measured_at) < 2:
+        return f"plain forward, measured @ctx {count(plain.measured_at[0])}"
+    low, high = map(count, plain.measured_at)
+    return f"plain forward @ctx {count(plain.context)}, measured @{low} and {high}"
+
+
+def seed_words(reply: Reply) -> str:
+    """Return the seed of a sampled reply in words; "" for a greedy one, which draws nothing."""
+    if reply.started is None or reply.started.lossless == GREEDY:
+        return ""
+    return f"seed {reply.started.seed}"
 
 
 def _gain(reply: Reply) -> list[Part]:
@@ -111,14 +127,12 @@ def reply_figures(reply: Reply) -> list[Part]:
         Part(f"{stats.generated_tokens} tok", 2),
     ]
     if stats.rounds:
-        depths = sum(stats.drafted_at_depth)
-        share = stats.accepted / depths if depths else 0.0
-        parts.append(Part(f"{stats.accepted / stats.rounds:.1f} acc/round", 3))
-        parts.append(Part(f"{share:.0%} accepted".replace("%", " %"), 1))
+        parts.append(Part(f"{stats.mean_acceptance_length:.2f} tok/round", 3))
+        parts.append(Part(f"{stats.acceptance_rate:.0%} accepted".replace("%", " %"), 1))
     else:
         parts.append(Part("no drafts", 1))
-    if reply.started is not None:
-        parts.append(Part(f"seed {reply.started.seed}", 5))
+    if seed := seed_words(reply):
+        parts.append(Part(seed, 5))
     if reply.reason in _REASONS:
         parts.append(Part(_REASONS[reply.reason]))
     return parts

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlxspec.trace.events import Event, TurnStarted
 from mlxspec_app.conversation.baseline import Baseline
+from mlxspec_app.conversation.copies import EarlierReplies
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.reply_events import REPLY_EVENTS
 from mlxspec_app.conversation.screen_events import (
@@ -61,8 +62,10 @@ def _open(state: ChatState, event: SessionOpening) -> None:
     if state.phase != "loading":  # else the earlier models return after a failure
         state.load_failure = None
     state.phase, state.error = "loading", ""
+    is_same_target = event.choice is not None and event.choice.has_same_target(state.choice)
     state.target, state.drafter, state.choice = event.target, event.drafter, event.choice
-    state.baseline = Baseline()
+    state.baseline = state.baseline.afresh() if is_same_target else Baseline()
+    state.earlier = EarlierReplies()  # another drafter has seen no reply
 
 
 def _progress(state: ChatState, event: LoadProgress) -> None:
@@ -117,6 +120,7 @@ def _notice(state: ChatState, event: SessionNotice) -> None:
 def _discard(state: ChatState, event: ReplyDiscarded) -> None:
     if state.messages and isinstance(state.messages[-1], Reply):
         state.messages.pop()
+        state.context = _context_of(state.messages)
     state.repeats_turn = True
     state.phase = "busy"
 
@@ -134,15 +138,26 @@ def _begin_chat(state: ChatState, messages: list[Message]) -> None:
     prompt = [Message("system", [Span(state.system)])] if state.system else []
     state.messages[:] = [*prompt, *messages]
     state.notices.clear()
-    state.context = 0
+    state.context = _context_of(state.messages)
     state.phase, state.is_full = "ready", False
     state.draft, state.repeats_turn = None, False
+
+
+def _context_of(messages: list[Message]) -> int:
+    """Return the tokens of prompt and reply up to the last reply with figures, or 0."""
+    for message in reversed(messages):
+        if isinstance(message, Reply) and message.rounds:
+            return message.rounds[-1].verdict.context
+        if isinstance(message, Reply) and message.stats.prompt_tokens:
+            return message.stats.prompt_tokens + message.stats.generated_tokens
+    return 0
 
 
 def _cut(state: ChatState, event: ChatCut) -> None:
     turns = [index for index, m in enumerate(state.messages) if m.role == "user"]
     if event.num_turns < len(turns):
         del state.messages[turns[event.num_turns] :]
+        state.context = _context_of(state.messages)
     state.draft, state.repeats_turn = None, False
 
 

@@ -11,6 +11,7 @@ from mlxspec.trace.events import (
     FinishReason,
     GenerationStarted,
     PrefillProgress,
+    SpeedupMeasured,
     TokenKind,
 )
 from mlxspec.trace.stats import GenerationStats
@@ -18,6 +19,7 @@ from mlxspec_app.conversation.pace import Pace
 from mlxspec_app.conversation.rounds import Round
 
 _NUMBERS = count(1)
+_FEWEST_COPIED = 8  # short replies are alike without being copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,21 @@ class Message:
         return "".join(span.text for span in self.spans)
 
 
+@dataclass(frozen=True)
+class PlainSpeed:
+    """The speed of plain decoding at the context of a reply.
+
+    Attributes:
+        tps: Tokens/s.
+        context: Tokens in the cache for which it holds.
+        measured_at: Tokens in the cache when it was measured; between two it is interpolated.
+    """
+
+    tps: float
+    context: int
+    measured_at: tuple[int, ...]
+
+
 @dataclass(eq=False)
 class Reply(Message):
     """A message of the model, and how it was generated.
@@ -88,6 +105,10 @@ class Reply(Message):
         proof: The result of the comparison with plain decoding, in words; "" before it.
         is_proven: Whether it is the text of plain decoding; None if unknown.
         cost: The cost curve measured right after it, else the last one before it, or None.
+        tokens: The ids of its tokens.
+        plain: The speed of plain decoding at its context, as far as measured.
+        num_copied: Its first tokens that are those of an earlier reply.
+        measured: Its comparison with plain decoding, once it is final.
     """
 
     role: str = "assistant"
@@ -104,6 +125,16 @@ class Reply(Message):
     proof: str = ""
     is_proven: bool | None = None
     cost: CostMeasured | None = None
+    tokens: list[int] = field(default_factory=list)
+    plain: PlainSpeed | None = None
+    num_copied: int = 0
+    measured: SpeedupMeasured | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the drafter has seen most of this reply before: its speed says little then."""
+        tokens = self.stats.generated_tokens
+        return self.num_copied >= max(_FEWEST_COPIED, tokens / 2)
 
     @property
     def is_finished(self) -> bool:

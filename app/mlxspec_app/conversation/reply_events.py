@@ -18,7 +18,9 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    SpeedupMeasured,
 )
+from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.messages import Reply, Span
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
@@ -61,11 +63,24 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
     pairs = zip(event.emit, round_.sources, strict=True)
     reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context
-    state.baseline = state.baseline.after_round(reply)
+    state.baseline = state.baseline.after_round(reply, state.context)
+    _add_tokens(state, reply, event)
+
+
+def _add_tokens(state: ChatState, reply: Reply, event: DraftVerified | PlainDecoded) -> None:
+    was_copy = reply.num_copied == len(reply.tokens)
+    reply.tokens += [token.token for token in event.emit]
+    if was_copy:  # else it has left every earlier reply already
+        reply.num_copied = state.earlier.num_copied(reply.tokens)
 
 
 def _measured(state: ChatState, event: CostMeasured) -> None:
-    state.baseline = state.baseline.measured(event, state.reply)
+    state.baseline = state.baseline.measured(event, state.reply, state.context)
+
+
+def _compared(state: ChatState, event: SpeedupMeasured) -> None:
+    if state.reply is not None:
+        compare(state.reply, event)
 
 
 def _drafter_failed(state: ChatState, event: DrafterFailed) -> None:
@@ -87,6 +102,7 @@ def _finished(state: ChatState, event: GenerationFinished) -> None:
     if isinstance(memory, int | float) and 0 < memory < 1e6:
         reply.peak_memory = float(memory)
     state.phase = "ready"
+    state.earlier = state.earlier.after(reply.tokens)
 
 
 def _failed(state: ChatState, event: GenerationFailed) -> None:
@@ -116,4 +132,5 @@ REPLY_EVENTS: dict[type, Callable[[ChatState, Any], None]] = {
     GenerationFinished: _finished,
     GenerationFailed: _failed,
     CostMeasured: _measured,
+    SpeedupMeasured: _compared,
 }

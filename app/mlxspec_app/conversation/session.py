@@ -5,7 +5,7 @@ events when it is drained. The app draws these events and has no other view of t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mlxspec.trace.events import Event
@@ -29,6 +29,10 @@ class ModelChoice:
     model: str = ""
     drafter: str = "auto"
     max_kv_size: int | None = None
+
+    def has_same_target(self, other: "ModelChoice | None") -> bool:
+        """Return whether only the drafter differs: the target and its cache stay as they are."""
+        return other is not None and replace(other, drafter=self.drafter) == self
 
 
 @dataclass(frozen=True)

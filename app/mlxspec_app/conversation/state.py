@@ -9,6 +9,7 @@ from typing import Literal
 
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
+from mlxspec_app.conversation.copies import EarlierReplies
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import LoadFailed, LoadProgress, ModelChoice
@@ -37,6 +38,7 @@ class ChatState:
         context_length: Tokens that fit the context, or 0 if unknown.
         is_full: Whether the last turn has no reply because the context is full.
         system: The system prompt that was set, or "".
+        earlier: The replies that the drafter has seen.
         baseline: The speed of plain decoding, and whether drafts fall short of it.
         draft: The draft whose verdict has not come yet.
         repeats_turn: Whether the next turn event may repeat the last message.
@@ -56,6 +58,7 @@ class ChatState:
     context_length: int = 0
     is_full: bool = False
     system: str = ""
+    earlier: EarlierReplies = field(default_factory=EarlierReplies)
     baseline: Baseline = field(default_factory=Baseline)
     draft: DraftProposed | None = field(default=None, repr=False)
     repeats_turn: bool = field(default=False, repr=False)

@@ -256,7 +256,7 @@ def _fallen(round_: Round, spots: dict[int, _Spot], width: int) -> dict[int, Row
 
 def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[float, list[Part]]]:
     """Yield (seconds, figures) after some of the rounds, at most one per `_FIGURES_S`."""
-    so_far = Reply(started=reply.started, cost=reply.cost)
+    so_far = Reply(started=reply.started, plain=reply.plain, num_copied=reply.num_copied)
     if reply.prefill is not None:
         so_far.stats.add(reply.prefill)
     noted = -_FIGURES_S

@@ -6,7 +6,7 @@ the rounds, to draw the draft trees, to inspect a token, and to save the trace a
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -14,11 +14,14 @@ from typing import get_args
 
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_to_json
+from mlxspec.trace.stats import total
+from mlxspec_app.conversation.baseline import counted
 from mlxspec_app.conversation.inks import INKS, Ink, StyleName
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, colours
-from mlxspec_app.export.recording import Recording, total
+from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_line
 
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
@@ -26,9 +29,8 @@ _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 
 def render(recording: Recording) -> str:
     """Return the page."""
-    counted = [reply for reply in recording.replies if not reply.is_loop] or recording.replies
-    stats = total(counted)
-    left_out = " but loops" if len(counted) < len(recording.replies) else ""
+    replies = counted(recording.replies)
+    stats = total(reply.stats for reply in replies)
     return Template(_part("page.html")).substitute(
         title=escape(safe_line(recording.title)),
         style=_rules() + _part("page.css"),
@@ -38,10 +40,21 @@ def render(recording: Recording) -> str:
         headline=headline(recording.replies[-1], stats),
         legends="".join(_legend(ink) for ink in INKS),
         chat=chat(recording.messages),
-        statistics=statistics(stats, f"All replies{left_out}"),
+        statistics=statistics(stats, _counted_words(recording.replies, replies)),
         trace="\n".join(_embedded(event) for event in recording.events),
         script=_part("page_tree.js") + _part("page_token.js") + _part("page.js"),
     )
+
+
+def _counted_words(replies: Sequence[Reply], counted: Sequence[Reply]) -> str:
+    """Return which replies an average is of."""
+    kinds = {"loops": "is_loop", "copies of earlier ones": "is_copy"}
+    left_out = [
+        words for words, kind in kinds.items() if any(getattr(reply, kind) for reply in replies)
+    ]
+    if len(counted) == len(replies) or not left_out:
+        return "All replies"
+    return f"All replies but {' and '.join(left_out)}"
 
 
 def _part(name: str) -> str:

@@ -83,8 +83,8 @@ def _figures(reply: Reply) -> str:
         return ""
     line = " · ".join(part.text for part in reply_figures(reply))
     against = ""
-    if reply.cost is not None:
-        against = f"<p>{plain_line(reply.cost)}: {reply.cost.plain_tps:.1f} tok/s</p>\n"
+    if reply.plain is not None:
+        against = f"<p>{plain_line(reply.plain)}: {reply.plain.tps:.1f} tok/s</p>\n"
     return (
         f'<details class="figures"><summary>{escape(line)}</summary>\n{against}'
         f"{statistics(reply.stats, 'This reply')}{round_table(reply)}</details>"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.figures import prob
+from mlxspec_app.conversation.figures import prob, seed_words
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.text.safe_text import safe_line
@@ -30,7 +30,7 @@ def headline(reply: Reply, stats: GenerationStats) -> str:
         (f"{stats.mean_acceptance_length:.2f}", "tokens per round", "1 + accepted ÷ rounds"),
         (f"{drafted:.0%}", "of the text drafted", "and accepted unchanged"),
         (f"{stats.generation_tps:.1f}", "tokens per second", "reading the prompt left out"),
-        (f"{stats.acceptance_rate:.0%}", "of the drafts kept", "accepted ÷ drafted nodes"),
+        (f"{stats.acceptance_rate:.0%}", "of the drafts kept", "accepted ÷ drafted depth"),
     )
     tiles = "".join(
         f"<div><dt>{name}<small>{meaning}</small></dt><dd>{value}</dd></div>"
@@ -53,7 +53,7 @@ def _setting(reply: Reply) -> str:
     if started is None:
         return "a recording without its beginning"
     said = [f"{started.target} ◂ {started.drafter}", started.lossless, started.weights]
-    said += [started.device, f"cache {started.cache}", f"seed {started.seed}"]
+    said += [started.device, f"cache {started.cache}", seed_words(reply)]
     return " · ".join(safe_line(part) for part in said if part)
 
 

@@ -9,7 +9,7 @@ escaped, so that they stay on one line and are no markup in Markdown or HTML.
 import re
 from collections.abc import Iterator
 
-from mlxspec_app.conversation.figures import seconds
+from mlxspec_app.conversation.figures import seconds, seed_words, times_plain
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.recording import Recording
@@ -51,8 +51,11 @@ def _table(reply: Reply) -> str:
         ("mean acceptance length", f"{stats.mean_acceptance_length:.2f} (1 + accepted / rounds)"),
         ("accepted", f"{stats.accepted} of {stats.drafted} drafted nodes in {stats.rounds} rounds"),
     ]
+    if gain := times_plain(reply):
+        rows.append(("speed-up", gain))
     if reply.started is not None:
-        rows.append(("lossless", f"{_name(reply.started.lossless)}, seed {reply.started.seed}"))
+        words = ", ".join(filter(None, (_name(reply.started.lossless), seed_words(reply))))
+        rows.append(("lossless", words))
     lines = ["| figure | value |", "| --- | --- |"]
     return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows])
 

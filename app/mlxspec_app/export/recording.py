@@ -4,18 +4,15 @@ A trace may contain a whole chat. Every export shows all of it in order, and eve
 `mlxspec.trace.stats`, so that two exports cannot disagree.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import read_trace
-from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
@@ -117,22 +114,3 @@ def growth(recording: Recording) -> Iterator[Grown]:
         now = grown[-1] if grown else now
         yield Grown(message, grown or [now] * len(written_by_round(message)), now)
         now += PAUSE_BETWEEN_REPLIES_S
-
-
-def total(replies: Sequence[Reply]) -> GenerationStats:
-    """Return the figures of several replies as if they were one; times are summed."""
-    whole = GenerationStats()
-    for reply in replies:
-        for field in fields(whole):
-            if not field.name.startswith("_"):
-                both = getattr(whole, field.name), getattr(reply.stats, field.name)
-                setattr(whole, field.name, _add(*both))
-    return whole
-
-
-def _add(left: Any, right: Any) -> Any:
-    if isinstance(left, list):
-        return [a + b for a, b in zip_longest(left, right, fillvalue=0)]
-    if isinstance(left, dict):
-        return dict(Counter(left) + Counter(right))
-    return left + right

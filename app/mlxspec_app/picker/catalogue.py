@@ -11,7 +11,7 @@ from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 
 
 class Catalogue(Protocol):
-    """Lists and fetches the models and drafters of this machine; every method takes a while.
+    """Lists and fetches the models and drafters of this machine; its methods take a while.
 
     The source of the default model is "" here.
     """
@@ -26,9 +26,6 @@ class Catalogue(Protocol):
         Those that are worth fetching come last.
         """
 
-    def drafters(self, source: str) -> Sequence[DrafterEntry]:
-        """Return the drafters for a model, the most useful first."""
-
     def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
         """Download a model, and resume a download that was interrupted.
 
@@ -39,3 +36,14 @@ class Catalogue(Protocol):
         Raises:
             ModelNotFoundError: It cannot be downloaded.
         """
+
+    def drafters(self, source: str, max_kv_size: int | None = None) -> Sequence[DrafterEntry]:
+        """Return the drafters for a model, the most useful first.
+
+        Args:
+            source: The model.
+            max_kv_size: Rows of a rotating cache, or None: speeds are those with this cache.
+        """
+
+    def forget_verdict(self, source: str, max_kv_size: int | None = None) -> None:
+        """Forget which drafter is fastest, so that `auto` measures again; see `drafters`."""

@@ -29,6 +29,8 @@ def events_of(state: ChatState) -> list[Event]:
         if isinstance(message, Reply) and message.cost is not None and message.cost is not cost:
             cost = message.cost
             events.append(cost)
+        if isinstance(message, Reply) and message.measured is not None:
+            events.append(message.measured)
     return events
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import Event
+from mlxspec.trace.events import CostMeasured, Event, SpeedupMeasured
 from mlxspec.trace.file import read_trace
+from mlxspec.trace.stats import total
 from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
@@ -23,6 +24,7 @@ from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_app.text.safe_text import safe_line
 
 Lane = Literal["A", "B"]
+_COMPARED = (CostMeasured, SpeedupMeasured)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Track:
         """Build the timeline of a run and start at its beginning."""
         self.lane = lane
         self.events = list(events)
-        self.timeline = Timeline(self.events)
+        # A race has one ratio, that of its runs: in a race no reply is compared with idle forwards.
+        self.timeline = Timeline(event for event in self.events if not isinstance(event, _COMPARED))
         self.state = ChatState()
         self._outcome = fold(self.events)
         self.total = _emitted(self._outcome)
@@ -110,16 +113,12 @@ class Track:
 
     def progress(self, now: float) -> Progress:
         """Return the progress at a recorded time, after `show` has moved the state there."""
-        stats = [reply.stats for reply in _replies(self.state)]
-        generating_s = sum(figures.total_s - figures.prefill_s for figures in stats)
-        rounds = sum(figures.rounds for figures in stats)
-        accepted = sum(figures.accepted for figures in stats)
-        tokens = _emitted(self.state)
+        stats = total(reply.stats for reply in _replies(self.state))
         return Progress(
-            tokens,
+            stats.generated_tokens,
             self.total,
-            tokens / generating_s if tokens and generating_s > 0 else 0.0,
-            1 + accepted / rounds if rounds else None,
+            stats.generation_tps,
+            stats.mean_acceptance_length if stats.rounds else None,
             min(now, self.timeline.duration),
             self._position >= len(self.timeline),
         )
@@ -226,4 +225,4 @@ def _replies(state: ChatState) -> list[Reply]:
 
 
 def _emitted(state: ChatState) -> int:
-    return sum(reply.stats.generated_tokens for reply in _replies(state))
+    return total(reply.stats for reply in _replies(state)).generated_tokens

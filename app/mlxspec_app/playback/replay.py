@@ -18,6 +18,7 @@ from mlxspec.trace.events import (
     Event,
     GenerationFinished,
     GenerationStarted,
+    SpeedupMeasured,
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
@@ -128,7 +129,7 @@ class ReplaySession:
             self._news.append(SessionNotice("the recording is over and starts again"))
         # The message just sent replaces the recorded turn.
         while self.position < len(self.timeline) - 1 and self._is(
-            self.position, TurnStarted | CostMeasured
+            self.position, TurnStarted | CostMeasured | SpeedupMeasured
         ):
             self.position += 1
         self._play_reply(self.position)
@@ -237,7 +238,7 @@ class ReplaySession:
         while end < len(self.timeline) - 1 and self.timeline.moments[end].phase != "end":
             end += 1
         # A cost curve measured after the reply belongs to it.
-        while end < len(self.timeline) - 1 and self._is(end + 1, CostMeasured):
+        while end < len(self.timeline) - 1 and self._is(end + 1, CostMeasured | SpeedupMeasured):
             end += 1
         self.position, self._end = start, end + 1
         self.playhead.jump(self.timeline.time_of(start + 1))

@@ -20,6 +20,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    SpeedupMeasured,
     TurnStarted,
 )
 from mlxspec_app.conversation.rounds import Round
@@ -176,7 +177,7 @@ def _moments(events: Iterable[Event]) -> Iterator[Moment]:
             fresh = True
             yield Moment(now, "prefill", event)
             continue
-        if isinstance(event, CostMeasured):  # measured between replies, a time that is not played
+        if isinstance(event, CostMeasured | SpeedupMeasured):  # between replies: no time is played
             yield Moment(now, "end", event)
             continue
         fresh = False

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from mlxspec.trace.stats import total
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round, children_by_parent
 
@@ -81,7 +82,7 @@ def outlooks(runs: Sequence[Sequence[Reply]]) -> list[Outlook]:
         costs = _costs([reply for replies in alike for reply in replies])
         rounds = _rounds(own)
         expected = expectations(positions(rounds), costs, drafting_ms(rounds))
-        found.append(Outlook(tuple(expected), _speed(own)))
+        found.append(Outlook(tuple(expected), total(reply.stats for reply in own).generation_tps))
     return found
 
 
@@ -182,12 +183,6 @@ def _setup(replies: Sequence[Reply]) -> tuple[str, ...]:
         started.cache,
         started.lossless,
     )
-
-
-def _speed(replies: Sequence[Reply]) -> float:
-    tokens = sum(reply.stats.generated_tokens for reply in replies)
-    spent_s = sum(reply.stats.total_s - reply.stats.prefill_s for reply in replies)
-    return tokens / spent_s if spent_s > 0 else 0.0
 
 
 def _between(costs: Mapping[int, float], rows: int) -> float | None:

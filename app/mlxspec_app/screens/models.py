@@ -125,7 +125,8 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             self._shelf.drafters[source] = found
             self._show_drafters()
 
-        self._read(lambda: self._catalogue.drafters(source), show)
+        kv_size = self._shelf.current.max_kv_size
+        self._read(lambda: self._catalogue.drafters(source, kv_size), show)
 
     def _show_models(self, models: Sequence[ModelEntry]) -> None:
         self._shelf.models = models
@@ -203,6 +204,22 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         model, drafter = self._model, self._drafter
         if model is not None and not model.problem and not (drafter and drafter.problem):
             self._write_default(self._shelf.pair(model.source, drafter))
+
+    def action_measure_again(self) -> None:
+        model = self._model
+        if model is None or model.problem or not model.is_here:
+            self.app.bell()
+            return
+        self._measure_again(self._shelf.pair(model.source))
+
+    @work(thread=True, group="measure", exclusive=True)
+    def _measure_again(self, pair: ModelChoice) -> None:
+        """Forget the verdict on this pair's drafters, and load it: `auto` measures then."""
+
+        def load(_: None) -> None:
+            self.dismiss(pair)
+
+        self._read(lambda: self._catalogue.forget_verdict(pair.model, pair.max_kv_size), load)
 
     @work(thread=True, group="settings")
     def _write_default(self, pair: ModelChoice) -> None:

@@ -1,6 +1,7 @@
-"""Decides when to measure the cost curve: after the first reply, and when the context has changed.
+"""Decides when to measure the cost curve, and compares each reply with plain decoding.
 
-A longer context makes every forward slower, so a measurement is valid for similar contexts only.
+A longer context makes every forward slower, so a measurement is valid for similar contexts only;
+and other programs come and go, so it is valid for some minutes.
 """
 
 import time
@@ -11,11 +12,17 @@ from mlxspec.trace.events import (
     CostMeasured,
     DraftVerified,
     Event,
+    GenerationFailed,
     GenerationFinished,
+    GenerationStarted,
     PlainDecoded,
+    SpeedupMeasured,
 )
+from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.baseline import PlainCosts, are_similar, comparison, plain_speed
+from mlxspec_app.conversation.copies import EarlierReplies
 
-_GROWTH = 2  # context lengths that differ by less than this factor share a measurement
+_VALID_S = 600.0
 
 
 class CostCurveLike(Protocol):
@@ -34,34 +41,67 @@ class CostMeter:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Start without a measurement; `clock` returns the time in seconds."""
         self._clock = clock
+        self._costs = PlainCosts()
+        self._earlier = EarlierReplies()
+        self._stats = GenerationStats()
+        self._tokens: list[int] = []
         self._context = 0
-        self._measured_at: int | None = None  # tokens in the cache
+        self._tried: dict[int, float] = {}  # when, by tokens in the cache
         self._ended: tuple[float, float] | None = None  # end of the last reply: its `ts`, the clock
+        self._is_compared = True
+
+    def forget_replies(self) -> None:
+        """Forget the replies so far, because another drafter has not seen them."""
+        self._earlier = EarlierReplies()
 
     def record(self, event: Event) -> None:
         """Follow a reply."""
+        self._stats.add(event)
         match event:
+            case GenerationStarted():
+                self._tokens, self._is_compared = [], True
             case DraftVerified() | PlainDecoded():
+                self._tokens += [token.token for token in event.emit]
                 self._context = event.context
             case GenerationFinished():
                 self._ended = (event.ts, self._clock())
+                self._is_compared = False
+            case GenerationFailed():
+                self._is_compared = True
 
     @property
     def is_due(self) -> bool:
-        """Whether no measurement is valid for the present context length."""
-        before, now = self._measured_at, self._context
+        """Whether no measurement is valid for the present context length and time."""
+        now = self._context
         if self._ended is None or not now:
             return False
-        return before is None or now >= _GROWTH * before or before >= _GROWTH * now
+        valid_from = self._clock() - _VALID_S
+        return not any(
+            at > valid_from and are_similar(context, now) for context, at in self._tried.items()
+        )
 
     def note(self, curve: CostCurveLike) -> CostMeasured:
         """Return a measurement as an event."""
         assert self._ended is not None, "nothing is measured before a reply"
-        self._measured_at = self._context
+        self.give_up()
         ts, ended = self._ended
         now = ts + self._clock() - ended
-        return CostMeasured(now, self._context, tuple(curve.ms), tuple(curve.ms.values()))
+        event = CostMeasured(now, self._context, tuple(curve.ms), tuple(curve.ms.values()))
+        self._costs = self._costs.after(event)
+        return event
 
     def give_up(self) -> None:
-        """Measure no more until the context length has changed."""
-        self._measured_at = self._context
+        """Measure no more until the context length has changed, or some minutes have passed."""
+        self._tried[self._context] = self._clock()
+
+    def compare(self) -> SpeedupMeasured | None:
+        """Return how the reply that ended compares with plain decoding; None if there is nothing.
+
+        It is returned once.
+        """
+        if self._is_compared:
+            return None
+        self._is_compared = True
+        copied = self._earlier.num_copied(self._tokens)
+        self._earlier = self._earlier.after(self._tokens)
+        return comparison(self._stats, plain_speed(self._costs, self._stats, self._context), copied)

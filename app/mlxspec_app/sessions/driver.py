@@ -85,14 +85,21 @@ class ConversationDriver:
     """Drives one conversation; each method may take long, and publishes events meanwhile."""
 
     def __init__(
-        self, publish: Callable[[Event | SessionEvent], None], system: str | None = None
+        self,
+        publish: Callable[[Event | SessionEvent], None],
+        system: str | None = None,
+        *,
+        note_speedup: Callable[[float], str] = lambda speedup: "",
     ) -> None:
         """Begin with an empty conversation and no model.
 
         Args:
             publish: Called with each event.
             system: System prompt.
+            note_speedup: Called with the speed-up of each reply that is no copy; returns a notice
+                for the user, or "".
         """
+        self._note_speedup = note_speedup
         self._conversation: ConversationLike = NoModel(system)
         self._publish = publish
         self._included: list[bool] = []  # for each turn on the screen: is it in the conversation?
@@ -105,6 +112,10 @@ class ConversationDriver:
         self._meter = CostMeter()
         conversation.restore(before.turns, before.system)
         conversation.forgets_oldest = before.forgets_oldest
+
+    def change_drafter(self) -> None:
+        """Go on with another drafter, which has seen none of the replies."""
+        self._meter.forget_replies()
 
     def reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         self._included.append(False)
@@ -155,9 +166,22 @@ class ConversationDriver:
             self._publish(ProofFinished(proof))
 
     def use_idle_time(self, should_stop: ShouldStop) -> None:
-        """Measure the cost curve, if that is due; stops as soon as `should_stop` returns True."""
-        if not self._meter.is_due or should_stop():
+        """Measure the cost curve, if that is due, and compare the last reply with plain decoding.
+
+        The measurement stops as soon as `should_stop` returns True.
+        """
+        if self._meter.is_due and not should_stop():
+            self._measure(should_stop)
+        compared = self._meter.compare()
+        if compared is None:
             return
+        self._publish(compared)
+        if compared.speedup is not None and not compared.copied:
+            notice = self._note_speedup(compared.speedup)
+            if notice:
+                self._publish(SessionNotice(notice))
+
+    def _measure(self, should_stop: ShouldStop) -> None:
         try:
             curve = self._conversation.measure_cost(should_stop=should_stop)
         except Exception as error:  # the thread's edge: a chat works without these figures

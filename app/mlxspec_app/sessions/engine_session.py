@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import Protocol
 
 from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.params import GenerationParams
@@ -40,6 +41,19 @@ from mlxspec_app.sessions.reply_settings import ReplySettings
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
 """Loads models, reports the progress of a download, and returns an empty conversation."""
+
+
+class LoadedModels(Protocol):
+    """What can be done with the models that were opened last; the engine thread calls it."""
+
+    def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
+        """Give them another drafter; their cache stays, and after an error the drafter too."""
+
+    def note_speedup(self, speedup: float) -> str:
+        """Record the speed-up of a reply; return a notice for the user, or ""."""
+
+    def release(self) -> None:
+        """Forget them, before others are loaded and at the end."""
 
 
 class LoadingStoppedError(MlxspecError):
@@ -67,6 +81,7 @@ class EngineSession:
         default_name: str = "",
         system: str | None = None,
         given: Collection[str] = tuple(ADJUSTABLE),
+        models: LoadedModels | None = None,
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
@@ -79,8 +94,10 @@ class EngineSession:
             system: System prompt.
             given: Slash words of the settings in `params` that the user gave; the others have the
                 defaults of a chat.
+            models: The models that `open_conversation` opened last; None loads all of them again
+                where only the drafter changes.
         """
-        self._open_conversation = open_conversation
+        self._open_conversation, self._models = open_conversation, models
         self._settings = ReplySettings(params, given)
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
@@ -88,7 +105,9 @@ class EngineSession:
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
         self._system = system
-        self._driver = ConversationDriver(self._publish)
+        self._driver = ConversationDriver(
+            self._publish, note_speedup=models.note_speedup if models is not None else _no_notice
+        )
         self._events: deque[Event | SessionEvent] = deque()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._open_orders: list[_Order] = []
@@ -189,7 +208,7 @@ class EngineSession:
         finally:
             self._open_orders.clear()
             # drops the model's arrays in the thread that made them
-            self._driver.switch_to(NoModel())
+            self._drop_models()
             self._close_trace()
             _leave_mlx()
 
@@ -217,6 +236,10 @@ class EngineSession:
                 self._events.append(SessionFailed(message, trace))
                 return
             self._events.append(LoadFailed(choice, message, trace))
+            if self._loaded is not None:  # only the drafter was to change, and it is as it was
+                self._events += [SessionOpening(self._name_of(before), before.drafter, before)]
+                self._events.append(SessionReady())
+                return
             self._load(before, lambda: False)  # nothing is loaded now: it fails at most once
 
     def _open(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
@@ -225,14 +248,27 @@ class EngineSession:
                 raise LoadingStoppedError(_stopped(choice))
             self._events.append(LoadProgress(done, total))
 
-        name = choice.model or self._default_name
-        self._events.append(SessionOpening(name, choice.drafter, choice))
-        self._driver.switch_to(NoModel())  # two targets at once may not fit in memory
+        self._events.append(SessionOpening(self._name_of(choice), choice.drafter, choice))
+        if self._models is not None and choice.has_same_target(self._loaded):
+            self._models.change_drafter(choice, show)
+            self._driver.change_drafter()
+            self._loaded = choice
+            self._events.append(SessionReady())
+            return
+        self._drop_models()  # two targets at once may not fit in memory
         self._loaded = None
         _free_unused()
         self._driver.switch_to(self._open_conversation(choice, show))
         self._loaded = choice
         self._events.append(SessionReady())
+
+    def _drop_models(self) -> None:
+        self._driver.switch_to(NoModel())
+        if self._models is not None:
+            self._models.release()
+
+    def _name_of(self, choice: ModelChoice) -> str:
+        return choice.model or self._default_name
 
     def _publish(self, event: Event | SessionEvent) -> None:
         self._events.append(event)
@@ -253,6 +289,10 @@ class EngineSession:
         if trace is not None:
             with suppress(TraceError):  # a full disk was reported when the write failed
                 trace.close()
+
+
+def _no_notice(speedup: float) -> str:
+    return ""
 
 
 def _stopped(choice: ModelChoice) -> str:

@@ -5,6 +5,7 @@ round, a discarded reply stays and the next one becomes its sibling. A chat with
 no row.
 """
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +17,7 @@ from mlxspec.trace.events import (
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
+    SpeedupMeasured,
     TurnStarted,
 )
 from mlxspec_app.conversation.session import (
@@ -26,7 +28,7 @@ from mlxspec_app.conversation.session import (
     SessionEvent,
 )
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.records import Generation, MessageState, Role, StoredMessage
+from mlxspec_app.store.records import COMPARISON, Generation, MessageState, Role, StoredMessage
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 
@@ -64,6 +66,7 @@ class Recorder:
         self.is_alone = is_alone
         self._traces = traces
         self._reply: int | None = None
+        self._ended: int | None = None  # the reply whose comparison may still come
         self._turn: TurnStarted | None = None
         self._repeats_turn = False
 
@@ -87,6 +90,8 @@ class Recorder:
                 self._finish(state, event.text, event.reason, event.stats)
             case GenerationFailed():
                 self._fail(event)
+            case SpeedupMeasured():
+                self._compare(event)
             case ReplyDiscarded():
                 self._discard()
             case ChatCleared():
@@ -147,6 +152,7 @@ class Recorder:
 
     def _begin(self, event: GenerationStarted) -> None:
         self._settle()  # a reply before this one that got no end stays as it is
+        self._ended = None
         settings = {k: v for k, v in asdict(event).items() if k not in _OWN_COLUMNS}
         with self.writer.transaction():
             chat = self._chat_to_write()
@@ -188,7 +194,12 @@ class Recorder:
                 self.writer.finish_reply(self._reply, state, reason, stats, error)
         except GoneError:
             pass
-        self._reply = None
+        self._ended, self._reply = self._reply, None
+
+    def _compare(self, event: SpeedupMeasured) -> None:
+        if self._ended is not None:
+            with suppress(GoneError):  # another window deleted the chat
+                self.writer.add_figures(self._ended, {COMPARISON: asdict(event)})
 
     def _fail(self, event: GenerationFailed) -> None:
         error = event.message or "the reply broke off"
@@ -229,7 +240,7 @@ class Recorder:
     def _trace(self, event: Event | SessionEvent) -> None:
         if self._traces is None or isinstance(event, SessionEvent | TurnStarted):
             return
-        if isinstance(event, CostMeasured):
+        if isinstance(event, CostMeasured | SpeedupMeasured):
             self._traces.add_to_ended(event)
             return
         self._traces.write(event)

@@ -13,6 +13,9 @@ that was cut off when the app ended; `failed`: a reply that an error ended."""
 LOST_ENDING = "lost"
 """Reason of a reply that neither the model nor the user ended, once the user has seen a notice."""
 
+COMPARISON = "comparison"
+"""Among the figures of a reply: how it compares with plain decoding, as in `SpeedupMeasured`."""
+
 
 @dataclass(frozen=True)
 class Chat:

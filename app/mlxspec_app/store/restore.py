@@ -7,17 +7,19 @@ stored figures. It takes time to read many traces: call this in a thread.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import FinishReason, GenerationStarted
+from mlxspec.trace.events import FinishReason, GenerationStarted, SpeedupMeasured
 from mlxspec.trace.file import event_from_json, read_trace
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.store.records import LOST_ENDING, Generation, StoredMessage
+from mlxspec_app.store.records import COMPARISON, LOST_ENDING, Generation, StoredMessage
 from mlxspec_app.store.transaction import storable
 
 CUT_OFF = "the app ended in the middle of this reply"
@@ -40,6 +42,7 @@ def _message(stored: StoredMessage, traces: Path) -> Message:
         return Message("user", _spans(stored.text))
     generation = stored.generation or Generation()
     reply = _traced(stored.text, generation.trace, traces) or _untraced(stored.text, generation)
+    _compare(reply, generation.stats.get(COMPARISON))
     _end(reply, stored, generation)
     return reply
 
@@ -70,6 +73,15 @@ def _untraced(text: str, generation: Generation) -> Reply:
         stats=_figures(generation.stats),
         peak_memory=float(memory) if memory and _is_figure(memory) else None,
     )
+
+
+def _compare(reply: Reply, kept: Any) -> None:
+    """Give a reply its stored comparison with plain decoding, if that is one."""
+    record = {**kept, "t": SpeedupMeasured.t} if isinstance(kept, dict) else {}
+    with suppress(TraceError):
+        event = event_from_json(json.dumps(record))
+        if isinstance(event, SpeedupMeasured):
+            compare(reply, event)
 
 
 def _end(reply: Reply, stored: StoredMessage, generation: Generation) -> None:

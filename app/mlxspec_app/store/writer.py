@@ -212,6 +212,20 @@ class Writer:
                 (self._now(), message),
             )
 
+    def add_figures(self, message: int, figures: Mapping[str, Any]) -> None:
+        """Add figures to those of a reply, which may have ended already.
+
+        Raises:
+            GoneError: The reply is not in the store any more.
+        """
+        with self.transaction():
+            cursor = self._connection.execute(
+                "UPDATE generation SET stats = json_patch(stats, ?) WHERE message = ?",
+                (to_json(figures), message),
+            )
+            if not cursor.rowcount:
+                raise GoneError(f"message {message} is not in the store any more")
+
     def fold_pieces(self) -> None:
         """Append the pieces of unfinished replies to their texts.
 

@@ -5,20 +5,18 @@ The app draws before MLX is imported: its engine thread imports MLX and loads th
 
 import gc
 from argparse import Namespace
-from dataclasses import asdict
 from functools import partial
 from os.path import expanduser
 
 from mlxspec.device import backend
-from mlxspec.errors import MlxspecError
 from mlxspec.params import DEFAULT_MODEL, GenerationParams
-from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
-from mlxspec_app.sessions.driver import ConversationLike
+from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params, given_words, is_given, options
-from mlxspec_cli.chat_facts import IMPORTING, ChatCatalogue, introduce
+from mlxspec_cli.chat_facts import ChatCatalogue, introduce
+from mlxspec_cli.chat_models import SessionModels
 from mlxspec_cli.output import can_draw, say
 
 
@@ -37,8 +35,8 @@ def run(args: Namespace) -> int:
     from mlxspec_app.run import open_user_data, run_chat
 
     user_data = open_user_data(args.data_dir)
-    user_data.catalogue = ChatCatalogue()
     chosen = filled_in(args, user_data.settings)
+    user_data.catalogue = ChatCatalogue(options(chosen))
     params = generation_params(chosen)
     return run_chat(
         lambda: _session(chosen, params),
@@ -76,36 +74,17 @@ def _run_plain(args: Namespace) -> int:
 
 
 def _session(args: Namespace, params: GenerationParams) -> EngineSession:
-    def open_conversation(choice: ModelChoice, on_progress: ProgressCallback) -> ConversationLike:
-        with IMPORTING:
-            backend.check()
-            from mlxspec.conversation import Conversation
-            from mlxspec_cli.opening import open_engine
-
-        try:
-            chosen = _chosen(args, choice, is_first=choice == first)
-            prepared = open_engine(chosen, on_progress, session.notify)
-        except ValueError as error:  # for example a drafter that does not exist
-            raise MlxspecError(str(error)) from error
-        switches = prepared.engine.tokenizer.chat_template.arguments()
-        session.suggest(prepared.sampling, switches)
-        session.notify(f"drafter {prepared.choice.drafter}, {prepared.choice.reason}")
-        return Conversation(prepared.engine, say=session.notify)
-
     first = ModelChoice(args.model or "", options(args).asked, args.max_kv_size)
+    models = SessionModels(args, first)
     session = EngineSession(
-        open_conversation,
+        models.open_conversation,
         params,
         args.trace,
         choice=first,
         default_name=DEFAULT_MODEL,
         system=args.system,
         given=given_words(args),
+        models=models,
     )
+    models.say, models.suggest = session.notify, session.suggest
     return session
-
-
-def _chosen(args: Namespace, choice: ModelChoice, *, is_first: bool) -> Namespace:
-    """Return the arguments with other models; `--draft-model` holds for the first ones only."""
-    draft_model = args.draft_model if is_first else None
-    return Namespace(**{**vars(args), **asdict(choice), "draft_model": draft_model})

@@ -18,6 +18,14 @@ async def test_a_reply_is_written_again_with_the_same_seed_or_a_new_one(talk):
     assert (name, again) == ("seed", "regenerate")
 
 
+async def test_a_reply_that_chance_wrote_is_written_again_with_another_seed(talk):
+    await talk.begin(exchange("One", "1"))
+    talk.session.adjustable = lambda: {"temp": "0.7", "seed": "7"}
+    talk.branches.regenerate()
+    (_, name, _), again = talk.session.orders
+    assert (name, again) == ("seed", "regenerate")
+
+
 async def test_where_no_other_seed_can_be_had_nothing_is_written_again(talk):
     def refuse(name, value):
         raise ValueError("this is a recording")

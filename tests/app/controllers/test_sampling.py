@@ -53,6 +53,25 @@ def test_a_seed_is_drawn_anew_each_time(sampling, session):
     assert 0 <= int(first) < 2**32
 
 
+def test_another_answer_takes_another_seed(sampling, session, page):
+    session.adjustable = lambda: {"temp": "0.7", "seed": "7"}
+    sampling.vary()
+    ((_, name, _),) = session.orders
+    assert name == "seed"
+
+
+def test_where_no_seed_gives_another_answer_that_is_said(sampling, session, page):
+    sampling.vary()
+    assert session.orders == []
+    assert page.told == ["temperature 0 writes the same text again; /temp 0.7 gives another answer"]
+
+
+def test_a_recording_is_played_again_without_a_word(sampling, session, page):
+    session.adjustable = dict
+    sampling.vary()
+    assert (session.orders, page.told) == ([], [])
+
+
 def test_only_what_was_changed_for_good_is_adjusted_under_the_name_of_the_session(
     sampling, session, page
 ):

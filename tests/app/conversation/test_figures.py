@@ -1,5 +1,7 @@
 """The measured figures: the plain line, the speed-up against it, and the cost by rows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,15 +16,23 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    SpeedupMeasured,
     TurnStarted,
 )
-from mlxspec_app.conversation.baseline import speedup
+from mlxspec_app.conversation.baseline import PlainCosts, speedup
 from mlxspec_app.conversation.figures import reply_figures, times_plain
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.session import ChatCleared, SessionOpening, SessionReady
+from mlxspec_app.conversation.session import (
+    ChatCleared,
+    ReplyDiscarded,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.export import markdown
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.race import Track
 from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
@@ -42,7 +52,7 @@ def told(*rounds, prefill=1.0):
     for r, (ts, count) in enumerate(rounds, 1):
         nodes = tuple(DraftNode(i, i - 1, 1, " a", 0.5, "x") for i in (1, 2, 3))
         yield DraftProposed(r, ts, 1, nodes, 1.0)
-        yield DraftVerified(r, ts, (1, 2, 3)[: count - 1], (WORD,) * count, 9.0, 4 - count, 9)
+        yield DraftVerified(r, ts, (1, 2, 3)[: count - 1], (WORD,) * count, 9.0, 4 - count, 1931)
 
 
 def reply_of(*rounds, cost=COST):
@@ -84,6 +94,132 @@ def test_a_conversation_is_told_again_with_its_measurements():
     end = GenerationFinished(2.0, "stop")
     events = [*told((2.0, 2)), end, COST, *told((2.0, 2)), end, later, *told((2.0, 2)), end]
     assert events_of(fold(events)) == events
+
+
+# ---- at the context of the reply ---------------------------------------------------------------
+
+NEAR = CostMeasured(1.0, 274, (1,), (20.0,))  # plain: 50 tok/s
+FAR = CostMeasured(1.0, 3400, (1,), (40.0,))  # plain: 25 tok/s
+
+
+def told_at(context, *rounds):
+    return [
+        replace(event, context=context) if isinstance(event, DraftVerified) else event
+        for event in told(*rounds)
+    ]
+
+
+def test_a_reply_is_not_compared_with_a_forward_at_another_context():
+    rounds = [(second / 2, 1) for second in range(3, 40)]
+    state = fold([NEAR, *told_at(3400, *rounds)])
+    assert speedup(state.reply) is None
+    assert state.baseline.slowdown is None
+    fold([FAR], state)
+    assert speedup(state.reply) == pytest.approx(state.reply.stats.generation_tps / 25, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("context", "ms"),
+    [(10, 20.0), (274, 20.0), (1837, 30.0), (3400, 40.0), (6799, 40.0), (6800, None)],
+)
+def test_between_two_measurements_the_time_of_a_forward_is_interpolated(context, ms):
+    plain = PlainCosts().after(FAR).after(NEAR).at(context)
+    assert (plain and 1e3 / plain.tps) == (ms and pytest.approx(ms))
+
+
+def test_below_some_hundred_tokens_forwards_cost_the_same():
+    costs = PlainCosts().after(replace(NEAR, context=30))
+    assert costs.at(1000).tps == costs.at(2).tps == 50.0
+    assert costs.at(1024) is None
+
+
+def test_a_later_measurement_takes_the_place_of_those_at_similar_contexts():
+    costs = PlainCosts().after(NEAR).after(FAR).after(replace(NEAR, context=500, ms=(10.0,)))
+    assert [point.context for point in costs.points] == [500, 3400]
+
+
+def test_a_reply_is_compared_at_its_middle():
+    reply = fold([NEAR, FAR, *told_at(1839, (3.0, 4))]).reply
+    assert (reply.plain.context, reply.plain.measured_at) == (1837, (274, 3400))
+    assert reply.plain.tps == pytest.approx(1e3 / 30)
+    assert plain(speed_rows(reply, 60))[-1] == "─ plain forward @ctx 1.8k, measured @274 and 3.4k"
+
+
+def test_the_comparison_stored_with_a_reply_is_the_one_that_is_shown_everywhere():
+    stored = SpeedupMeasured(2.5, 45.0, 1900, (1931,))
+    events = [*told((1.04, 4)), GenerationFinished(1.04, "stop"), COST, stored]
+    reply = fold(events).reply
+    assert times_plain(reply) == "\u00d72.50 plain"
+    assert events_of(fold(events)) == events
+    page = render(Recording.of("t", events))
+    assert "\u00d72.50 plain" in page
+    assert "<p>plain forward, measured @ctx 1.9k: 45.0 tok/s</p>" in page
+    assert "| speed-up | \u00d72.50 plain |" in markdown.render(Recording.of("t", events))
+
+
+def test_every_figure_of_acceptance_is_one_of_the_statistics():
+    reply = reply_of((2.0, 4), (3.0, 1), (3.5, 2))  # of 9 drafted tokens 3 + 0 + 1 were accepted
+    assert (reply.stats.acceptance_rate, reply.stats.mean_acceptance_length) == (4 / 9, 1 + 4 / 3)
+    assert [p.text for p in reply_figures(reply)][-2:] == ["2.33 tok/round", "44 % accepted"]
+    events = list(told((2.0, 4), (3.0, 1), (3.5, 2)))
+    page = render(Recording.of("t", events))
+    assert "<dd>44%</dd>" in page
+    assert "<dd>2.33</dd>" in page
+    track = Track("A", events)
+    track.show(99.0)
+    assert track.progress(99.0).acceptance_length == 1 + 4 / 3
+
+
+# ---- copies of earlier replies -----------------------------------------------------------------
+
+
+def written(ids, kind="accepted"):
+    """A greedy reply of these tokens, all in one round, at 100 tok/s."""
+    emit = tuple(EmittedToken(token, f" {token}", kind) for token in ids)
+    nodes = tuple(
+        DraftNode(i, i - 1, token, " a", None, "x") for i, token in enumerate(ids[:-1], 1)
+    )
+    end = 1.0 + len(ids) / 100
+    yield from (TurnStarted("user", "x"), STARTED, PrefillProgress(1.0, 5, 5))
+    yield DraftProposed(1, 1.0, 1, nodes, 1.0)
+    yield DraftVerified(1, end, tuple(range(1, len(ids))), emit, 9.0, 0, 1931)
+    yield GenerationFinished(end, "stop")
+
+
+FIRST = list(range(20))
+
+
+def test_a_reply_that_the_drafter_has_seen_is_marked_as_a_copy():
+    state = fold([COST, *written(FIRST), ReplyDiscarded(), *written(FIRST)])
+    assert (state.reply.num_copied, state.reply.is_copy) == (20, True)
+    assert times_plain(state.reply) == "\u00d72.00 plain (a copy)"
+
+
+@pytest.mark.parametrize(
+    ("ids", "num_copied", "is_copy"),
+    [
+        ([*range(12), *range(50, 60)], 12, True),  # more than half
+        ([*range(9), *range(50, 60)], 9, False),
+        ([0, 1, 2, 3], 4, False),  # short replies are alike
+        ([9, *FIRST], 0, False),
+    ],
+)
+def test_a_reply_counts_as_a_copy_where_most_of_it_was_written_before(ids, num_copied, is_copy):
+    reply = fold([*written(FIRST), ChatCleared(), *written(ids)]).reply
+    assert (reply.num_copied, reply.is_copy) == (num_copied, is_copy)
+
+
+def test_another_drafter_has_seen_no_reply():
+    state = fold([*written(FIRST), SessionOpening("t", "other"), SessionReady()])
+    assert not fold(written(FIRST), state).reply.is_copy
+
+
+def test_copies_are_left_out_of_the_average_of_a_recording():
+    page = render(Recording.of("t", [*written(FIRST), *written(list(range(40, 50)), "accepted")]))
+    assert "All replies<" in page
+    page = render(Recording.of("t", [*written(FIRST), *written(FIRST)]))
+    assert "All replies but copies of earlier ones" in page
+    assert "<h1>20 tokens" in page
 
 
 # ---- speed over time ---------------------------------------------------------------------------
@@ -182,10 +318,10 @@ def test_the_footer_says_how_many_times_plain():
 
 
 async def test_a_replay_shows_the_line_that_its_trace_holds():
-    async with replay([*make_fake.tree(), COST], size=(140, 45)) as driver:
+    async with replay([*make_fake.tree(), replace(COST, context=99)], size=(140, 45)) as driver:
         assert "plain forward" not in driver.shown
         await driver.press("end")
-        assert "measured @ctx 1.9k" in driver.shown
+        assert "measured @ctx 99" in driver.shown
         assert driver.shown.count(f"{times_plain(driver.screen.state.reply)}") == 3
 
 
@@ -223,6 +359,16 @@ def slow_rounds(until):
     return [(float(second), 1) for second in range(2, until)]
 
 
+def test_the_warning_goes_when_it_is_no_longer_true():
+    slow = fold([COST, *told(*slow_rounds(7))])
+    assert slow.baseline.slowdown is not None
+    spurt = [(6.0 + n / 1e4, 4) for n in range(1, 150)]
+    assert fold([COST, *told(*slow_rounds(7), *spurt)]).baseline.slowdown is None
+    # a forward here takes longer than the one that the reply was compared with
+    fold([replace(COST, ms=(2000.0, *COST.ms[1:]))], slow)
+    assert slow.baseline.slowdown is None
+
+
 def test_five_slow_seconds_are_told_once_in_a_session():
     state = fold([*told((1.01, 1)), COST, *told(*slow_rounds(6))])
     assert state.baseline.slowdown is None
@@ -232,7 +378,7 @@ def test_five_slow_seconds_are_told_once_in_a_session():
 
 
 def test_a_reply_that_catches_up_is_not_called_slow():
-    spurt = CostMeasured(1.0, 10, (1,), (1000.0,))  # plain: 1 tok/s
+    spurt = CostMeasured(1.0, 1931, (1,), (1000.0,))  # plain: 1 tok/s
     rounds = [(4.0, 1), (4.5, 4), (6.0, 1), (8.5, 1)]
     state = fold([spurt, *told(*rounds)])
     assert state.baseline.slowdown is None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.events import (
+    CostMeasured,
     DraftNode,
     DraftProposed,
     DraftVerified,
@@ -39,6 +40,7 @@ from mlxspec_app.conversation.session import (
     ChatOpened,
     ContextFull,
     LoadProgress,
+    ModelChoice,
     ProofFinished,
     ProofProgress,
     ReplyDiscarded,
@@ -211,6 +213,36 @@ def test_two_replies_without_a_turn_between_them_stay_apart():
 def test_a_new_chat_is_empty():
     state = fold([*make_fake.chat(), ChatCleared()])
     assert (state.messages, state.context, state.last_round) == ([], 0, None)
+
+
+def test_an_opened_chat_shows_the_context_that_its_messages_take():
+    said, restored = Message("user", [Span("x")]), Reply(reason="stop")
+    restored.stats = GenerationStats(prompt_tokens=30, generated_tokens=12)
+    state = fold([STARTED, plain("a"), GenerationFinished(1.0, "stop")])
+    traced = state.reply
+    assert fold([ChatOpened((said, restored))], state).context == 42  # a reply without its trace
+    assert fold([ChatOpened((said, restored, said, traced))], state).context == 10
+    assert fold([ChatOpened((said, restored, said))], state).context == 42
+    assert fold([ChatOpened((said,))], state).context == 0
+
+
+def test_what_an_edit_cuts_off_is_no_longer_in_the_context():
+    said, restored = Message("user", [Span("x")]), Reply(reason="stop")
+    restored.stats = GenerationStats(prompt_tokens=30, generated_tokens=12)
+    state = fold([ChatOpened((said, restored)), TurnStarted("user", "y"), STARTED, plain("a")])
+    assert state.context == 10
+    assert fold([ChatCut(1)], state).context == 42
+
+
+def test_another_drafter_leaves_context_and_plain_line_as_they_are():
+    cost = CostMeasured(1.0, 10, (1,), (20.0,))
+    begun = SessionOpening("t", "pool", ModelChoice("t", "pool", 64))
+    state = fold([begun, SessionReady(), STARTED, plain("a"), cost])
+    fold([SessionOpening("t", "none", ModelChoice("t", "none", 64)), SessionReady()], state)
+    assert (state.context, state.baseline.cost) == (10, cost)
+    assert state.baseline.costs.at(10).tps == 50.0
+    fold([SessionOpening("t", "none", ModelChoice("t", "none", 32))], state)
+    assert state.baseline.cost is None  # another cache
 
 
 def test_the_context_is_what_the_cache_holds():

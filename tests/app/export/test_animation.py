@@ -156,7 +156,7 @@ def test_one_line_of_figures_is_seen_at_a_time_and_the_last_one_is_the_replys():
     told = [text.split() for _, text in lines]
     assert [words[words.index("tok") - 1] for words in told] == ["2", "4", "6", "6"]
     assert all(
-        ("1.0 acc/round" in text, "100 % accepted" in text) == (True, True) for _, text in lines
+        ("2.00 tok/round" in text, "100 % accepted" in text) == (True, True) for _, text in lines
     )
     assert told[-1][:2] == reply_figures(recording.replies[0])[0].text.split()
 

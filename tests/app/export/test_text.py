@@ -12,9 +12,10 @@ import pytest
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import DraftVerified, GenerationFinished, TurnStarted
 from mlxspec.trace.file import event_to_json, read_trace
+from mlxspec.trace.stats import total
 from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.formats import FORMATS
-from mlxspec_app.export.recording import Recording, total, written_by_round
+from mlxspec_app.export.recording import Recording, written_by_round
 from mlxspec_app.text.code_blocks import open_fence
 from tests.support import export_traces, hostile_traces
 from tests.traces import make_fake
@@ -238,7 +239,7 @@ def test_a_hostile_recording_is_a_trace(tmp_path):
 
 def test_totals_are_those_of_all_replies_as_one():
     replies = export_traces.chat().replies
-    whole = total(replies)
+    whole = total(reply.stats for reply in replies)
     first, second = (reply.stats for reply in replies)
     assert whole.generated_tokens == first.generated_tokens + second.generated_tokens
     assert whole.accepted_at_depth == [

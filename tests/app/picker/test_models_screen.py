@@ -155,6 +155,23 @@ async def test_the_pair_can_be_made_the_default(tmp_path):
         assert driver.app.screen_stack[0].user_data.settings.model == MIDDLE.source
 
 
+async def test_a_key_measures_again_which_drafter_is_fastest_with_the_cache_in_use(tmp_path):
+    catalogue = FakeCatalogue()
+    async with picker(tmp_path, catalogue) as driver:
+        await driver.press("m")
+        await read(driver)
+        assert catalogue.forgotten == [("", 512)]
+        assert loaded(driver) == [ModelChoice("", "auto", 512)]
+
+
+async def test_of_a_model_that_is_not_here_nothing_is_measured_again(tmp_path):
+    catalogue = FakeCatalogue((MISSING,))
+    async with picker(tmp_path, catalogue) as driver:
+        await driver.press("m")
+        await read(driver)
+        assert (catalogue.forgotten, loaded(driver)) == ([], [])
+
+
 async def test_settings_that_cannot_be_written_are_told(tmp_path):
     (tmp_path / "settings.toml").write_text("not = = toml")
     async with picker(tmp_path) as driver:

@@ -3,9 +3,10 @@
 import pytest
 from rich.cells import cell_len
 
+from mlxspec.trace.events import CostMeasured, SpeedupMeasured
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.playback.race_lane import RaceLane
-from tests.support.race_driver import NUM_TOKENS, PLAIN, racing
+from tests.support.race_driver import NUM_TOKENS, PLAIN, TREE, racing
 from tests.support.race_runs import with_token
 from tests.traces import make_fake
 
@@ -30,6 +31,14 @@ async def test_the_figures_of_both_are_in_view():
         for part in ("EAGLE-3 head, tree", "none", "mean acceptance length", "no drafts"):
             assert part in driver.shown
         assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
+
+
+async def test_a_race_ends_with_one_ratio_that_of_its_two_runs():
+    measured = [CostMeasured(1.0, 60, (1,), (50.0,)), SpeedupMeasured(1.7, 20.0, 60, (60,))]
+    async with racing([*TREE, *measured], [*PLAIN, measured[0]]) as driver:
+        await driver.wait(100)
+        assert "A was done 2.71 s earlier, at 2.95 times the speed" in driver.shown
+        assert "plain" not in driver.shown
 
 
 async def test_space_arrows_and_ends_move_both():

@@ -161,7 +161,13 @@ async def test_q_quits():
 async def test_the_replay_shows_what_the_chat_showed():
     async with replay(make_fake.chat(), size=(140, 45)) as driver:
         await driver.wait(100)
-        for word in ("SmolLM2-135M-Instruct", "EAGLE head", "lossless greedy", "0.6 GB", "seed 7"):
+        for word in (
+            "SmolLM2-135M-Instruct",
+            "EAGLE head",
+            "lossless greedy",
+            "0.6 GB",
+            "tok/round",
+        ):
             assert word in driver.shown
 
 

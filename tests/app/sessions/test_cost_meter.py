@@ -7,12 +7,18 @@ import pytest
 from mlxspec.budget import CostCurve
 from mlxspec.trace.events import (
     CostMeasured,
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
     EmittedToken,
     GenerationFailed,
     GenerationFinished,
+    GenerationStarted,
     PlainDecoded,
+    SpeedupMeasured,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.sessions.cost_meter import CostMeter
 from tests.support.app_driver import Clock
@@ -67,6 +73,64 @@ def test_a_measurement_states_its_context_and_its_time_after_the_reply():
     assert meter.note(CURVE) == CostMeasured(4.5, 100, (1, 8), (20.0, 30.0))
 
 
+def test_a_measurement_holds_for_minutes_since_other_programs_come_and_go():
+    clock = Clock()
+    meter = CostMeter(clock)
+    follow(meter, *reply(100))
+    meter.note(CURVE)
+    clock.now += 599
+    assert not meter.is_due
+    clock.now += 2
+    assert meter.is_due
+
+
+def drafted(ids, context):
+    """A greedy reply of these tokens at 10 tok/s, in one round with a draft."""
+    emit = tuple(EmittedToken(token, " a", "accepted") for token in ids)
+    return (
+        GenerationStarted("t", "d"),
+        DraftProposed(1, 0.0, 1, (DraftNode(1, 0, 1, " a", None, "x"),), 1.0),
+        DraftVerified(1, len(ids) / 10, (1,), emit, 5.0, 0, context),
+        GenerationFinished(len(ids) / 10, "stop"),
+    )
+
+
+def test_a_reply_is_compared_once_with_plain_decoding_at_its_context():
+    meter = CostMeter(Clock())
+    follow(meter, *drafted(range(20), 100))
+    meter.note(CURVE)  # plain: 50 tok/s
+    compared = meter.compare()
+    assert compared == SpeedupMeasured(pytest.approx(0.2), 50.0, 90, (100,))
+    assert meter.compare() is None
+
+
+def test_a_reply_far_from_every_measurement_is_compared_with_none():
+    meter = CostMeter(Clock())
+    follow(meter, *drafted(range(20), 274))
+    meter.note(CURVE)
+    meter.compare()
+    follow(meter, *drafted(range(30, 50), 3400))
+    assert meter.compare() is None
+
+
+def test_a_copy_of_an_earlier_reply_is_one_for_the_drafter_that_has_seen_it():
+    meter = CostMeter(Clock())
+    for expected in (None, 20):
+        follow(meter, *drafted(range(20), 100))
+        compared = meter.compare()
+        assert (compared and compared.copied) == expected
+    meter.forget_replies()
+    follow(meter, *drafted(range(20), 100))
+    assert meter.compare() is None
+
+
+def test_a_reply_that_failed_is_not_compared():
+    meter = CostMeter(Clock())
+    follow(meter, *drafted(range(20), 100), GenerationFailed(1.0, "broken"))
+    meter.note(CURVE)
+    assert meter.compare() is None
+
+
 def test_a_measurement_that_failed_is_not_tried_again_at_once():
     meter = CostMeter()
     follow(meter, *reply(100))
@@ -115,13 +179,18 @@ def live(tmp_path):
 
 def test_a_reply_is_followed_by_a_measurement_and_the_next_one_of_its_length_is_not(live, tmp_path):
     live.session.send("hi")
-    cost = live.until_a(CostMeasured)
+    compared = [live.until_a(SpeedupMeasured)]
+    (cost,) = (event for event in live.news if isinstance(event, CostMeasured))
     assert (cost.widths, cost.ms) == ((1, 8), (20.0, 30.0))
     live.session.send("and now")
-    live.until_a(GenerationFinished)
+    compared.append(live.until_a(SpeedupMeasured))
     live.session.close()
     assert live.conversation.num_measured == 1
-    assert [event for event in read_trace(tmp_path / "t.jsonl") if event == cost] == [cost]
+    told = list(read_trace(tmp_path / "t.jsonl"))
+    assert [event for event in told if isinstance(event, CostMeasured)] == [cost]
+    assert [event for event in told if isinstance(event, SpeedupMeasured)] == compared
+    assert [reply.measured for reply in fold(told).messages[1::2]] == compared
+    assert [one.copied > 0 for one in compared] == [False, True]  # the fake says the same again
 
 
 def test_a_new_order_ends_a_measurement_at_once_and_it_is_tried_again(live):

@@ -9,6 +9,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from mlxspec.budget import CostCurve
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import adjustable
@@ -17,6 +18,7 @@ from mlxspec.trace.events import (
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
+    SpeedupMeasured,
     TurnStarted,
 )
 from mlxspec.trace.file import TraceWriter, read_trace
@@ -258,6 +260,83 @@ def test_the_conversation_goes_on_in_another_model(live):
     live.until_a(SessionReady)
     assert live.conversation is not before
     assert live.conversation.turns == [("hi", "hello")]
+
+
+class FakeModels:
+    """Models whose drafter changes, unless it is called "broken"."""
+
+    def __init__(self):
+        self.asked, self.speedups = [], []
+
+    def change_drafter(self, choice, on_progress):
+        if choice.drafter == "broken":
+            raise UnsupportedModelError("'broken' cannot draft")
+        self.asked.append(choice.drafter)
+
+    def note_speedup(self, speedup):
+        self.speedups.append(speedup)
+        return "measured again at the next load"
+
+    def release(self):
+        self.asked.append("release")
+
+
+@pytest.fixture
+def models():
+    return FakeModels()
+
+
+@pytest.fixture
+def switching(models):
+    live = Live(models=models)
+    live.until_a(SessionReady)
+    yield live
+    live.session.close()
+
+
+def test_the_conversation_and_its_cache_stay_where_only_the_drafter_changes(switching, models):
+    before = switching.conversation
+    switching.session.load(ModelChoice("t", "table"))
+    switching.until_a(SessionReady)
+    assert switching.news[0] == SessionOpening("t", "table", ModelChoice("t", "table"))
+    assert switching.conversation is before
+    assert models.asked == ["release", "table"]
+    switching.session.load(ModelChoice("u", "table"))
+    switching.until_a(SessionReady)
+    assert switching.conversation is not before
+    assert models.asked == ["release", "table", "release"]
+
+
+def test_a_drafter_that_cannot_be_leaves_the_one_before_and_the_cache(switching, models):
+    before = switching.conversation
+    switching.session.load(ModelChoice("t", "broken"))
+    switching.until_a(SessionReady)
+    assert [type(event) for event in switching.news] == [
+        SessionOpening,
+        LoadFailed,
+        SessionOpening,
+        SessionReady,
+    ]
+    assert switching.news[2] == SessionOpening("t", "", ModelChoice("t", ""))
+    assert switching.conversation is before
+    assert models.asked == ["release"]
+
+
+def test_the_models_are_released_at_the_end(switching, models):
+    switching.session.close()
+    assert models.asked == ["release", "release"]
+
+
+def test_the_speed_up_of_a_reply_is_noted_and_what_follows_is_told(switching, models, monkeypatch):
+    curve = CostCurve({1: 20.0})
+    monkeypatch.setattr(switching.conversation, "measure_cost", lambda should_stop: curve)
+    switching.session.send("hi")
+    notice = switching.until_a(SessionNotice)
+    assert notice == SessionNotice("measured again at the next load")
+    switching.session.send("hi")  # the fake says the same again: a copy counts for nothing
+    switching.until_a(SpeedupMeasured)
+    switching.session.close()
+    assert len(models.speedups) == 1
 
 
 def test_a_download_is_stopped_and_the_model_before_returns():

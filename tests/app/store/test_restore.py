@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.trace.events import GenerationFailed
-from mlxspec_app.conversation.figures import reply_figures
+from mlxspec.trace.events import GenerationFailed, SpeedupMeasured
+from mlxspec_app.conversation.figures import reply_figures, times_plain
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Generation, StoredMessage
 from mlxspec_app.store.restore import CUT_OFF, restore
@@ -95,6 +96,45 @@ def test_a_reply_that_was_cut_off_says_so_and_is_over(recorder, tmp_path):
 def test_a_stopped_reply_stays_stopped():
     reply = recalled("partial", reason="cancelled")
     assert (reply.reason, reply.error) == ("cancelled", "")
+
+
+COMPARED = SpeedupMeasured(2.31, 11.5, 1900, (274, 3400), 40)
+
+
+@pytest.mark.parametrize("has_trace", [True, False])
+def test_the_ratio_to_plain_decoding_is_stored_with_the_reply(recorder, tmp_path, has_trace):
+    record(recorder, make_fake.chat(), COMPARED)
+    if not has_trace:
+        for trace in tmp_path.glob("*.jsonl"):
+            trace.unlink()
+    reply = reply_of(recorder, tmp_path)
+    assert reply.measured == COMPARED
+    assert times_plain(reply) == "\u00d72.31 plain"
+    assert (reply.plain, reply.num_copied) == (PlainSpeed(11.5, 1900, (274, 3400)), 40)
+    assert restore(path(recorder), tmp_path)[1].measured is None  # the reply before has none
+
+
+def test_a_forked_reply_keeps_its_ratio(recorder, tmp_path):
+    record(recorder, make_fake.chat(), COMPARED)
+    chat = recorder.writer.fork(path(recorder)[-1].id)
+    messages = recorder.writer.reader.path_to(recorder.writer.reader.chat(chat).leaf)
+    assert restore(messages, tmp_path)[-1].measured == COMPARED
+
+
+@pytest.mark.parametrize(
+    "kept", [None, 3, {}, {"speedup": "fast"}, {"measured_at": [None]}, {"plain_tps": -1.0}]
+)
+def test_a_reply_of_an_older_store_has_no_ratio(kept):
+    stats = {"generated_tokens": 4, "rounds": 2, "total_s": 2.0, "comparison": kept}
+    assert times_plain(recalled(target="t", stats=stats)) == ""
+
+
+def test_a_ratio_that_comes_after_the_chat_was_deleted_is_dropped(recorder):
+    record(recorder, exchange("Hello", "Hi"))
+    recorder.writer.bin.delete(recorder.chat)
+    recorder.writer.bin.purge()
+    record(recorder, COMPARED)
+    assert recorder.writer.reader.recent() == []
 
 
 def test_a_failed_reply_keeps_its_error(recorder, tmp_path):

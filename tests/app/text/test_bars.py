@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.figures import Part, count, fitting, prob, reply_figures
+from mlxspec_app.conversation.figures import Part, count, fitting, prob, reply_figures, seed_words
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.text.bars import bar, block, meter, resample, spark, split_cells
 
@@ -89,10 +89,16 @@ def test_the_figures_of_a_reply_are_worded_in_order():
         "50.0 tok/s",
         "TTFT 0.42 s",
         "400 tok",
-        "2.9 acc/round",
+        "3.90 tok/round",
         "72 % accepted",
-        "seed 7",
     ]
+
+
+def test_a_seed_is_shown_where_chance_had_a_part():
+    reply = make_reply()
+    assert seed_words(reply) == ""  # greedy: no seed gives another text
+    reply.started = GenerationStarted("t", "d", lossless="sampled law", seed=7)
+    assert reply_figures(reply)[-1].text == seed_words(reply) == "seed 7"
 
 
 def test_a_reply_without_drafts_has_no_acceptance():

@@ -18,6 +18,13 @@ MODELS = (
         id="models.fetch",
         tooltip="fetch the model that is not here yet; the chat goes on meanwhile",
     ),
+    Binding(
+        "m",
+        "measure_again",
+        "Measure again",
+        id="models.measure",
+        tooltip="measure again which drafter is fastest here, and load it",
+    ),
     Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
     Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
 )

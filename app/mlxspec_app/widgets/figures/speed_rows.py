@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from mlxspec.trace.events import CostMeasured
 from mlxspec_app.conversation.figures import plain_line, times_plain
-from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.messages import PlainSpeed, Reply
 from mlxspec_app.text.bars import bar, columns
 from mlxspec_app.widgets.figures.headings import MUTED, heading
 
@@ -30,7 +29,7 @@ class _Line:
 
 def speed_rows(reply: Reply, width: int) -> list[Content]:
     """Return a chart of tokens/s over the time of a reply with the line of plain decoding."""
-    plain = reply.cost.plain_tps if reply.cost is not None else 0.0
+    plain = reply.plain.tps if reply.plain is not None else 0.0
     values = reply.pace.speeds(reply.stats.prefill_s, max(1, width - _AXIS_CELLS))
     top = max([*values, plain])
     line = _line_at(plain / top) if plain else None
@@ -43,7 +42,7 @@ def speed_rows(reply: Reply, width: int) -> list[Content]:
             cells = [_crossed(sign, style, line.sign) for sign, style in cells]
             label = f"{plain:.1f}"
         rows.append(Content.assemble(*cells, (label.rjust(_AXIS_CELLS), MUTED)))
-    return [*rows, Content.styled(_legend(reply.cost), MUTED)]
+    return [*rows, Content.styled(_legend(reply.plain), MUTED)]
 
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
@@ -75,10 +74,10 @@ def _figures(reply: Reply) -> str:
     return f"{speed} \u00b7 {gain}" if gain else speed
 
 
-def _legend(cost: CostMeasured | None) -> str:
-    if cost is None:
+def _legend(plain: PlainSpeed | None) -> str:
+    if plain is None:
         return f"plain forward: {_NOT_YET}"
-    return f"─ {plain_line(cost)}"
+    return f"─ {plain_line(plain)}"
 
 
 def _line_at(share: float) -> _Line:

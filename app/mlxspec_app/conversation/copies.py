@@ -1,0 +1,31 @@
+"""Finds replies that repeat an earlier one token by token.
+
+A drafter that learns from text has seen such a reply and drafts it whole. Its speed says nothing
+about replies that are new, so it is marked and left out of averages.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlxspec.trace.difference import common_length
+
+_MOST = 64  # replies that are looked through; a drafter forgets old text too
+
+
+@dataclass(frozen=True)
+class EarlierReplies:
+    """The token ids of the replies that the drafter of this session has seen.
+
+    Attributes:
+        replies: Their tokens, oldest first.
+    """
+
+    replies: tuple[tuple[int, ...], ...] = ()
+
+    def after(self, tokens: Sequence[int]) -> "EarlierReplies":
+        """Return the replies after one more."""
+        return EarlierReplies((*self.replies, tuple(tokens))[-_MOST:])
+
+    def num_copied(self, tokens: Sequence[int]) -> int:
+        """Return how many first tokens of a reply are those of an earlier one."""
+        return max((common_length(tokens, seen) for seen in self.replies), default=0)

@@ -1,0 +1,90 @@
+"""Loads the models of the app's session, and gives them other drafters.
+
+MLX is imported with the first model, in the engine thread, while the app is drawn.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from mlxspec.device import backend
+from mlxspec.errors import MlxspecError
+from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
+from mlxspec_app.sessions.driver import ConversationLike
+from mlxspec_cli.arguments import options
+from mlxspec_cli.chat_facts import IMPORTING
+
+
+class SessionModels:
+    """The loaded models of a session; see `LoadedModels`.
+
+    Attributes:
+        say: Called with a notice for the user.
+        suggest: Called with the sampling params that a loaded model recommends, and with the
+            arguments that its chat template reads.
+    """
+
+    def __init__(self, args: Namespace, first: ModelChoice) -> None:
+        """Load nothing yet; the arguments hold for all models, `--draft-model` for the first."""
+        self.say: Callable[[str], None] = lambda line: None
+        self.suggest: Callable[[Mapping[str, float], Collection[str]], None] = lambda *_: None
+        self._args, self._first = args, first
+        self._prepared: Any = None  # an `api.Prepared`, whose module imports MLX
+
+    def open_conversation(
+        self, choice: ModelChoice, on_progress: ProgressCallback
+    ) -> ConversationLike:
+        with IMPORTING:
+            backend.check()
+            from mlxspec.conversation import Conversation
+            from mlxspec_cli.opening import open_engine
+
+        with _as_our_error():
+            self._prepared = open_engine(self._chosen(choice), on_progress, self.say)
+        engine = self._prepared.engine
+        self.suggest(self._prepared.sampling, engine.tokenizer.chat_template.arguments())
+        self._tell()
+        return Conversation(engine, say=self.say)
+
+    def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
+        from mlxspec import api
+
+        assert self._prepared is not None
+        given = options(self._chosen(choice))
+        with _as_our_error():
+            self._prepared = api.change_drafter(
+                self._prepared, given, on_progress=on_progress, say=self.say
+            )
+        self._tell()
+
+    def note_speedup(self, speedup: float) -> str:
+        from mlxspec.drafting.auto import note_reply
+
+        if self._prepared is None:
+            return ""
+        notice = note_reply(self._prepared.choice, speedup)
+        return f"{notice}, or now: Ctrl+O, then m" if notice else ""
+
+    def release(self) -> None:
+        self._prepared = None
+
+    def _tell(self) -> None:
+        assert self._prepared is not None
+        choice = self._prepared.choice
+        self.say(f"drafter {choice.drafter}, {choice.reason}")
+
+    def _chosen(self, choice: ModelChoice) -> Namespace:
+        """Return the arguments with these models."""
+        draft_model = self._args.draft_model if choice == self._first else None
+        return Namespace(**{**vars(self._args), **asdict(choice), "draft_model": draft_model})
+
+
+@contextmanager
+def _as_our_error() -> Iterator[None]:
+    """Make an error of an argument, such as a drafter that does not exist, one for the user."""
+    try:
+        yield
+    except ValueError as error:
+        raise MlxspecError(str(error)) from error

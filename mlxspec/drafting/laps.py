@@ -1,0 +1,181 @@
+"""Times drafters against plain decoding: interleaved laps, and the ratios within each lap.
+
+A lap is one short greedy reply per drafter, all to the same prompt. Plain decoding writes the first
+and the last reply of a lap, and each speed of the lap is divided by theirs. So a machine that slows
+down meanwhile slows down both sides of a ratio; and what two replies of plain decoding differ by is
+noise, which is the measure of how far the ratios can be trusted. No prompt comes twice: a drafter
+that learns from text would copy its own reply.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from mlxspec.measure.trial import PROMPTS, Trial
+
+PLAIN = "none"
+MIN_LAPS = 3  # with fewer, no median is safe from one outlier
+_MAX_SECONDS = 15.0
+_CLEARLY_SLOWER = 0.85  # of the fastest: such a drafter leaves after its second lap
+_CLEAR_LEAD = 1.1
+_SPREADS = 3  # a lead of so many spreads needs no further lap
+_LEADING_LAPS = 0.75  # of all laps: a lead in fewer is a matter of prompts, or of luck
+
+RunTrial = Callable[[str, int, float], Trial]
+"""Runs a trial, given a drafter's name, the index of a prompt and the most seconds."""
+
+
+@dataclass(frozen=True)
+class Lap:
+    """The speeds of one lap.
+
+    Attributes:
+        plain: Tokens/s of plain decoding, in its first and in its last reply.
+        speeds: Tokens/s of the other drafters, by name.
+    """
+
+    plain: tuple[float, float]
+    speeds: Mapping[str, float]
+
+    @property
+    def plain_tps(self) -> float:
+        """Tokens/s of plain decoding between its two replies."""
+        return sum(self.plain) / 2
+
+    @property
+    def noise(self) -> float:
+        """How much faster the faster reply of plain decoding is; 0.1 is 10 %."""
+        return max(self.plain) / min(self.plain) - 1
+
+    def ratio(self, name: str) -> float:
+        """Return the speed of a drafter over that of plain decoding."""
+        return 1.0 if name == PLAIN else self.speeds[name] / self.plain_tps
+
+    def has(self, name: str) -> bool:
+        """Return whether a drafter took part."""
+        return name == PLAIN or name in self.speeds
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the laps show.
+
+    Attributes:
+        laps: The complete laps.
+    """
+
+    laps: Sequence[Lap] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The drafters that took part in a lap, plain decoding first; none without a lap."""
+        return [PLAIN, *self.laps[0].speeds] if self.laps else []
+
+    @property
+    def spread(self) -> float:
+        """Median noise of the laps; 0.1 says that equal speeds differ by 10 % here."""
+        return median(lap.noise for lap in self.laps) if self.laps else 0.0
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Median speed-up over plain decoding, by drafter."""
+        return {name: round(median(self._ratios(name)), 3) for name in self.names}
+
+    @property
+    def speeds(self) -> dict[str, float]:
+        """Tokens/s by drafter: the median speed-up, at the median speed of plain decoding."""
+        if not self.laps:
+            return {}
+        plain = median(lap.plain_tps for lap in self.laps)
+        return {name: round(plain * median(self._ratios(name)), 2) for name in self.names}
+
+    def lead(self, name: str, other: str) -> float:
+        """Return how many times as fast one drafter is as another: the median of their laps."""
+        return median(self._leads(name, other))
+
+    def is_reliable(self, name: str, other: str) -> bool:
+        """Return whether a drafter is ahead of another one in nearly all of their laps."""
+        leads = self._leads(name, other)
+        return sum(lead > 1 for lead in leads) >= _LEADING_LAPS * len(leads)
+
+    def _ratios(self, name: str) -> list[float]:
+        return [lap.ratio(name) for lap in self.laps if lap.has(name)]
+
+    def _leads(self, name: str, other: str) -> list[float]:
+        laps = [lap for lap in self.laps if lap.has(name) and lap.has(other)]
+        return [lap.ratio(name) / lap.ratio(other) for lap in laps]
+
+
+def run_laps(
+    names: Sequence[str],
+    run: RunTrial,
+    *,
+    safe: str,
+    max_seconds: float = _MAX_SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Evidence:
+    """Return the laps that time allows, until one drafter leads clearly.
+
+    Args:
+        names: The drafters besides plain decoding.
+        run: Runs a trial.
+        safe: The drafter that stays in all laps, however slow: the others have to beat it.
+        max_seconds: Seconds after which no trial begins.
+        clock: Returns the time in seconds.
+    """
+    end = clock() + max_seconds
+    racing, evidence = list(names), Evidence()
+    for number in range(len(PROMPTS)):
+        turn = number % len(racing) if racing else 0
+        order = [PLAIN, *racing[turn:], *racing[:turn], PLAIN]
+        lap = _run_lap(order, number, run, clock, end)
+        if lap is None:
+            break
+        evidence = Evidence([*evidence.laps, lap])
+        if len(evidence.laps) > 1:
+            racing = [name for name in racing if name == safe or not _is_beaten(name, evidence)]
+        if len(evidence.laps) >= MIN_LAPS and _is_clear(evidence, [PLAIN, *racing]):
+            break
+    return evidence
+
+
+def _run_lap(
+    order: Sequence[str], number: int, run: RunTrial, clock: Callable[[], float], end: float
+) -> Lap | None:
+    """Return the lap over a prompt, or None where time was up within it."""
+    trials: list[Trial] = []
+    laps_to_go = max(1, MIN_LAPS - number)
+    for _ in order:
+        left = end - clock()
+        if left <= 0:
+            return None
+        to_come = len(order) * laps_to_go - len(trials)
+        trials.append(run(order[len(trials)], number, left / to_come))
+    if not all(trial.tokens_per_s for trial in trials):
+        return None  # a clock that stood still
+    speeds = [trial.tokens_per_s for trial in trials]
+    drafted = zip(order[1:-1], speeds[1:-1], strict=True)
+    return Lap((speeds[0], speeds[-1]), dict(drafted))
+
+
+def _is_beaten(name: str, evidence: Evidence) -> bool:
+    """Return whether a drafter is so far behind that noise does not explain it."""
+    leader = leader_of(evidence)
+    return evidence.lead(name, leader) * (1 + evidence.spread) < _CLEARLY_SLOWER
+
+
+def leader_of(evidence: Evidence) -> str:
+    """Return the drafter with the largest median ratio, the first of equal ones."""
+    ratios = evidence.ratios
+    return max(ratios, key=ratios.__getitem__)
+
+
+def _is_clear(evidence: Evidence, racing: Sequence[str]) -> bool:
+    leader = leader_of(evidence)
+    enough = max(_CLEAR_LEAD, 1 + _SPREADS * evidence.spread)
+    others = [name for name in racing if name != leader]
+    return all(
+        evidence.lead(leader, other) > enough and evidence.is_reliable(leader, other)
+        for other in others
+    )

@@ -1,0 +1,152 @@
+"""The stored verdict of `auto`: which drafter, on what evidence, and what its replies say since.
+
+A verdict needs laps enough, a noise that is small, and a lead that is larger than the noise. Where
+one of these is missing, the safe default drafts and the verdict is open: it is measured again
+later. A settled verdict is opened again by its own replies, if they are slower than another drafter
+was measured to be. They do not choose another drafter: the machine may have been busy, which only
+interleaved laps can tell from a drafter that does not pay.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from mlxspec.drafting.laps import MIN_LAPS, Evidence, leader_of
+
+SAFE = "pool"
+"""Drafts where nothing is certain: it needs no training, and the budget lets it draft only where
+that pays."""
+
+RETRY_S = 6 * 3600.0
+"""Seconds until an open verdict is measured again: a busy machine stays so for a while."""
+
+_WIDEST_SPREAD = 0.2
+_TIE = 1.03  # a smaller lead is none
+_LIVE = 16  # latest replies that count
+_FEWEST_LIVE = 5
+_LIVE_MARGIN = 0.1  # replies of a chat differ from the prompts of the laps
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which drafter `auto` takes for a target on this machine.
+
+    Attributes:
+        drafter: Its name.
+        is_settled: Whether the laps decided; False where it is the safe default for now.
+        why: What the laps lacked; "" where they decided.
+        ratios: Median speed-up over plain decoding, by drafter.
+        speeds: Tokens/s by drafter.
+        spread: By how much equal speeds differed, as a share.
+        laps: Number of laps.
+        at: When it was measured, in seconds since 1970.
+        live: Speed-ups of its latest replies.
+        num_confirmed: How often replies contradicted it and laps confirmed it.
+    """
+
+    drafter: str
+    is_settled: bool
+    why: str = ""
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    spread: float = 0.0
+    laps: int = 0
+    at: float = 0.0
+    live: tuple[float, ...] = ()
+    num_confirmed: int = 0
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to measure again, at a time in seconds since 1970."""
+        return not self.is_settled and not 0 <= now - self.at < RETRY_S
+
+    @property
+    def words(self) -> str:
+        """The evidence in words."""
+        ranked = sorted(self.ratios, key=self.ratios.__getitem__, reverse=True)
+        figures = ", ".join(f"{name} {self.ratios[name]:.2f}" for name in ranked)
+        laps = "1 lap" if self.laps == 1 else f"{self.laps} laps"
+        how = f"times plain in {laps}: {figures}; spread {self.spread:.0%}" if figures else laps
+        if self.is_settled:
+            return f"fastest of {len(ranked)} on this machine ({how})"
+        return f"the safe default until it is measured again: {self.why} ({how})"
+
+    def after_reply(self, speedup: float) -> "Verdict":
+        """Return the verdict after one more reply with its drafter; it may be open then."""
+        live = (*self.live, speedup)[-_LIVE * 2**self.num_confirmed :]
+        new = replace(self, live=live)
+        if not self.is_settled or not new.is_contradicted:
+            return new
+        return replace(new, is_settled=False, why=new.contradiction, at=0.0)
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the replies are slower than another drafter was measured to be."""
+        others = [ratio for name, ratio in self.ratios.items() if name != self.drafter]
+        # Each confirmation doubles the number of replies it takes: no chat is measured for ever.
+        if not others or len(self.live) < _FEWEST_LIVE * 2**self.num_confirmed:
+            return False
+        return median(self.live) * (1 + max(self.spread, _LIVE_MARGIN)) < max(others)
+
+    @property
+    def contradiction(self) -> str:
+        """What the replies say against the verdict, in words."""
+        measured = self.ratios.get(self.drafter, 1.0)
+        return (
+            f"its last {len(self.live)} replies ran at {median(self.live):.2f} times plain, where "
+            f"{measured:.2f} was measured"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the verdict as values of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> "Verdict | None":
+        """Return a stored verdict; None for anything else, such as one of an earlier version."""
+        try:
+            verdict = cls(**{**kept, "live": tuple(kept["live"])})
+            numbers = [*verdict.ratios.values(), *verdict.speeds.values(), *verdict.live]
+            numbers += [verdict.spread, verdict.at, verdict.laps, verdict.num_confirmed]
+            is_whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
+        except (TypeError, KeyError, AttributeError):
+            return None
+        return verdict if is_whole and isinstance(verdict.drafter, str) else None
+
+
+def conclude(evidence: Evidence, safe: str, now: float, before: Verdict | None = None) -> Verdict:
+    """Return the verdict that laps allow.
+
+    Args:
+        evidence: The laps.
+        safe: The safe default, which took part in all laps.
+        now: The time, in seconds since 1970.
+        before: The verdict that was open until now, or None.
+    """
+    drafter, why = _decide(evidence, safe)
+    is_confirmed = before is not None and before.is_contradicted and before.drafter == drafter
+    return Verdict(
+        drafter=drafter,
+        is_settled=not why,
+        why=why,
+        ratios=evidence.ratios,
+        speeds=evidence.speeds,
+        spread=round(evidence.spread, 4),
+        laps=len(evidence.laps),
+        at=now,
+        num_confirmed=before.num_confirmed + 1 if before is not None and is_confirmed else 0,
+    )
+
+
+def _decide(evidence: Evidence, safe: str) -> tuple[str, str]:
+    """Return the drafter, and what is missing for a settled verdict, or ""."""
+    if len(evidence.laps) < MIN_LAPS:
+        return safe, f"time for {len(evidence.laps)} of {MIN_LAPS} laps"
+    if evidence.spread > _WIDEST_SPREAD:
+        return safe, f"equal speeds differed by {evidence.spread:.0%}, the machine is busy"
+    leader = leader_of(evidence)
+    if leader == safe or evidence.lead(leader, safe) <= max(_TIE, 1 + evidence.spread):
+        return safe, ""
+    if not evidence.is_reliable(leader, safe):
+        return safe, f"{leader} leads in some laps and {safe} in others"
+    return leader, ""

@@ -1,0 +1,133 @@
+"""What is kept of measurements, and the trials that they are made of."""
+
+import json
+
+import pytest
+
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafting import measured
+from mlxspec.drafting.probe import Probe, best_wired, probe, trials_of
+from mlxspec.measure.trial import PROMPTS, run_trial
+from tests.support.adversaries import AlwaysRight, AlwaysWrong
+from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
+from tests.support.truth import Target
+
+# ---- what is kept ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_what_was_kept_is_recalled_by_its_key(home):
+    measured.store("one", {"drafter": "pool"})
+    measured.store("two", {"drafter": "none"})
+    measured.store("one", {"drafter": "table"})
+    assert measured.load("one") == {"drafter": "table"}
+    assert measured.load("two") == {"drafter": "none"}
+    assert measured.load("three") is None
+    assert [path.name for path in home.iterdir()] == ["measured.json"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"one": 3}', "\udcff"])
+def test_a_damaged_file_is_as_good_as_none(home, content):
+    home.mkdir()
+    (home / "measured.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert measured.load("one") is None
+    measured.store("one", {"drafter": "pool"})
+    assert json.loads((home / "measured.json").read_text()) == {"one": {"drafter": "pool"}}
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(home):
+    home.write_text("a file where the folder should be")
+    measured.store("one", {"drafter": "pool"})
+    assert measured.load("one") is None
+
+
+# ---- trials and probe ------------------------------------------------------------------------
+
+MODEL = tiny_model()
+
+
+class SaysThree(ToyTokenizer):
+    """Every prompt is the same three tokens."""
+
+    def encode(self, text):
+        return [3, 7, 1]
+
+
+TEXT = [3, 7, 1, *Target(MODEL).greedy([3, 7, 1], 16)]
+
+
+def engine_and_text():
+    return make_engine(MODEL, NoDrafter(), tokenizer=SaysThree()), TEXT
+
+
+def short_trials(engine):
+    return lambda drafter, prompt, max_seconds: run_trial(
+        engine, drafter, prompt, max_tokens=8, num_draft_tokens=1
+    )
+
+
+def test_a_trial_counts_tokens_and_drafts_whose_first_token_was_kept():
+    engine, text = engine_and_text()
+    trial = run_trial(engine, AlwaysRight(text), "x", max_tokens=13, num_draft_tokens=3)
+    assert (trial.tokens, trial.rounds, trial.hits) == (13, 3, 3)  # 4 + 4 + 4, and 1 undrafted
+    assert trial.seconds > 0
+    wrong = run_trial(engine, AlwaysWrong(text), "x", max_tokens=13)
+    assert (wrong.tokens, wrong.rounds, wrong.hits) == (13, 12, 0)
+
+
+def test_a_trial_gives_the_engine_its_drafter_back_even_after_an_error():
+    engine, text = engine_and_text()
+    usual = engine.drafter
+    run_trial(engine, AlwaysRight(text), "x", max_tokens=4)
+    assert engine.drafter is usual
+    with pytest.raises(ValueError, match="drafter must be a drafter"):
+        run_trial(engine, object(), "x", max_tokens=4)
+    assert engine.drafter is usual
+
+
+def test_a_trial_whose_time_is_up_ends_with_the_round():
+    engine, _ = engine_and_text()
+    ticks = iter(range(100))
+    trial = run_trial(
+        engine, NoDrafter(), "x", max_tokens=50, max_seconds=4.5, clock=lambda: next(ticks)
+    )
+    assert 2 <= trial.tokens <= 7
+
+
+def test_a_prompt_longer_than_the_context_is_cut():
+    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter())
+    engine.tokenizer.encode = lambda text: [5] * 40
+    assert run_trial(engine, NoDrafter(), PROMPTS[0], max_tokens=8).tokens == 8
+
+
+def test_the_probe_of_a_sound_head_is_told_from_that_of_a_badly_wired_one():
+    engine, text = engine_and_text()
+    run = short_trials(engine)
+    right, wrong = probe(AlwaysRight(text), run), probe(AlwaysWrong(text), run)
+    assert (right.acceptance_rate, right.is_wired) == (1.0, True)
+    assert (wrong.acceptance_rate, wrong.is_wired) == (0.0, False)
+    assert (right.rounds, wrong.rounds) == (2 * 4, 2 * 7)  # two prompts, two or one token a round
+
+
+def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept():
+    engine, text = engine_and_text()
+    wrong, right = AlwaysWrong(text), AlwaysRight(text)
+    for ways in ([wrong, right], [right, wrong]):
+        best, result = best_wired(ways, short_trials(engine))
+        assert ways[best] is right
+        assert result.acceptance_rate == 1.0
+
+
+def test_the_probe_drafts_one_token_a_round_and_keeps_its_time():
+    engine, text = engine_and_text()
+    trial = trials_of(engine)(AlwaysRight(text), "x", 0.0)
+    assert (trial.tokens, trial.rounds, trial.hits) == (2, 1, 1)
+
+
+def test_the_probe_states_its_figure():
+    assert Probe(0.25, 64).describe() == "25% of 64 first draft tokens accepted"
