@@ -45,11 +45,11 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting.auto import Choice, choose_drafter
 from mlxspec.drafting.measured import budget_for
+from mlxspec.drafting.names import check_drafter
 from mlxspec.drafting.registry import (
     HOST_DRAFTERS,
     DrafterContext,
     build_drafter,
-    check_drafter,
     table_memory,
 )
 from mlxspec.engine.engine import Engine

@@ -11,7 +11,8 @@ from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
 from mlxspec.drafting.auto import fastest, stored_speeds
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
+from mlxspec.drafting.names import TRAINED
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models

@@ -26,9 +26,19 @@ class Branches:
         self._feed, self._page, self._storage, self._sampling = feed, page, storage, sampling
 
     def regenerate(self, seed: str = "") -> None:
-        """Write the last reply again; `seed` "new" sets another seed first."""
-        if seed == "new" and not self._sampling.draw_seed():
-            return
+        """Write the last reply again.
+
+        Args:
+            seed: The seed to set first; "new" draws one, "same" and "" keep the present one.
+
+        Raises:
+            CommandError: It cannot be a seed.
+        """
+        if seed == "new":
+            if not self._sampling.draw_seed():
+                return
+        elif seed not in ("", "same"):
+            self._sampling.use_seed(seed)
         self._feed.note(OrderGiven())
         self._feed.session.regenerate()
         self._page.transcript.follow()

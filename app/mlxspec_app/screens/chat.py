@@ -110,8 +110,9 @@ class ChatScreen(ConversationScreen):
         return self.query_one(Prompt)
 
     def compose_controls(self) -> ComposeResult:
-        yield CommandHints()
-        yield Prompt()
+        hints = CommandHints()
+        yield hints
+        yield Prompt(hints)
 
     def active_keys(self) -> list[Key]:
         keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
@@ -179,17 +180,16 @@ class ChatScreen(ConversationScreen):
         self.prompt.fill(line)
         self.prompt.focus()
 
-    @on(Prompt.Changed)
-    def _hint(self, event: Prompt.Changed) -> None:
-        self.query_one(CommandHints).show(event.text_area.text)
+    def refuse(self, line: str, reason: str) -> None:
+        super().refuse(line, reason)
+        self.prompt.restore(line)
 
-    @on(Prompt.Completing)
-    def _complete(self) -> None:
-        best = self.query_one(CommandHints).best
-        if best:
-            self.offer(best)
-        else:
-            self.focus_next()
+    @on(Prompt.Changed)
+    def _find_words(self, event: Prompt.Changed) -> None:
+        hints = self.query_one(CommandHints)
+        if event.text_area.text.startswith("/model ") and "model" not in hints.words:
+            hints.words["model"] = ()  # they are looked for once
+            self._navigation.find_models(lambda names: hints.offer("model", names))
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:

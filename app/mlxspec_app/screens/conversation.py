@@ -284,6 +284,10 @@ class ConversationScreen(SteadyScreen[None]):
         """Refuse a line that the user would have to complete: this screen has no prompt."""
         self.notify(f"{line.strip()} cannot be typed here", timeout=3)
 
+    def refuse(self, line: str, reason: str) -> None:
+        """Say why a command cannot be carried out; a screen with a prompt gives the line back."""
+        self.notify(reason, severity="warning", timeout=4)
+
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.active_keys(), self.commander.commands))
 
