@@ -62,7 +62,7 @@ def chat_at_terminal(*argv, **size):
     terminal = Terminal([sys.executable, *argv], **size)
     try:
         yield terminal
-        terminal.press(CTRL_C)
+        terminal.press(CTRL_C + CTRL_C)
         assert terminal.wait_for_end() == 0
     finally:
         terminal.close()

@@ -18,6 +18,9 @@ class FakePrompt:
     def restore(self, text):
         self.text = "\n".join(part for part in (text, self.text) if part)
 
+    def set_aside(self):
+        self.text = ""
+
     def show_purpose(self, purpose):
         self.purpose = purpose
 

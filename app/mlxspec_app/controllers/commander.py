@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mlxspec_app.commands import COMMANDS, Command, Order, CommandError, parse
+from mlxspec_app.commands import COMMANDS, Command, CommandError, Order, parse
 from mlxspec_app.controllers.page import Page
 
 Actions = Mapping[str, Callable[..., object]]

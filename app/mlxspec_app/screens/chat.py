@@ -16,6 +16,7 @@ from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.context_overflow import ContextOverflow, Way
+from mlxspec_app.controllers.leaving import Leaving
 from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
@@ -33,6 +34,7 @@ from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.store.records import Overview
 from mlxspec_app.text.mentions import MentionError, with_files
+from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -82,6 +84,8 @@ class ChatScreen(ConversationScreen):
         self._models = ModelSwitch(self.feed, self, self._pick_models)
         self._abilities = Abilities(self.feed, self.storage, self.editor, self._models)
         self._overflow = ContextOverflow(self.feed, self, self._ask_for_way)
+        unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
+        self._leaving = Leaving(self.feed, self, unsent)
         self.feed.listen(
             self._overflow.handle, self.storage.handle, self.editor.handle, self.pacer.handle
         )
@@ -128,8 +132,10 @@ class ChatScreen(ConversationScreen):
         for notice in self.choices.notices:
             self.session.notify(notice)
         self._overflow.follow_settings(Settings(), self.choices.settings)
+        self._leaving.begin()
 
     def on_unmount(self) -> None:
+        self._leaving.end()
         if self.user_data is not None:
             self.user_data.log.note(self.pacer.clock.describe())
 
@@ -184,8 +190,12 @@ class ChatScreen(ConversationScreen):
         super().refuse(line, reason)
         self.prompt.restore(line)
 
+    def interrupt(self) -> None:
+        self._leaving.interrupt()
+
     @on(Prompt.Changed)
-    def _find_words(self, event: Prompt.Changed) -> None:
+    def _follow_text(self, event: Prompt.Changed) -> None:
+        self._leaving.follow_text()
         hints = self.query_one(CommandHints)
         if event.text_area.text.startswith("/model ") and "model" not in hints.words:
             hints.words["model"] = ()  # they are looked for once

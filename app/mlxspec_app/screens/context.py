@@ -20,7 +20,7 @@ class ContextScreen(SteadyModal[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "Close"),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     ContextScreen {

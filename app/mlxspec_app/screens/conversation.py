@@ -259,7 +259,11 @@ class ConversationScreen(SteadyScreen[None]):
         if text:
             self.copy(text, "")
         else:
-            self.app.exit()
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Do what Ctrl+C does without a selection."""
+        self.app.exit()
 
     def selected_text(self) -> str:
         return self.get_selected_text() or ""

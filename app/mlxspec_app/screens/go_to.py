@@ -15,7 +15,7 @@ class GoToScreen(SteadyModal[int | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Back"),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     GoToScreen {

@@ -34,7 +34,7 @@ class HelpScreen(SteadyModal[None]):
         Binding("escape,f1,question_mark,q", "dismiss", "Close"),
         Binding("pageup,p", "page(-1)", "Page up", show=False, priority=True),
         Binding("pagedown,o", "page(1)", "Page down", show=False, priority=True),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
     ]
 
     def __init__(self, keys: Sequence[Key], commands: Sequence[Command] = ()) -> None:

@@ -51,6 +51,15 @@ COMMON = (
         id="app.copy",
         tooltip="copy the selected text; without a selection, quit",
     ),
+    Binding(
+        "ctrl+z",
+        "app.suspend_process",
+        "Suspend",
+        show=False,
+        priority=True,
+        id="app.suspend",
+        tooltip="back to the shell for a while; its command fg comes back here",
+    ),
     Binding("ctrl+q", "app.quit", "Quit", show=False, priority=True, id="app.quit", tooltip="quit"),
 )
 
@@ -124,7 +133,17 @@ CHAT = (
         id="chat.replay",
         tooltip="step through the conversation round by round",
     ),
-    *COMMON,
+    *(binding for binding in COMMON if binding.id != "app.copy"),
+    Binding(
+        "ctrl+c,super+c",
+        "copy_or_quit",
+        "Copy, stop, clear, quit",
+        show=False,
+        priority=True,
+        id="app.copy",
+        tooltip="copy the selected text; without a selection end the reply, else clear the prompt "
+        "(Up has its text back), else quit at a second press; in a dialog: back",
+    ),
 )
 
 TREE_VIEWS = (
@@ -264,7 +283,9 @@ TRANSCRIPT = (
 PROMPT_KEYS = (
     ("Enter", "send the message; while a reply is being written it waits its turn"),
     ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
-    ("Up", "on the first line: the message sent before"),
+    ("Up", "on the first line: the message sent before, or the text cleared"),
+    ("Ctrl+D", "without text: quit; what waits or is half typed is there at the next start"),
+    ("Ctrl+_", "undo; Ctrl+Y: redo"),
     ("@file", "bring the text of a file along; Tab completes its name"),
     (
         "Tab",

@@ -12,5 +12,5 @@ MODELS = (
         tooltip="begin with this pair from now on",
     ),
     Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
-    Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
 )

@@ -71,6 +71,10 @@ class Prompt(TextArea):
             self._menu.move(_MENU_STEPS[event.key])
         elif event.key == "escape" and self._menu.is_open:
             self._menu.close()
+        elif event.key == "ctrl+d" and not self.text:
+            self.app.exit()
+        elif event.key == "ctrl+underscore":  # Ctrl+Z, the other key for it, suspends the app
+            self.undo()
         elif event.key == "up" and self.cursor_location[0] == 0 and self._may_recall():
             self._recall(1)
         elif event.key == "down" and self.cursor_at_last_line and self._recalled:
@@ -105,6 +109,16 @@ class Prompt(TextArea):
         """Put an unsent text back, before the text that was typed since."""
         self.fill("\n".join(part for part in (self._folds.fold(text), self.text) if part))
 
+    def set_aside(self) -> None:
+        """Clear the field; the history keeps its text."""
+        self._remember_typed()
+        self.clear()
+
+    @property
+    def unsent(self) -> str:
+        """The text as it would be sent, with long pastes in full."""
+        return self._folds.unfold(self.text)
+
     def show_purpose(self, purpose: str) -> None:
         """Say above the field what the text is for; "" for a message."""
         self.border_title = purpose or None
@@ -134,13 +148,18 @@ class Prompt(TextArea):
             self._submit()
 
     def _submit(self) -> None:
-        text = self._folds.unfold(self.text.strip())
-        if not text:
-            return
-        self._sent.append(text)
-        self._recalled = 0
-        self.clear()
-        self.post_message(self.Submitted(text))
+        text = self._remember_typed()
+        if text:
+            self.clear()
+            self.post_message(self.Submitted(text))
+
+    def _remember_typed(self) -> str:
+        """Add the text to the history and return it; "" if there is none."""
+        text = self.unsent.strip()
+        if text:
+            self._sent.append(text)
+            self._recalled = 0
+        return text
 
     def _may_recall(self) -> bool:
         """Return whether the text may be replaced: it is empty, or unchanged from the history."""
