@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
@@ -189,6 +189,21 @@ class ChatScreen(ConversationScreen):
     def refuse(self, line: str, reason: str) -> None:
         super().refuse(line, reason)
         self.prompt.restore(line)
+
+    @property
+    def mode(self) -> str:
+        """A word for the footer while letters are keys, else ""."""
+        return "READING" if self.transcript.has_focus else ""
+
+    def action_write(self) -> None:
+        self.prompt.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Write a letter that is no key of the transcript into the prompt."""
+        is_letter = self.mode and event.is_printable and event.key not in self.active_bindings
+        if is_letter and event.character:
+            self.prompt.focus()
+            self.prompt.insert(event.character)
 
     def interrupt(self) -> None:
         self._leaving.interrupt()

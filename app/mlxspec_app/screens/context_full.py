@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from mlxspec_app.controllers.context_overflow import ContextAnswer, Way
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
 
 _MUTED = "$spec-muted"
 _NAMES: dict[Way, str] = {
@@ -83,6 +84,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
             yield OptionList(*(Option(_option(way), way) for way in self._ways))
             yield Checkbox("do so from now on (F5 changes it)", value=True)
             yield Static(Content.styled("Enter takes one · Tab, Space · Esc leaves it", _MUTED))
+        yield KeyFooter()
 
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:

@@ -239,8 +239,11 @@ class ConversationScreen(SteadyScreen[None]):
         self.query_one(TreePanel).toggle(view)
         self.update_panels()
 
-    def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
-        self.transcript.turn(where)
+    def action_scroll(self, where: Literal["start", "up", "down", "end"]) -> None:
+        if where == "start":
+            self.transcript.show_start()
+        else:
+            self.transcript.turn(where)
         self.call_after_refresh(self.update_panels)
 
     # ---- copying ----------------------------------------------------------------------------

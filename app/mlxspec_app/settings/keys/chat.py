@@ -11,6 +11,14 @@ COMMON = (
     Binding(
         "f1", "help", "Help", id="app.help", tooltip="what the colours, keys and commands mean"
     ),
+    Binding(
+        "ctrl+p",
+        "app.command_palette",
+        "Commands",
+        priority=True,
+        id="app.palette",
+        tooltip="all commands, to be searched and chosen",
+    ),
     Binding("f2", "next_ink", "Ink", id="view.ink", tooltip="colour by another property"),
     Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
     Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
@@ -169,6 +177,13 @@ TREE_VIEWS = (
 
 TRANSCRIPT = (
     Binding(
+        "tab",
+        "screen.write",
+        "Write",
+        id="transcript.write",
+        tooltip="in the transcript: back to the prompt",
+    ),
+    Binding(
         "left,h",
         "token(-1)",
         "Token",
@@ -180,7 +195,6 @@ TRANSCRIPT = (
         "right,l",
         "token(1)",
         "Token",
-        show=False,
         id="transcript.after",
         tooltip="in the transcript: the token after",
     ),
@@ -214,7 +228,6 @@ TRANSCRIPT = (
         "j",
         "message(1)",
         "Message",
-        show=False,
         id="transcript.message_after",
         tooltip="in the transcript: the message after",
     ),
@@ -222,7 +235,6 @@ TRANSCRIPT = (
         "y",
         "screen.copy_message",
         "Copy",
-        show=False,
         id="transcript.copy",
         tooltip="in the transcript: copy the message pointed at, else the last reply",
     ),
@@ -238,7 +250,6 @@ TRANSCRIPT = (
         "m",
         "screen.toggle_markdown",
         "Markdown",
-        show=False,
         id="transcript.markdown",
         tooltip="in the transcript: the reply as rendered Markdown, or its tokens again",
     ),
@@ -246,7 +257,6 @@ TRANSCRIPT = (
         "e",
         "screen.edit",
         "Edit",
-        show=False,
         id="transcript.edit",
         tooltip="in the transcript: say this turn differently",
     ),
@@ -254,7 +264,6 @@ TRANSCRIPT = (
         "b",
         "screen.fork",
         "Fork",
-        show=False,
         id="transcript.fork",
         tooltip="in the transcript: go on from here in a copy of the chat",
     ),
@@ -276,6 +285,14 @@ TRANSCRIPT = (
         id="transcript.version_after",
         tooltip="in the transcript: the version after",
     ),
+    Binding(
+        "g",
+        "screen.scroll('start')",
+        "Start",
+        show=False,
+        id="transcript.start",
+        tooltip="in the transcript: the beginning of the chat",
+    ),
     *TREE_VIEWS,
     *LETTERS,
 )
@@ -289,7 +306,7 @@ PROMPT_KEYS = (
     ("@file", "bring the text of a file along; Tab completes its name"),
     (
         "Tab",
-        "to the transcript, where letters are keys and tokens can be inspected; again, back to the "
-        "prompt",
+        "to the transcript, where letters are keys, as the footer shows, and tokens can be "
+        "inspected; letters that are no keys go to the prompt; Tab again, back to it",
     ),
 )

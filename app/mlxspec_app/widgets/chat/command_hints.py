@@ -21,7 +21,13 @@ class CommandHints(Static):
     """
 
     DEFAULT_CSS = """
-    CommandHints { height: auto; padding: 0 1; display: none; text-wrap: nowrap; }
+    CommandHints {
+        height: auto;
+        padding: 0 1;
+        display: none;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
     """
 
     def __init__(self) -> None:
@@ -85,10 +91,9 @@ class CommandHints(Static):
 
     def _row(self, row: Completion, cells: int) -> Content:
         is_marked = row is self.marked
-        key = "   Enter" if is_marked else "   Tab" if row is self.best else ""
+        key = "Enter" if is_marked else "Tab" if row is self.best else ""
         return Content.assemble(
             ("› " if is_marked else "  ", "$foreground bold"),  # noqa: RUF001 - a sign of ours
             (safe_line(row.label).ljust(cells), "$foreground bold" if key else "$foreground"),
-            (f"  {row.meaning}" if row.meaning else "", "$spec-muted"),
-            (key, "$spec-muted"),
+            (f"  {key:5}  {row.meaning}", "$spec-muted"),
         )

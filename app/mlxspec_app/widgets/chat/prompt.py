@@ -51,7 +51,7 @@ class Prompt(TextArea):
             show_line_numbers=False,
             highlight_cursor_line=False,
             tab_behavior="focus",
-            placeholder="Message …   Enter sends · Ctrl+J new line · / commands · F1 help",
+            placeholder="Message …   Enter sends · Ctrl+J new line · / or Ctrl+P commands · F1 help",
         )
         self._menu = menu
         self._folds = Folds()

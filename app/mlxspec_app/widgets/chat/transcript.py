@@ -42,8 +42,11 @@ _MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the 
 class Transcript(Stream, can_focus=False):
     """Shows the messages of a conversation, oldest first.
 
-    If the screen allows the focus, a cursor moves over messages and single tokens.
+    If the screen allows the focus, a cursor moves over messages and single tokens. A click does not
+    take the focus: what is typed after it still reaches the prompt.
     """
+
+    FOCUS_ON_CLICK = False
 
     BINDINGS: ClassVar[list[BindingType]] = list(TRANSCRIPT)
 
@@ -168,6 +171,11 @@ class Transcript(Stream, can_focus=False):
             self.release_anchor()
             self._lay_out(min(self._first, self._messages.index(message)))
             self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
+
+    def show_start(self) -> None:
+        """Scroll to the first row of the first message and stay there."""
+        for message in self._messages[:1]:
+            self.show_message(message)
 
     def show_versions(self, versions: Mapping[int, Version]) -> None:
         """Mark the messages that have several versions, given by their numbers."""
