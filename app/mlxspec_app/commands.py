@@ -77,6 +77,7 @@ COMMANDS = (
     Command("fork", "go on in a copy of this chat, up to here", "fork"),
     Command("chats", "the list of all chats", "chats", aliases=("history",)),
     Command("search", "look for words in all chats", "chats", "WORDS"),
+    Command("find", "look for words in this chat", "find", "WORDS", is_optional=True),
     Command("continue", "go on with the chat before this one", "continue"),
     Command("rename", "call this chat something else", "rename", "TITLE"),
     Command("stop", "end the reply after this round", "stop"),

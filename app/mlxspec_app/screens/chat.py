@@ -22,6 +22,7 @@ from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
+from mlxspec_app.conversation.finding import Hit, find_words
 from mlxspec_app.conversation.screen_events import OrderGiven
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
@@ -29,7 +30,7 @@ from mlxspec_app.screens.chat_navigation import ChatNavigation
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.store.records import Overview
@@ -37,6 +38,7 @@ from mlxspec_app.text.mentions import MentionError, with_files
 from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
+from mlxspec_app.widgets.chat.find_bar import FindBar
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from mlxspec_app.widgets.chat.welcome import Welcome
@@ -98,6 +100,7 @@ class ChatScreen(ConversationScreen):
             "continue": self.storage.open_last,
             "draft": self._models.choose_drafter,
             "edit": self.editor.begin,
+            "find": self.action_find,
             "fork": self._branches.fork,
             "model": self._models.choose_model,
             "new_chat": self._chats.begin_new,
@@ -115,11 +118,12 @@ class ChatScreen(ConversationScreen):
 
     def compose_controls(self) -> ComposeResult:
         hints = CommandHints()
+        yield FindBar(lambda words: find_words(self.state.messages, words), self._show_hit)
         yield hints
         yield Prompt(hints)
 
     def active_keys(self) -> list[Key]:
-        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
+        keys = key_list((*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
         return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -179,7 +183,19 @@ class ChatScreen(ConversationScreen):
 
     # ---- the prompt -------------------------------------------------------------------------
 
+    def action_find(self, words: str = "") -> None:
+        self.query_one(FindBar).open(words)
+
+    def _show_hit(self, hit: Hit | None) -> None:
+        if hit is not None:
+            self.transcript.show_hit(hit)
+        else:
+            self.clear_selection()
+            self.prompt.focus()
+
     def selected_text(self) -> str:
+        if self.query_one(FindBar).is_open:  # what is selected is the hit
+            return ""
         return super().selected_text() or self.prompt.selected_text
 
     def offer(self, line: str) -> None:
@@ -206,6 +222,10 @@ class ChatScreen(ConversationScreen):
             self.prompt.insert(event.character)
 
     def interrupt(self) -> None:
+        bar = self.query_one(FindBar)
+        if bar.is_open:
+            bar.close()
+            return
         self._leaving.interrupt()
 
     @on(Prompt.Changed)

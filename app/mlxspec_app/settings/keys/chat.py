@@ -134,6 +134,15 @@ CHAT = (
         tooltip="choose other models",
     ),
     Binding(
+        "ctrl+f",
+        "find",
+        "Find",
+        priority=True,
+        show=False,
+        id="chat.find",
+        tooltip="search this chat",
+    ),
+    Binding(
         "f6",
         "replay",
         "Replay",
@@ -152,6 +161,25 @@ CHAT = (
         tooltip="copy the selected text; without a selection end the reply, else clear the prompt "
         "(Up has its text back), else quit at a second press; in a dialog: back",
     ),
+)
+
+FIND = (
+    Binding(
+        "enter,up",
+        "step(-1)",
+        "Older",
+        id="find.older",
+        tooltip="while searching: the hit above",
+    ),
+    Binding(
+        "shift+enter,down",
+        "step(1)",
+        "Newer",
+        key_display="↓",
+        id="find.newer",
+        tooltip="while searching: the hit below",
+    ),
+    Binding("escape", "close", "Close", id="find.close", tooltip="while searching: end it"),
 )
 
 TREE_VIEWS = (

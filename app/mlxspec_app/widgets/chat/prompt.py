@@ -19,6 +19,7 @@ from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 
 _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
+_PLACEHOLDER = "Message …   Enter sends · Ctrl+J new line · / or Ctrl+P commands · F1 help"
 _MENU_STEPS = {"up": -1, "down": 1}
 
 
@@ -51,7 +52,7 @@ class Prompt(TextArea):
             show_line_numbers=False,
             highlight_cursor_line=False,
             tab_behavior="focus",
-            placeholder="Message …   Enter sends · Ctrl+J new line · / or Ctrl+P commands · F1 help",
+            placeholder=_PLACEHOLDER,
         )
         self._menu = menu
         self._folds = Folds()

@@ -11,10 +11,12 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.geometry import Region
+from textual.geometry import Offset, Region
 from textual.message import Message as Notice
+from textual.selection import Selection
 from textual.widget import Widget
 
+from mlxspec_app.conversation.finding import Hit
 from mlxspec_app.conversation.inks import INKS, Ink
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.token_cursor import (
@@ -171,6 +173,19 @@ class Transcript(Stream, can_focus=False):
             self.release_anchor()
             self._lay_out(min(self._first, self._messages.index(message)))
             self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
+
+    def show_hit(self, hit: Hit) -> None:
+        """Scroll to a place in a message, and select it."""
+        if hit.message not in self._messages:
+            return
+        self.release_anchor()
+        self._lay_out(min(self._first, self._messages.index(hit.message)))
+        widget, rendered = self._widgets[hit.message.number], self._rendered
+        if hit.message.number in rendered:
+            self._show_tokens(widget, rendered.pop(hit.message.number))
+        start, end = Offset(hit.start, hit.line), Offset(hit.end, hit.line)
+        self.screen.selections = {widget: Selection(start, end)}
+        self.call_after_refresh(self._reveal, hit.message.number, widget.row_at(*hit[1:3]))
 
     def show_start(self) -> None:
         """Scroll to the first row of the first message and stay there."""
