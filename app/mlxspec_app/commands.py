@@ -74,6 +74,7 @@ COMMANDS = (
         aliases=("regenerate",),
     ),
     Command("edit", "say your last message differently; the old branch is kept", "edit"),
+    Command("editor", "write the message in your own editor ($VISUAL, $EDITOR)", "editor"),
     Command("fork", "go on in a copy of this chat, up to here", "fork"),
     Command("chats", "the list of all chats", "chats", aliases=("history",)),
     Command("search", "look for words in all chats", "chats", "WORDS"),

@@ -14,7 +14,7 @@ from tests.traces import make_fake
 
 SLOW_CHAT = str(TESTS / "support/slow_chat.py")
 ALTERNATE_SCREEN = b"\x1b[?1049h"
-ENTER, CTRL_C, CTRL_Q, CTRL_Z = "\r", "\x03", "\x11", "\x1a"
+ENTER, CTRL_C, CTRL_G, CTRL_Q, CTRL_Z = "\r", "\x03", "\x07", "\x11", "\x1a"
 
 
 @pytest.fixture
@@ -124,3 +124,20 @@ def test_ctrl_z_stops_the_app_and_the_shell_brings_it_back(start, tmp_path):
         lambda: terminal.written.rstrip().endswith(b"shell$"), "the app did not end"
     )
     assert (tmp_path / "unsent.txt").read_text() == "half!"
+
+
+def test_the_editor_has_the_terminal_and_the_app_draws_all_of_it_again(start, tmp_path):
+    program = "import sys; print('the editor'); open(sys.argv[1], 'a').write('!')"
+    editor = f'{sys.executable} -c "{program}"'
+    terminal = start(SLOW_CHAT, str(tmp_path), "inf", env={"VISUAL": editor})
+    terminal.wait_for("Message")
+    terminal.press("half" + CTRL_G)
+    terminal.wait_until(lambda: b"half!" in terminal.written, "the text did not come back")
+    left, *_ = terminal.written.rpartition(ALTERNATE_SCREEN)
+    assert b"the editor" in left
+    terminal.wait_until(
+        lambda: b"corrected" in terminal.written.rpartition(ALTERNATE_SCREEN)[2], "rows are missing"
+    )
+    terminal.press(CTRL_Q)
+    assert terminal.wait_for_end() == 0
+    assert terminal.is_as_before

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
 from mlxspec_app.controllers.abilities import Abilities
@@ -35,6 +35,7 @@ from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.store.records import Overview
 from mlxspec_app.text.mentions import MentionError, with_files
+from mlxspec_app.user.editor import EditorError, edit_text
 from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
@@ -100,6 +101,7 @@ class ChatScreen(ConversationScreen):
             "continue": self.storage.open_last,
             "draft": self._models.choose_drafter,
             "edit": self.editor.begin,
+            "editor": self.action_editor,
             "find": self.action_find,
             "fork": self._branches.fork,
             "model": self._models.choose_model,
@@ -182,6 +184,18 @@ class ChatScreen(ConversationScreen):
         self.query_one(Welcome).show_chats(chats)
 
     # ---- the prompt -------------------------------------------------------------------------
+
+    def action_editor(self) -> None:
+        """Give the terminal to the user's editor, with the text of the prompt."""
+        try:
+            with self.app.suspend():
+                text = edit_text(self.prompt.unsent)
+        except SuspendNotSupported:
+            self.notify("no other program can have the terminal here", timeout=4)
+        except EditorError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+        else:
+            self.offer(text)
 
     def action_find(self, words: str = "") -> None:
         self.query_one(FindBar).open(words)

@@ -143,6 +143,15 @@ CHAT = (
         tooltip="search this chat",
     ),
     Binding(
+        "ctrl+g",
+        "editor",
+        "Editor",
+        priority=True,
+        show=False,
+        id="chat.editor",
+        tooltip="write the message in your own editor, the one in $VISUAL or $EDITOR",
+    ),
+    Binding(
         "f6",
         "replay",
         "Replay",
