@@ -5,6 +5,12 @@ import stat
 
 import pytest
 
+from mlxspec.trace.events import (
+    GenerationFinished,
+    GenerationStarted,
+    PrefillProgress,
+    TurnStarted,
+)
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.controllers import leaving
 from mlxspec_app.conversation.session import SessionReady
@@ -144,3 +150,17 @@ async def test_ctrl_z_stops_the_process_where_a_shell_waits(monkeypatch):
         await driver.press("ctrl+z")
         assert stopped == [driver.app]
     assert isinstance(driver.app, MlxspecApp)
+
+
+async def test_a_stop_while_the_prompt_is_read_is_answered_at_once():
+    reading = [TurnStarted("user", "x"), GenerationStarted("m", "none"), PrefillProgress(0.1, 1, 9)]
+    async with running(ScriptedSession(SessionReady(), *reading)) as driver:
+        assert "stopping" not in driver.shown
+        await driver.press("escape")
+        assert "stopping, as soon as this part of the prompt is read" in driver.shown
+        driver.session.news += [GenerationFinished(0.2, "cancelled", "")]
+        await driver.settle()
+        assert "stopping" not in driver.shown
+        driver.session.news += reading
+        await driver.settle()
+        assert "stopping" not in driver.shown

@@ -17,6 +17,9 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.pace import Pace
 from mlxspec_app.conversation.rounds import Round
 
+OWN_PROMPT = "(the model's own)"
+"""Stands for the system prompt after `/system -`: an empty message would be an empty box."""
+
 _NUMBERS = count(1)
 
 

@@ -23,7 +23,7 @@ from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
 from mlxspec_app.conversation.finding import Hit, find_words
-from mlxspec_app.conversation.screen_events import OrderGiven
+from mlxspec_app.conversation.screen_events import OrderGiven, StopAsked
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat_navigation import ChatNavigation
@@ -283,6 +283,7 @@ class ChatScreen(ConversationScreen):
         if self.editor.end():
             return
         if self._abilities.is_at_work:
+            self.feed.note(StopAsked())
             self.session.stop()
         else:
             self.outbox.return_to_prompt()
@@ -303,6 +304,8 @@ class ChatScreen(ConversationScreen):
         if not text:
             self.offer(f"/system {self.state.system}")
             return
+        if text == "-":
+            self.notify("the model's own system prompt, from the next reply on", timeout=3)
         self.session.set_system("" if text == "-" else text)
         self.transcript.follow()
         self.after_order()

@@ -298,8 +298,7 @@ class Transcript(Stream, can_focus=False):
         widget = TokenMessage(is_user=not isinstance(message, Reply))
         if message.role == "system":
             widget.add_class("-system")
-            whose = "" if message.text else "the model's own "
-            widget.border_title = f"{whose}system prompt"
+            widget.border_title = "system prompt"
         widget.set_ink(self._ink)
         widget.extend(message.spans)
         self._widgets[message.number] = widget
