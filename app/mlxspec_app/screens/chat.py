@@ -35,6 +35,7 @@ from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.store.records import Overview
 from mlxspec_app.text.mentions import MentionError, with_files
+from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.user.editor import EditorError, edit_text
 from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
@@ -195,7 +196,7 @@ class ChatScreen(ConversationScreen):
         except EditorError as error:
             self.notify(str(error), severity="warning", timeout=6)
         else:
-            self.offer(text)
+            self.offer("\t".join(map(safe_text, text.split("\t"))))
 
     def action_find(self, words: str = "") -> None:
         self.query_one(FindBar).open(words)
@@ -218,7 +219,7 @@ class ChatScreen(ConversationScreen):
 
     def refuse(self, line: str, reason: str) -> None:
         super().refuse(line, reason)
-        self.prompt.restore(line)
+        self.prompt.restore(safe_text(line))  # the field draws what it holds as it is
 
     @property
     def mode(self) -> str:
