@@ -187,6 +187,9 @@ class ChatScreen(ConversationScreen):
     # ---- the prompt -------------------------------------------------------------------------
 
     def action_editor(self) -> None:
+        self.prompt.call_later(self._edit_outside)  # behind the letters that are on their way
+
+    def _edit_outside(self) -> None:
         """Give the terminal to the user's editor, with the text of the prompt."""
         try:
             with self.app.suspend():
