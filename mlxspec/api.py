@@ -46,11 +46,11 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafting.auto import Choice, choose_drafter
 from mlxspec.drafting.measured import budget_for
+from mlxspec.drafting.names import check_drafter
 from mlxspec.drafting.registry import (
     HOST_DRAFTERS,
     DrafterContext,
     build_drafter,
-    check_drafter,
     table_memory,
 )
 from mlxspec.engine.engine import Engine

@@ -151,6 +151,23 @@ class MlxspecApp(App[None]):
             message = f"{error}; what you changed holds until you quit"
             self.call_from_thread(self.notify, message, severity="warning", timeout=8)
 
+    def on_mount(self) -> None:
+        self.app_resume_signal.subscribe(self, lambda app: self._draw_again())
+
+    def _draw_again(self) -> None:
+        """Draw every row: the terminal was someone else's meanwhile."""
+        for widget in self.screen.walk_children(with_self=True):
+            widget.refresh()
+
+    def action_suspend_process(self) -> None:
+        """Stop the process as a shell's Ctrl+Z does, or say why that is not possible."""
+        if self._driver is None or not self._driver.can_suspend:
+            self.notify("the app cannot be suspended here", timeout=3)
+        elif os.getpgrp() == os.getsid(0):
+            self.notify("no shell started this app: nothing could bring it back", timeout=4)
+        else:
+            super().action_suspend_process()
+
     # ---- looks ------------------------------------------------------------------------------
 
     def get_theme_variable_defaults(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec_app.conversation.inks import INKS
@@ -28,6 +29,7 @@ class Command:
         action: The name of the action, which a screen maps to a function.
         argument: A word for its argument; "" for a command without one.
         choices: The allowed arguments; empty allows any text.
+        is_open: Whether other arguments than `choices` are allowed too.
         rest: A word for what may follow the argument; "" if nothing may.
         is_optional: Whether the argument may be left out.
         aliases: Other names.
@@ -38,6 +40,7 @@ class Command:
     action: str
     argument: str = ""
     choices: tuple[str, ...] = ()
+    is_open: bool = False
     rest: str = ""
     is_optional: bool = False
     aliases: tuple[str, ...] = ()
@@ -62,23 +65,41 @@ COMMANDS = (
     Command("new", "begin an empty chat", "new_chat", aliases=("clear",)),
     Command(
         "retry",
-        "write the last reply again, with the same seed or a new one",
+        "write the last reply again; with the same seed, a new one, or the one given",
         "regenerate",
         "SEED",
         ("same", "new"),
+        is_open=True,
         is_optional=True,
         aliases=("regenerate",),
     ),
     Command("edit", "say your last message differently; the old branch is kept", "edit"),
+    Command("editor", "write the message in your own editor ($VISUAL, $EDITOR)", "editor"),
     Command("fork", "go on in a copy of this chat, up to here", "fork"),
     Command("chats", "the list of all chats", "chats", aliases=("history",)),
     Command("search", "look for words in all chats", "chats", "WORDS"),
+    Command("find", "look for words in this chat", "find", "WORDS", is_optional=True),
     Command("continue", "go on with the chat before this one", "continue"),
     Command("rename", "call this chat something else", "rename", "TITLE"),
     Command("stop", "end the reply after this round", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
-    Command("model", "choose a model, or load the one named", "model", "NAME", is_optional=True),
-    Command("draft", "choose what drafts, by its name", "draft", "NAME", is_optional=True),
+    Command(
+        "model",
+        "choose a model, or load the one named",
+        "model",
+        "NAME",
+        is_open=True,
+        is_optional=True,
+    ),
+    Command(
+        "draft",
+        "choose what drafts, by its name",
+        "draft",
+        "NAME",
+        DRAFTER_WORDS,
+        is_open=True,
+        is_optional=True,
+    ),
     Command(
         "system",
         "tell the model how to behave; alone, edit what it was told; - for the model's own",
@@ -146,7 +167,7 @@ class Order:
     argument: str = ""
 
 
-class UnknownCommandError(ValueError):
+class CommandError(ValueError):
     """The command does not exist, or its argument is wrong."""
 
 
@@ -154,7 +175,7 @@ def parse(line: str) -> Order | None:
     """Return the command of a line, or None for a message.
 
     Raises:
-        UnknownCommandError: There is no such command, or its argument is missing or not allowed.
+        CommandError: There is no such command, or its argument is missing or not allowed.
     """
     word, *rest = line.split(maxsplit=1) or [""]
     argument = rest[0].strip() if rest else ""
@@ -164,24 +185,33 @@ def parse(line: str) -> Order | None:
             return None
         close = get_close_matches(word[1:], _BY_NAME, n=1)
         hint = f"did you mean /{close[0]}?" if close else "/help lists them"
-        raise UnknownCommandError(f"{word} is not a command; {hint}")
+        raise CommandError(f"{word} is not a command; {hint}")
     _check(command, argument)
     return Order(command, argument)
 
 
+def command_named(name: str) -> Command | None:
+    """Return the command of a name or an alias, or None."""
+    return _BY_NAME.get(name)
+
+
 def matching(line: str) -> Sequence[Command]:
-    """Return the commands that begin with a line, for the hints while the user types."""
+    """Return the commands that begin with a line: the one of that very name, names, aliases."""
     if not re.fullmatch(r"/[a-z_]*", line):
         return ()
-    return [command for command in COMMANDS if command.name.startswith(line[1:])]
+    begun = line[1:]
+    exact = [_BY_NAME[begun]] if begun in _BY_NAME else []
+    named = [command for command in COMMANDS if command.name.startswith(begun)]
+    also = [c for c in COMMANDS if any(alias.startswith(begun) for alias in c.aliases)]
+    return list(dict.fromkeys([*exact, *named, *also]))
 
 
 def _check(command: Command, argument: str) -> None:
     if argument and not command.argument:
-        raise UnknownCommandError(f"/{command.name} stands alone; got {argument!r} after it")
+        raise CommandError(f"/{command.name} stands alone; got {argument!r} after it")
     if command.argument and not argument and not command.is_optional:
-        raise UnknownCommandError(f"{command.usage}: {command.argument} is missing")
+        raise CommandError(f"{command.usage}: {command.argument} is missing")
     chosen = argument.partition(" ")[0] if command.rest else argument
-    if argument and command.choices and chosen not in command.choices:
+    if argument and command.choices and not command.is_open and chosen not in command.choices:
         allowed = ", ".join(command.choices)
-        raise UnknownCommandError(f"{command.argument} is one of {allowed}; got {chosen!r}")
+        raise CommandError(f"{command.argument} is one of {allowed}; got {chosen!r}")

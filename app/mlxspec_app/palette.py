@@ -39,7 +39,6 @@ class CommandProvider(Provider):
 def _lines() -> Iterator[tuple[str, Command, bool]]:
     """Yield each line that can be entered, its command, and whether the line is complete."""
     for command in COMMANDS:
-        if command.choices:
-            yield from ((f"/{command.name} {choice}", command, True) for choice in command.choices)
-        else:
+        yield from ((f"/{command.name} {choice}", command, True) for choice in command.choices)
+        if not command.choices or command.is_open:
             yield f"/{command.name}", command, not command.argument or command.is_optional

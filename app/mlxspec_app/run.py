@@ -9,6 +9,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable
 from os import PathLike
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from textual.screen import Screen
@@ -20,6 +21,7 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.text.word_wrap import wrapped
 from mlxspec_app.user_data import UserData, find_user_data
 
 if TYPE_CHECKING:
@@ -141,6 +143,8 @@ def _leave(state: ChatState, code: int) -> int:
     """Print the conversation, and the error if the session failed; return the exit code."""
     text = as_plain_text(state.messages)
     if text:
+        if sys.stdout.isatty():
+            text = wrapped(text, get_terminal_size().columns)
         encoding = sys.stdout.encoding  # it may lack characters of the reply
         print(text.encode(encoding, "replace").decode(encoding))
     if state.phase == "failed":

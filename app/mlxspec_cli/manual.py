@@ -12,7 +12,7 @@ from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
 from mlxspec_app.commands import COMMANDS, Command
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.models import MODELS
 from mlxspec_app.settings.keys.names import key_list
@@ -68,7 +68,7 @@ def manual() -> str:
 
 
 def _keys() -> Iterator[str]:
-    chat = [*PROMPT_KEYS, *key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST))]
+    chat = [*PROMPT_KEYS, *key_list((*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST))]
     known = set(chat)
     screens = {
         "in the list of models, besides": tuple(b for b in MODELS if b.tooltip),

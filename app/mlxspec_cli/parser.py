@@ -149,7 +149,8 @@ def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("prompt")
     group.add_argument("--prompt", metavar="TEXT")
     group.add_argument("--prompt-file", metavar="FILE", help="- reads standard input")
-    group.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from there")
+    text = "the prompt, after what is piped in; - alone reads standard input"
+    group.add_argument("words", nargs="*", metavar="WORD", help=text)
     group.add_argument("--raw", action="store_true", help="continue the text, no chat template")
 
 

@@ -1,6 +1,8 @@
 """The chat of `mlxspec chat --plain`: reads a line, streams the reply as plain text.
 
-It suits pipes, screen readers and simple terminals: no colour, no cursor movement.
+It suits pipes, screen readers and simple terminals: no colour, no cursor movement. Standard output
+has the replies alone, broken between words on a terminal and exact in a pipe; all else goes to
+standard error. A pipe gets an exit code: 1 if a reply failed, 130 after Ctrl-C.
 """
 
 import signal
@@ -9,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from shutil import get_terminal_size
 from types import FrameType
 
 from mlxspec.conversation import Conversation
@@ -25,6 +28,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.sessions.reply_settings import ReplySettings
+from mlxspec_app.text.word_wrap import WordWrapper
 from mlxspec_cli.arguments import given_words
 from mlxspec_cli.opening import open_engine
 from mlxspec_cli.output import REPEATING, harmless, say, summary_line
@@ -48,13 +52,18 @@ def run_plain(args: Namespace, params: GenerationParams) -> int:
     chat = _PlainChat(Conversation(prepared.engine, args.system, say=say), settings)
     choice = prepared.choice
     name = harmless(prepared.engine.name)
-    print(f"{name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
+    _tell(f"{name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
     with ExitStack() as stack:
         if args.trace:
             chat.trace = stack.enter_context(TraceWriter(args.trace))
         while chat.turn():
             pass
-    return 0
+    return 1 if chat.has_failed and not sys.stdin.isatty() else 0
+
+
+def _tell(line: str = "", end: str = "\n") -> None:
+    """Print what is no reply, to standard error."""
+    print(line, end=end, file=sys.stderr, flush=True)
 
 
 class _PlainChat:
@@ -62,6 +71,9 @@ class _PlainChat:
 
     def __init__(self, conversation: Conversation, settings: ReplySettings) -> None:
         self.trace: TraceWriter | None = None
+        self.has_failed = False
+        is_terminal = sys.stdout.isatty()
+        self._wrapper = WordWrapper(get_terminal_size().columns) if is_terminal else None
         self._conversation = conversation
         self._settings = settings
         self._stop = False
@@ -69,9 +81,12 @@ class _PlainChat:
     def turn(self) -> bool:
         """Read one line and answer it; return False at the end of the chat."""
         try:
-            line = input("\nyou> ").strip()
-        except (EOFError, KeyboardInterrupt):
-            print()
+            line = _read_line().strip()
+        except EOFError:
+            return False
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
             return False
         match line:
             case "":
@@ -79,10 +94,10 @@ class _PlainChat:
             case "/quit" | "/exit":
                 return False
             case "/help":
-                print(_HELP)
+                _tell(_HELP)
             case "/new":
                 self._conversation.reset()
-                print("The conversation is forgotten.")
+                _tell("The conversation is forgotten.")
             case "/verify":
                 self._verify()
             case "/retry":
@@ -90,7 +105,7 @@ class _PlainChat:
             case _ if line.startswith("/") and line[1:].partition(" ")[0] in ADJUSTABLE:
                 self._adjust(line)
             case _ if line.startswith("/") and " " not in line:
-                print(f"{line} is not a command; /help lists them.")
+                _tell(f"{harmless(line)} is not a command; /help lists them.")
             case _:
                 self._answer(partial(self._conversation.reply, line))
         return True
@@ -107,7 +122,7 @@ class _PlainChat:
 
     def _verify(self) -> None:
         with self._stoppable():
-            print(self._conversation.prove(should_stop=lambda: self._stop).describe())
+            _tell(self._conversation.prove(should_stop=lambda: self._stop).describe())
 
     def _answer(self, ask: Callable[..., Iterator[Event]]) -> None:
         """Print a reply; an error ends the reply, not the chat."""
@@ -123,12 +138,24 @@ class _PlainChat:
         try:
             yield
         except (MlxspecError, ValueError) as error:
+            self.has_failed = True
+            self._write_rest()
             say(str(error))
         finally:
             signal.signal(signal.SIGINT, before)
+        if self._stop and not sys.stdin.isatty():
+            raise KeyboardInterrupt  # a pipe cannot be asked what to do next
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._stop = True  # the engine checks this between rounds, in a consistent state
+
+    def _write(self, text: str) -> None:
+        shown = text if self._wrapper is None else self._wrapper.add(harmless(text))
+        print(shown, end="", flush=True)
+
+    def _write_rest(self) -> None:
+        if self._wrapper is not None:
+            print(self._wrapper.end(), end="", flush=True)
 
     def _show(self, event: Event) -> None:
         if self.trace:
@@ -137,12 +164,28 @@ class _PlainChat:
             case GenerationStarted():
                 self._drafter = event.drafter
             case DraftVerified() | PlainDecoded():
-                print(harmless("".join(token.text for token in event.emit)), end="", flush=True)
+                self._write("".join(token.text for token in event.emit))
             case DrafterFailed():
                 why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
                 say(why)
             case GenerationFinished():
-                print(harmless(event.text))
+                self._write(event.text)
+                self._write_rest()
+                print()
                 if event.reason == "repeating":
                     say(REPEATING)
                 print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)
+
+
+def _read_line() -> str:
+    """Read a line; a person is asked for it, on standard output only where that is a terminal.
+
+    Raises:
+        EOFError: The input has ended.
+    """
+    is_asked = sys.stdin.isatty()
+    if is_asked and sys.stdout.isatty():
+        return input("\nyou> ")  # through readline, which has to know what stands before
+    if is_asked:
+        _tell("\nyou> ", end="")
+    return input()

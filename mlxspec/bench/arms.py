@@ -14,7 +14,8 @@ from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.auto import choose_drafter
-from mlxspec.drafting.registry import DrafterContext, build_drafter, check_drafter
+from mlxspec.drafting.names import check_drafter
+from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 

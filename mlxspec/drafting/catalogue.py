@@ -13,7 +13,8 @@ from mlxspec.device import backend
 from mlxspec.device.bandwidth import measure_bandwidth
 from mlxspec.drafting.auto import forget_verdict, setup_words, stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.drafting.registry import HOST_DRAFTERS, TRAINED
+from mlxspec.drafting.names import TRAINED
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafting.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import cache_words

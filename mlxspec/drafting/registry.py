@@ -24,6 +24,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
+from mlxspec.drafting.names import TRAINED, parts_of
 from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired, trials_of
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.engine.engine import Engine
@@ -49,12 +50,7 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
 }
 """Drafters that need only the text; table and pool accept rows and memory of a table."""
 
-TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit": "exit"}
-"""Words for trained drafters, and the kind of file that each names."""
-
-WORDS = (*HOST_DRAFTERS, *TRAINED, "auto")
 _READS_TABLE = ("table", "pool")
-_ALONE = ("none", "pool", "auto")  # never part of a list
 
 Say = Callable[[str], None]
 """Called with one line when something takes time or is wrong."""
@@ -107,30 +103,6 @@ class DrafterContext:
         """Rows of the table trained for the target; empty where there is no such table."""
         file = self.files.get("table")
         return load_table(file.path, self.target.vocab_size) if file else ()
-
-
-def parts_of(drafter: str) -> list[str]:
-    """Return the names in a list of drafters; an existing path with commas is one name."""
-    if Path(expanduser(drafter)).exists():
-        return [drafter]
-    return [part.strip() for part in drafter.split(",")]
-
-
-def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
-    """Raise ValueError for a name that cannot be a drafter, before anything is loaded."""
-    parts = parts_of(drafter)
-    for part in parts:
-        # One slash is that of a hub id, owner/name: only the download shows if it exists.
-        is_place = Path(expanduser(part)).exists() or part.count("/") == 1
-        if part not in WORDS and not (part and is_place):
-            raise ValueError(
-                f"drafter {part!r} is not known; choose from {', '.join(WORDS)}, or give a file, a "
-                "folder or a hub id, or several with commas between"
-            )
-        if len(parts) > 1 and part in _ALONE:
-            raise ValueError(f"the drafter {part!r} stands alone: take it out of {drafter!r}")
-    if has_draft_model and "model" not in parts:
-        raise ValueError(f"the drafter {drafter!r} uses no draft model; choose 'model', or drop it")
 
 
 def table_memory(

@@ -155,10 +155,10 @@ async def test_up_does_not_overwrite_what_is_being_typed():
         assert driver.screen.query_one(Prompt).text == "x"
 
 
-@pytest.mark.parametrize("key", ["ctrl+c", "ctrl+q"])
-async def test_quits_cleanly(key):
+@pytest.mark.parametrize("keys", [("ctrl+c", "ctrl+c"), ("ctrl+q",), ("ctrl+d",)])
+async def test_quits_cleanly(keys):
     async with chat() as driver:
-        await driver.pilot.press(key)
+        await driver.pilot.press(*keys)
         await driver.pilot.pause()
         assert driver.app.return_code == 0
 

@@ -6,7 +6,7 @@ from mlxspec.trace.difference import Difference
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.commands import COMMANDS, UnknownCommandError, matching, parse
+from mlxspec_app.commands import COMMANDS, CommandError, matching, parse
 from mlxspec_app.conversation.session import ProofFinished, SessionReady
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
@@ -53,7 +53,7 @@ def test_anything_else_is_a_message(line):
     ],
 )
 def test_a_command_that_cannot_be_taken_says_why(line, message):
-    with pytest.raises(UnknownCommandError, match=message):
+    with pytest.raises(CommandError, match=message):
         parse(line)
 
 

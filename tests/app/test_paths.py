@@ -14,7 +14,7 @@ def _no_home(monkeypatch):
 
 
 def below(folder):
-    names = ("chats.sqlite3", "learned", "settings.toml", "traces", "logs")
+    names = ("chats.sqlite3", "learned", "unsent.txt", "settings.toml", "traces", "logs")
     return Paths(*(folder / name for name in names))
 
 

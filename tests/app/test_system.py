@@ -8,6 +8,10 @@ from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.fold import apply, fold
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionReady
+from mlxspec_app.export.markdown import render
+from mlxspec_app.export.recording import Recording
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.run import as_plain_text
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import ReplyTraces
@@ -56,6 +60,25 @@ def test_a_prompt_under_which_nothing_was_said_is_replaced():
     assert [message.text for message in state.messages] == ["Be long."]
     assert state.is_empty
     assert not fold(EXCHANGE, state).is_empty
+
+
+@pytest.mark.parametrize("told", [[], [BRIEF]])
+def test_the_models_own_prompt_leaves_nothing_where_no_other_was_used(told):
+    state = fold([*told, TurnStarted("system", ""), *EXCHANGE, TurnStarted("system", "")])
+    assert [message.role for message in state.messages] == ["user", "assistant"]
+
+
+def test_the_models_own_prompt_is_said_after_one_that_was_used_and_is_no_text_of_its_own():
+    state = fold([BRIEF, *EXCHANGE, TurnStarted("system", ""), *EXCHANGE])
+    assert state.system == ""
+    assert "system> (the model's own)" in as_plain_text(state.messages)
+    events = events_of(state)
+    assert [event.text for event in events if getattr(event, "role", "") == "system"] == [
+        "Be brief.",
+        "",
+    ]
+    page = render(Recording.of("x", events))
+    assert "(the model's own)" in page
 
 
 def test_a_new_chat_keeps_the_system_prompt_and_shows_it():

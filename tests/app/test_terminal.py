@@ -14,7 +14,7 @@ from tests.traces import make_fake
 
 SLOW_CHAT = str(TESTS / "support/slow_chat.py")
 ALTERNATE_SCREEN = b"\x1b[?1049h"
-ENTER, CTRL_C, CTRL_Q = "\r", "\x03", "\x11"
+ENTER, CTRL_C, CTRL_G, CTRL_Q, CTRL_Z = "\r", "\x03", "\x07", "\x11", "\x1a"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_new_size_is_drawn_in_full(start, tmp_path):
         terminal.resize(columns, rows)
         frame = "╭" + "─" * (columns - 2) + "╮"
         terminal.wait_until(lambda frame=frame: frame in terminal.shown, "the prompt did not grow")
-    terminal.press(CTRL_C)
+    terminal.press(CTRL_C + CTRL_C)
     assert terminal.wait_for_end() == 0
 
 
@@ -90,10 +90,54 @@ def test_what_was_said_stays_in_the_scrollback(start, tmp_path, place):
     terminal.wait_for("Message")
     terminal.press("hello" + ENTER)
     terminal.wait_for("tok/s")
-    terminal.press(CTRL_C)
+    terminal.press(CTRL_C + CTRL_C)
     assert terminal.wait_for_end() == 0
     assert terminal.modes_left_on == set()
     assert terminal.is_as_before
     assert (ALTERNATE_SCREEN in terminal.written) == (not place)
     *_, last = terminal.written.split(b"\x1b[")  # plain text, once the app has gone
     assert b"you> hello\r\n\r\nassistant> Speculative decoding" in last
+
+
+def test_ctrl_z_stops_the_app_and_the_shell_brings_it_back(start, tmp_path):
+    shell = "import pty; pty.spawn(['bash', '--norc', '--noprofile', '-i'])"
+    terminal = start("-c", shell, env={"PS1": "shell$ "})
+    terminal.wait_for("shell$")
+    terminal.press(f"{sys.executable} {SLOW_CHAT} {tmp_path} inf" + ENTER)
+    terminal.wait_for("Message")
+    terminal.press("half")
+    terminal.wait_for("half")
+    terminal.press(CTRL_Z)
+    terminal.wait_for("Stopped")
+    assert terminal.written.count(ALTERNATE_SCREEN) == 1
+    terminal.press("fg" + ENTER)
+    terminal.wait_until(lambda: terminal.written.count(ALTERNATE_SCREEN) == 2, "fg did nothing")
+    terminal.wait_until(
+        lambda: all(
+            text in terminal.written.rpartition(ALTERNATE_SCREEN)[2]
+            for text in (b"corrected", b"half", b"Help")  # every row, not what changed alone
+        ),
+        "the app did not come back",
+    )
+    terminal.press("!" + CTRL_Q)
+    terminal.wait_until(
+        lambda: terminal.written.rstrip().endswith(b"shell$"), "the app did not end"
+    )
+    assert (tmp_path / "unsent.txt").read_text() == "half!"
+
+
+def test_the_editor_has_the_terminal_and_the_app_draws_all_of_it_again(start, tmp_path):
+    program = "import sys; print('the editor'); open(sys.argv[1], 'a').write('!')"
+    editor = f'{sys.executable} -c "{program}"'
+    terminal = start(SLOW_CHAT, str(tmp_path), "inf", env={"VISUAL": editor})
+    terminal.wait_for("Message")
+    terminal.press("half" + CTRL_G)
+    terminal.wait_until(lambda: b"half!" in terminal.written, "the text did not come back")
+    left, *_ = terminal.written.rpartition(ALTERNATE_SCREEN)
+    assert b"the editor" in left
+    terminal.wait_until(
+        lambda: b"corrected" in terminal.written.rpartition(ALTERNATE_SCREEN)[2], "rows are missing"
+    )
+    terminal.press(CTRL_Q)
+    assert terminal.wait_for_end() == 0
+    assert terminal.is_as_before

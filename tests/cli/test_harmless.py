@@ -34,11 +34,17 @@ class Harmful:
         return reply()
 
 
-def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys):
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys, is_terminal):
     monkeypatch.setattr("mlxspec_cli.plain_chat.summary_line", lambda *_, **__: "")
-    monkeypatch.setattr("builtins.input", lambda _: "hello")
+    monkeypatch.setattr("builtins.input", lambda *_: "hello")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("COLUMNS", "200")
     assert _PlainChat(Harmful(), GenerationParams()).turn()
     printed = capsys.readouterr().out
+    if not is_terminal:
+        assert printed == "".join(PIECES) + "\n"
+        return
     assert not _CONTROLS.search(printed)
     assert printed.startswith("a\u241b]52;c;cm0gLXJm\u2407b")
     assert printed.endswith("c\td\n\n")

@@ -42,7 +42,7 @@ FLOORS = {
         {"sessions", "playback", "picker", "user"},
         {"store", "settings", "export"},
         {"commands", "user_data", "frames"},
-        {"app"},
+        {"app", "completions"},
         {"widgets", "controllers", "palette"},
         {"screens"},
         {"run"},
@@ -65,7 +65,10 @@ BEFORE_THE_FIRST_FRAME = [
     *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
     *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts", "chat_models")),
 ]
-SEEN_BY_THE_APP = {"mlxspec.errors", "mlxspec.params", "mlxspec.trace", "mlxspec.drafting.entries"}
+SEEN_BY_THE_APP = {
+    *("mlxspec.errors", "mlxspec.params", "mlxspec.trace"),
+    *("mlxspec.drafting.entries", "mlxspec.drafting.names"),
+}
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def test_a_line_sets_one_argument_of_the_template_and_an_object_sets_them_all():
         ("exact_seed", "1", "exact_seed must be on or off; got '1'"),
         ("top_p", "2", "top_p must be"),
         ("max", "-1", "max_tokens must be 0 or more"),
+        ("k", "99999", r"must be from 0 \(plain decoding\) to 255; got 99999"),
         ("speed", "1", f"choose from {', '.join(ADJUSTABLE)}"),
     ],
 )

@@ -134,7 +134,7 @@ FIELDS = {
         "seed": whole(0, 2**64 - 1),
         "stop": strings,
         "stop_tokens": ids,
-        "num_draft_tokens": whole(),
+        "num_draft_tokens": whole(most=255),
         "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
         "exact_seed": flag,
         "stop_repeats": flag,

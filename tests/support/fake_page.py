@@ -18,6 +18,9 @@ class FakePrompt:
     def restore(self, text):
         self.text = "\n".join(part for part in (text, self.text) if part)
 
+    def set_aside(self):
+        self.text = ""
+
     def show_purpose(self, purpose):
         self.purpose = purpose
 
@@ -64,7 +67,7 @@ class FakePage:
     def __init__(self, **chosen):
         self.prompt, self.transcript = FakePrompt(), FakeTranscript()
         self.choices = FakeChoices(**chosen)
-        self.told, self.offered, self.overviews = [], [], []
+        self.told, self.offered, self.refused, self.overviews = [], [], [], []
         self.impossible = set()
         self.num_orders = 0
         self._beside = []
@@ -99,6 +102,10 @@ class FakePage:
 
     def offer(self, line):
         self.offered.append(line)
+
+    def refuse(self, line, reason):
+        self.told.append(reason)
+        self.refused.append(line)
 
 
 class DirectStore:

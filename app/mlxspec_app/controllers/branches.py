@@ -29,13 +29,19 @@ class Branches:
         """Write another reply to the last message.
 
         Args:
-            seed: "same" for the seed of the last reply; "new" for another one; "" for another one
+            seed: The seed to set first; "same" keeps the present one, "new" draws one; "" draws one
                 where chance has a part in the reply.
+
+        Raises:
+            CommandError: It cannot be a seed.
         """
-        if seed == "new" and not self._sampling.draw_seed():
-            return
-        if not seed:
+        if seed == "new":
+            if not self._sampling.draw_seed():
+                return
+        elif not seed:
             self._sampling.vary()
+        elif seed != "same":
+            self._sampling.use_seed(seed)
         self._feed.note(OrderGiven())
         self._feed.session.regenerate()
         self._page.transcript.follow()

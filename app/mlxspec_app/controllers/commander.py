@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mlxspec_app.commands import COMMANDS, Command, Order, UnknownCommandError, parse
+from mlxspec_app.commands import COMMANDS, Command, CommandError, Order, parse
 from mlxspec_app.controllers.page import Page
 
 Actions = Mapping[str, Callable[..., object]]
@@ -18,6 +18,9 @@ class CommandedPage(Page, Protocol):
 
     def offer(self, line: str) -> None:
         """Put a line into the prompt for the user to complete."""
+
+    def refuse(self, line: str, reason: str) -> None:
+        """Show why a command cannot be carried out, and give its line back to the user."""
 
 
 class Commander:
@@ -48,11 +51,11 @@ class Commander:
             return True
         try:
             order = parse(line)
-        except UnknownCommandError as error:
-            self._page.notify(str(error), severity="warning", timeout=4)
+            if order is not None:
+                self._carry_out(order)
+        except CommandError as error:
+            self._page.refuse(line, str(error))
             return True
-        if order is not None:
-            self._carry_out(order)
         return order is not None
 
     def _carry_out(self, order: Order) -> None:

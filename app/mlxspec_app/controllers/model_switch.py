@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from mlxspec.drafting.names import check_drafter
+from mlxspec_app.commands import CommandError
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.conversation.session import ModelChoice
@@ -40,8 +42,16 @@ class ModelSwitch:
             self._have_picked("models")
 
     def choose_drafter(self, name: str = "") -> None:
-        """Use the named drafter; without a name, open the picker."""
+        """Use the named drafter; without a name, open the picker.
+
+        Raises:
+            CommandError: The name cannot be a drafter; nothing was loaded then.
+        """
         if name:
+            try:
+                check_drafter(name, has_draft_model=False)
+            except ValueError as error:
+                raise CommandError(str(error)) from error
             self.load(replace(self._now, drafter=name))
         else:
             self._have_picked("drafters")

@@ -25,11 +25,18 @@ class PromptField(Protocol):
     def text(self) -> str:
         """The text in the field."""
 
+    @property
+    def unsent(self) -> str:
+        """The text as it would be sent, with long pastes in full."""
+
     def fill(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
 
     def restore(self, text: str) -> None:
         """Put unsent text back, before what was typed since."""
+
+    def set_aside(self) -> None:
+        """Clear the field; the history keeps its text."""
 
     def show_purpose(self, purpose: str) -> None:
         """Show above the field what the text is for; "" for a message."""

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
+from mlxspec_app.commands import CommandError
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
 from mlxspec_app.settings.file import Settings
@@ -22,20 +23,35 @@ class SamplingSwitch:
         self._feed, self._page = feed, page
 
     def adjust(self, name: str, value: str) -> None:
-        """Change a setting from the next reply on; an empty value shows the current one."""
+        """Change a setting from the next reply on; an empty value shows the current one.
+
+        Raises:
+            CommandError: The setting cannot have this value.
+        """
         if not value:
             now = self._feed.session.adjustable().get(name, "not known")
             self._page.notify(f"{name} is {now}; /settings shows all", timeout=4)
-        elif self._adjust(name, value):
-            self._page.notify(f"{name} is {value} from the next reply on", timeout=2)
+            return
+        self._adjust(name, value)
+        self._page.notify(f"{name} is {value} from the next reply on", timeout=2)
+
+    def use_seed(self, seed: str) -> None:
+        """Set the seed of the next replies.
+
+        Raises:
+            CommandError: It cannot be a seed, or the session has none.
+        """
+        self._adjust("seed", seed)
+        self._page.notify(f"seed {seed}; it makes no difference at temperature 0", timeout=3)
 
     def draw_seed(self) -> bool:
         """Set another seed at random; return whether the session accepted it."""
-        seed = random.getrandbits(_SEED_BITS)
-        is_done = self._adjust("seed", str(seed))
-        if is_done:
-            self._page.notify(f"seed {seed}", timeout=3)
-        return is_done
+        try:
+            self.use_seed(str(random.getrandbits(_SEED_BITS)))
+        except CommandError as error:
+            self._page.notify(str(error), severity="warning", timeout=4)
+            return False
+        return True
 
     def vary(self) -> None:
         """Set another seed; at temperature 0, where no seed helps, say so."""
@@ -61,13 +77,11 @@ class SamplingSwitch:
                 self._feed.session.adjust(row.word, "")
             self._feed.session.adjust(row.word, _typed(value))
 
-    def _adjust(self, name: str, value: str) -> bool:
+    def _adjust(self, name: str, value: str) -> None:
         try:
             self._feed.session.adjust(name, value)
         except ValueError as error:
-            self._page.notify(str(error), severity="warning", timeout=4)
-            return False
-        return True
+            raise CommandError(str(error)) from error
 
 
 def _typed(value: Value | None) -> str:

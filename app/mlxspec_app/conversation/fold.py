@@ -10,7 +10,7 @@ from typing import Any
 from mlxspec.trace.events import Event, TurnStarted
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.copies import EarlierReplies
-from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span
 from mlxspec_app.conversation.reply_events import REPLY_EVENTS
 from mlxspec_app.conversation.screen_events import (
     MessageQueued,
@@ -19,6 +19,7 @@ from mlxspec_app.conversation.screen_events import (
     QueuedSent,
     QueueEmptied,
     ScreenEvent,
+    StopAsked,
 )
 from mlxspec_app.conversation.session import (
     ChatCleared,
@@ -91,6 +92,11 @@ def _fail_session(state: ChatState, event: SessionFailed) -> None:
 def _order(state: ChatState, event: OrderGiven) -> None:
     if state.phase != "loading":  # the session says when that is over
         state.phase = "busy"
+    state.is_stopping = False
+
+
+def _stop(state: ChatState, event: StopAsked) -> None:
+    state.is_stopping = True
 
 
 def _withdraw(state: ChatState, event: OrderWithdrawn) -> None:
@@ -193,15 +199,24 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
+        state.is_stopping = False
         state.notices.clear()  # notices hold until the next message
-    last = state.messages[-1] if state.messages else None
     if event.role == "system":
-        state.system = event.text
-        if last is not None and last.role == "system":
-            state.messages.pop()  # no message used it yet
+        _set_system(state, event.text)
+        return
+    last = state.messages[-1] if state.messages else None
     if state.repeats_turn and last is not None and last.role == event.role:
         return  # the session sends the turn of a regenerated reply again
     state.messages.append(Message(event.role, [Span(event.text)]))
+
+
+def _set_system(state: ChatState, text: str) -> None:
+    state.system = text
+    if state.messages and state.messages[-1].role == "system":
+        state.messages.pop()  # no message used it yet
+    prompts = (message.text for message in reversed(state.messages) if message.role == "system")
+    if text or next(prompts, OWN_PROMPT) != OWN_PROMPT:  # else it is the model's own already
+        state.messages.append(Message("system", [Span(text or OWN_PROMPT)]))
 
 
 _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
@@ -212,6 +227,7 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     SessionFailed: _fail_session,
     OrderGiven: _order,
     OrderWithdrawn: _withdraw,
+    StopAsked: _stop,
     MessageQueued: _queue,
     QueuedSent: _send_queued,
     QueueEmptied: _empty_queue,

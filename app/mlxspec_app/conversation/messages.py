@@ -18,6 +18,9 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.pace import Pace
 from mlxspec_app.conversation.rounds import Round
 
+OWN_PROMPT = "(the model's own)"
+"""Stands for the system prompt after `/system -`: an empty message would be an empty box."""
+
 _NUMBERS = count(1)
 _FEWEST_COPIED = 8  # short replies are alike without being copies
 

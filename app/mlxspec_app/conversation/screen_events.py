@@ -26,6 +26,11 @@ class OrderWithdrawn:
 
 
 @dataclass(frozen=True)
+class StopAsked:
+    """The user stopped the reply; it ends after this round, or this part of the prompt."""
+
+
+@dataclass(frozen=True)
 class MessageQueued:
     """A message waits until the session is ready."""
 
@@ -42,4 +47,4 @@ class QueueEmptied:
     """The queued messages went back into the prompt."""
 
 
-ScreenEvent = OrderGiven | OrderWithdrawn | MessageQueued | QueuedSent | QueueEmptied
+ScreenEvent = OrderGiven | OrderWithdrawn | StopAsked | MessageQueued | QueuedSent | QueueEmptied

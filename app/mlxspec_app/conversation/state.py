@@ -37,6 +37,7 @@ class ChatState:
         context: Tokens in the cache.
         context_length: Tokens that fit the context, or 0 if unknown.
         is_full: Whether the last turn has no reply because the context is full.
+        is_stopping: Whether the user stopped the reply, or an earlier one.
         system: The system prompt that was set, or "".
         earlier: The replies that the drafter has seen.
         baseline: The speed of plain decoding, and whether drafts fall short of it.
@@ -57,6 +58,7 @@ class ChatState:
     context: int = 0
     context_length: int = 0
     is_full: bool = False
+    is_stopping: bool = False
     system: str = ""
     earlier: EarlierReplies = field(default_factory=EarlierReplies)
     baseline: Baseline = field(default_factory=Baseline)

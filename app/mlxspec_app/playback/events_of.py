@@ -15,7 +15,7 @@ from mlxspec.trace.events import (
     GenerationFinished,
     TurnStarted,
 )
-from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply
 from mlxspec_app.conversation.state import ChatState
 
 
@@ -36,7 +36,8 @@ def events_of(state: ChatState) -> list[Event]:
 
 def _events_of_message(message: Message) -> Iterator[Event]:
     if not isinstance(message, Reply):
-        yield TurnStarted(message.role, message.text)
+        is_own = message.role == "system" and message.text == OWN_PROMPT
+        yield TurnStarted(message.role, "" if is_own else message.text)
         return
     if message.started is not None:
         yield message.started

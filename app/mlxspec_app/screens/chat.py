@@ -8,33 +8,39 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on
-from textual.app import ComposeResult
+from textual import events, on
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
 from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.context_overflow import ContextOverflow, Way
+from mlxspec_app.controllers.leaving import Leaving
 from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
-from mlxspec_app.conversation.screen_events import OrderGiven
+from mlxspec_app.conversation.finding import Hit, find_words
+from mlxspec_app.conversation.screen_events import OrderGiven, StopAsked
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat_navigation import ChatNavigation
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.chat import CHAT, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.store.records import Overview
 from mlxspec_app.text.mentions import MentionError, with_files
+from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.user.editor import EditorError, edit_text
+from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
+from mlxspec_app.widgets.chat.find_bar import FindBar
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from mlxspec_app.widgets.chat.welcome import Welcome
@@ -82,6 +88,8 @@ class ChatScreen(ConversationScreen):
         self._models = ModelSwitch(self.feed, self, self._pick_models)
         self._abilities = Abilities(self.feed, self.storage, self.editor, self._models)
         self._overflow = ContextOverflow(self.feed, self, self._ask_for_way)
+        unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
+        self._leaving = Leaving(self.feed, self, unsent)
         self.feed.listen(
             self._overflow.handle, self.storage.handle, self.editor.handle, self.pacer.handle
         )
@@ -94,6 +102,8 @@ class ChatScreen(ConversationScreen):
             "continue": self.storage.open_last,
             "draft": self._models.choose_drafter,
             "edit": self.editor.begin,
+            "editor": self.action_editor,
+            "find": self.action_find,
             "fork": self._branches.fork,
             "model": self._models.choose_model,
             "new_chat": self._chats.begin_new,
@@ -110,11 +120,13 @@ class ChatScreen(ConversationScreen):
         return self.query_one(Prompt)
 
     def compose_controls(self) -> ComposeResult:
-        yield CommandHints()
-        yield Prompt()
+        hints = CommandHints()
+        yield FindBar(lambda words: find_words(self.state.messages, words), self._show_hit)
+        yield hints
+        yield Prompt(hints)
 
     def active_keys(self) -> list[Key]:
-        keys = key_list((*CHAT, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
+        keys = key_list((*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
         return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -127,8 +139,10 @@ class ChatScreen(ConversationScreen):
         for notice in self.choices.notices:
             self.session.notify(notice)
         self._overflow.follow_settings(Settings(), self.choices.settings)
+        self._leaving.begin()
 
     def on_unmount(self) -> None:
+        self._leaving.end()
         if self.user_data is not None:
             self.user_data.log.note(self.pacer.clock.describe())
 
@@ -172,24 +186,73 @@ class ChatScreen(ConversationScreen):
 
     # ---- the prompt -------------------------------------------------------------------------
 
+    def action_editor(self) -> None:
+        self.prompt.call_later(self._edit_outside)  # behind the letters that are on their way
+
+    def _edit_outside(self) -> None:
+        """Give the terminal to the user's editor, with the text of the prompt."""
+        try:
+            with self.app.suspend():
+                text = edit_text(self.prompt.unsent)
+        except SuspendNotSupported:
+            self.notify("no other program can have the terminal here", timeout=4)
+        except EditorError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+        else:
+            self.offer("\t".join(map(safe_text, text.split("\t"))))
+
+    def action_find(self, words: str = "") -> None:
+        self.query_one(FindBar).open(words)
+
+    def _show_hit(self, hit: Hit | None) -> None:
+        if hit is not None:
+            self.transcript.show_hit(hit)
+        else:
+            self.clear_selection()
+            self.prompt.focus()
+
     def selected_text(self) -> str:
+        if self.query_one(FindBar).is_open:  # what is selected is the hit
+            return ""
         return super().selected_text() or self.prompt.selected_text
 
     def offer(self, line: str) -> None:
         self.prompt.fill(line)
         self.prompt.focus()
 
-    @on(Prompt.Changed)
-    def _hint(self, event: Prompt.Changed) -> None:
-        self.query_one(CommandHints).show(event.text_area.text)
+    def refuse(self, line: str, reason: str) -> None:
+        super().refuse(line, reason)
+        self.prompt.restore(safe_text(line))  # the field draws what it holds as it is
 
-    @on(Prompt.Completing)
-    def _complete(self) -> None:
-        best = self.query_one(CommandHints).best
-        if best:
-            self.offer(best)
-        else:
-            self.focus_next()
+    @property
+    def mode(self) -> str:
+        """A word for the footer while letters are keys, else ""."""
+        return "READING" if self.transcript.has_focus else ""
+
+    def action_write(self) -> None:
+        self.prompt.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Write a letter that is no key of the transcript into the prompt."""
+        is_letter = self.mode and event.is_printable and event.key not in self.active_bindings
+        if is_letter and event.character:
+            self.prompt.focus()
+            self.prompt.insert(event.character)
+
+    def interrupt(self) -> None:
+        bar = self.query_one(FindBar)
+        if bar.is_open:
+            bar.close()
+            return
+        self._leaving.interrupt()
+
+    @on(Prompt.Changed)
+    def _follow_text(self, event: Prompt.Changed) -> None:
+        self._leaving.follow_text()
+        hints = self.query_one(CommandHints)
+        if event.text_area.text.startswith("/model ") and "model" not in hints.words:
+            hints.words["model"] = ()  # they are looked for once
+            self._navigation.find_models(lambda names: hints.offer("model", names))
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
@@ -224,6 +287,7 @@ class ChatScreen(ConversationScreen):
         if self.editor.end():
             return
         if self._abilities.is_at_work:
+            self.feed.note(StopAsked())
             self.session.stop()
         else:
             self.outbox.return_to_prompt()
@@ -244,6 +308,8 @@ class ChatScreen(ConversationScreen):
         if not text:
             self.offer(f"/system {self.state.system}")
             return
+        if text == "-":
+            self.notify("the model's own system prompt, from the next reply on", timeout=3)
         self.session.set_system("" if text == "-" else text)
         self.transcript.follow()
         self.after_order()

@@ -3,7 +3,9 @@
 What is needed only when such a screen opens is imported then: it would delay the first frame.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from textual.screen import Screen
@@ -84,6 +86,19 @@ class ChatNavigation:
         )
         self._screen.app.push_screen(screen, then)
         return True
+
+    def find_models(self, then: Callable[[Sequence[str]], None]) -> None:
+        """Find the names for `/model` in a thread, as that reads disks; `then` gets them."""
+        catalogue = self._user_data.catalogue if self._user_data is not None else None
+        if catalogue is None:
+            return
+
+        async def find() -> None:
+            with suppress(Exception):  # the picker says what is wrong with a disk
+                models = await asyncio.to_thread(catalogue.models)
+                then([entry.source or "default" for entry in models if not entry.problem])
+
+        self._screen.run_worker(find(), group="names")
 
     def choose_way(
         self, ways: Sequence[Way], context_length: int, then: Callable[[ContextAnswer | None], None]

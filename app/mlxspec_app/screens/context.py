@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.figures.context_rows import context_rows
 
 _WIDTH = 64
@@ -20,7 +21,7 @@ class ContextScreen(SteadyModal[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "Close"),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     ContextScreen {
@@ -42,6 +43,7 @@ class ContextScreen(SteadyModal[None]):
 
     def compose(self) -> ComposeResult:
         yield Static()
+        yield KeyFooter()
 
     def on_resize(self) -> None:
         width = min(_WIDTH, self.app.size.width - _FRAME_CELLS)

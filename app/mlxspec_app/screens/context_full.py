@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from mlxspec_app.controllers.context_overflow import ContextAnswer, Way
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
 
 _MUTED = "$spec-muted"
 _NAMES: dict[Way, str] = {
@@ -43,7 +44,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Leave it"),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     ContextFullScreen {
@@ -93,6 +94,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
             yield OptionList(*(Option(_option(way), way) for way in self._ways))
             yield TickBox("do so from now on (F5 changes it)", value=False)
             yield Static(Content.styled("Enter takes one · Tab, Space · Esc leaves it", _MUTED))
+        yield KeyFooter()
 
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:

@@ -240,8 +240,11 @@ class ConversationScreen(SteadyScreen[None]):
         self.query_one(TreePanel).toggle(view)
         self.update_panels()
 
-    def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
-        self.transcript.turn(where)
+    def action_scroll(self, where: Literal["start", "up", "down", "end"]) -> None:
+        if where == "start":
+            self.transcript.show_start()
+        else:
+            self.transcript.turn(where)
         self.call_after_refresh(self.update_panels)
 
     # ---- copying ----------------------------------------------------------------------------
@@ -263,7 +266,11 @@ class ConversationScreen(SteadyScreen[None]):
         if text:
             self.copy(text, "")
         else:
-            self.app.exit()
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Do what Ctrl+C does without a selection."""
+        self.app.exit()
 
     def selected_text(self) -> str:
         return self.get_selected_text() or ""
@@ -287,6 +294,10 @@ class ConversationScreen(SteadyScreen[None]):
     def offer(self, line: str) -> None:
         """Refuse a line that the user would have to complete: this screen has no prompt."""
         self.notify(f"{line.strip()} cannot be typed here", timeout=3)
+
+    def refuse(self, line: str, reason: str) -> None:
+        """Say why a command cannot be carried out; a screen with a prompt gives the line back."""
+        self.notify(reason, severity="warning", timeout=4)
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.active_keys(), self.commander.commands))

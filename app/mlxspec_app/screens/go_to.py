@@ -8,6 +8,7 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Label
 
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
 
 
 class GoToScreen(SteadyModal[int | None]):
@@ -15,7 +16,7 @@ class GoToScreen(SteadyModal[int | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Back"),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     GoToScreen {
@@ -49,6 +50,7 @@ class GoToScreen(SteadyModal[int | None]):
             yield Label("go to round  ")
             yield Input(type="integer", max_length=len(str(self._num_rounds)) + 1)
             yield Label(f"  1 to {self._num_rounds} · Enter")
+        yield KeyFooter()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         digits = event.value.lstrip("+-")

@@ -13,6 +13,7 @@ from mlxspec_app.commands import Command
 from mlxspec_app.conversation.definitions import DEFINITIONS
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.draft.legend import legend
 
 _MUTED = "$spec-muted"
@@ -32,9 +33,9 @@ class HelpScreen(SteadyModal[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f1,question_mark,q", "dismiss", "Close"),
-        Binding("pageup,p", "page(-1)", "Page up", show=False, priority=True),
-        Binding("pagedown,o", "page(1)", "Page down", show=False, priority=True),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("pageup,p", "page(-1)", "Page up", priority=True),
+        Binding("pagedown,o", "page(1)", "Page down", priority=True),
+        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
     ]
 
     def __init__(self, keys: Sequence[Key], commands: Sequence[Command] = ()) -> None:
@@ -45,6 +46,7 @@ class HelpScreen(SteadyModal[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
             yield Static(Content("\n").join(help_rows(self._keys, self._commands)))
+        yield KeyFooter()
 
     def action_page(self, direction: Literal[1, -1]) -> None:
         page = self.query_one(VerticalScroll)

@@ -48,6 +48,9 @@ class LiveReplayScreen(ReplayScreen):
         self.recording.playhead.paused = True
         self.action_wind()
 
+    def interrupt(self) -> None:
+        self.dismiss(None)
+
     def active_keys(self) -> list[Key]:
         others = [binding for binding in REPLAY if binding.id != "replay.quit"]
         return [Key(*row) for row in key_list((_BACK, *others), self.choices.keys)]

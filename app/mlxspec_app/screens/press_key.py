@@ -15,7 +15,7 @@ class PressKeyScreen(SteadyModal[str | None]):
     """Returns the next key; Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     PressKeyScreen {

@@ -42,7 +42,7 @@ class SettingsScreen(SteadyScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f5", "leave", "Back"),
-        Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "leave", "Back", show=False, priority=True),
     ]
 
     def __init__(

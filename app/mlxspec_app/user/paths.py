@@ -20,6 +20,7 @@ class Paths:
     Attributes:
         store: The database of chats.
         learned: Folder of the tables that drafters learned from the chats.
+        unsent: The text that was typed and not sent.
         settings: The settings file.
         traces: Folder of the traces of replies.
         logs: Folder of the logs.
@@ -27,6 +28,7 @@ class Paths:
 
     store: Path
     learned: Path
+    unsent: Path
     settings: Path
     traces: Path
     logs: Path
@@ -54,6 +56,7 @@ def _paths_in(data: Path, config: Path, logs: Path) -> Paths:
     return Paths(
         store=data / "chats.sqlite3",
         learned=data / "learned",
+        unsent=data / "unsent.txt",
         settings=config / "settings.toml",
         traces=data / "traces",
         logs=logs,

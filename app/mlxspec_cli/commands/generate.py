@@ -3,7 +3,7 @@
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -55,18 +55,32 @@ def run(args: Namespace) -> int:
 
 
 def _read_prompt(args: Namespace) -> str:
-    given = [args.prompt is not None, args.prompt_file is not None, args.stdin is not None]
-    if sum(given) != 1:
-        raise ValueError("give one prompt: --prompt TEXT, --prompt-file FILE, or - to read it")
+    if sum((args.prompt is not None, args.prompt_file is not None, bool(args.words))) > 1:
+        raise ValueError("give one prompt: as words, by --prompt TEXT or by --prompt-file FILE")
     if args.prompt is not None:
-        prompt = args.prompt
-    elif args.stdin or args.prompt_file == "-":
-        prompt = sys.stdin.read()
-    else:
+        prompt = str(args.prompt)
+    elif args.prompt_file is not None and args.prompt_file != "-":
         prompt = _read_file(Path(args.prompt_file))
+    else:
+        prompt = _piped_and_typed(["-"] if args.prompt_file else args.words)
     if not prompt.strip():
         raise ValueError("the prompt is empty: give it some text")
-    return str(prompt)
+    return prompt
+
+
+def _piped_and_typed(words: Sequence[str]) -> str:
+    """Return what comes through a pipe, and below it the words of the command line."""
+    reads_terminal = list(words) == ["-"]
+    typed = "" if reads_terminal else " ".join(words)
+    if sys.stdin.isatty() and not reads_terminal:
+        if not typed:
+            raise ValueError(
+                "give a prompt: mlxspec generate WORDS, --prompt TEXT, --prompt-file FILE, or "
+                "text through a pipe"
+            )
+        return typed
+    piped = sys.stdin.read()
+    return f"{piped.rstrip()}\n\n{typed}" if typed and piped.strip() else piped or typed
 
 
 def _read_file(path: Path) -> str:

@@ -17,7 +17,7 @@ from mlxspec import api
 from mlxspec.device import backend
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table.file import save_table
-from mlxspec.drafting.registry import parts_of
+from mlxspec.drafting.names import parts_of
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder

@@ -26,6 +26,12 @@ async def test_a_reply_that_chance_wrote_is_written_again_with_another_seed(talk
     assert (name, again) == ("seed", "regenerate")
 
 
+async def test_a_number_is_the_seed_to_write_again_with(talk):
+    await talk.begin(exchange("One", "1"))
+    talk.branches.regenerate("8")
+    assert talk.session.orders == [("adjust", "seed", "8"), "regenerate"]
+
+
 async def test_where_no_other_seed_can_be_had_nothing_is_written_again(talk):
     def refuse(name, value):
         raise ValueError("this is a recording")

@@ -54,6 +54,7 @@ def test_what_the_page_cannot_do_is_said(commander, page, done):
 def test_an_unknown_command_is_said_and_counts_as_one(commander, page):
     assert commander.enter("/hlep")
     assert "did you mean /help" in page.told[0]
+    assert page.refused == ["/hlep"]
 
 
 def test_a_command_that_lacks_its_argument_is_offered_to_be_typed_on(commander, page, done):

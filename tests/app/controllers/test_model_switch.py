@@ -2,6 +2,7 @@
 
 import pytest
 
+from mlxspec_app.commands import CommandError
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.model_switch import ModelSwitch
 from mlxspec_app.conversation.fold import fold
@@ -39,6 +40,14 @@ def test_what_is_named_is_loaded_and_the_rest_stays(feed, page):
     ]
     assert page.num_orders == 4
     assert page.told == []
+
+
+@pytest.mark.parametrize("name", ["sufix", "pool,suffix", "a/b/c"])
+def test_what_cannot_be_a_drafter_reloads_nothing(feed, page, name):
+    with pytest.raises(CommandError, match=r"is not known|stands alone"):
+        ModelSwitch(feed, page, lambda part: False).choose_drafter(name)
+    assert feed.session.orders == []
+    assert page.num_orders == 0
 
 
 def test_without_a_name_the_user_picks_or_is_told_to_name_one(feed, page):

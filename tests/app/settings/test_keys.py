@@ -10,8 +10,8 @@ from mlxspec_app.settings.keys.names import key_list
 
 
 def test_a_free_key_can_be_used():
-    found = usable_keys({"chat.stop": "ctrl+g", "view.ink": "f12,ctrl+t"})
-    assert found.keys == {"chat.stop": "ctrl+g", "view.ink": "f12,ctrl+t"}
+    found = usable_keys({"chat.stop": "ctrl+s", "view.ink": "f12,ctrl+t"})
+    assert found.keys == {"chat.stop": "ctrl+s", "view.ink": "f12,ctrl+t"}
     assert found.troubles == ()
 
 

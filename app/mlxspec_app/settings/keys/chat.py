@@ -11,6 +11,14 @@ COMMON = (
     Binding(
         "f1", "help", "Help", id="app.help", tooltip="what the colours, keys and commands mean"
     ),
+    Binding(
+        "ctrl+p",
+        "app.command_palette",
+        "Commands",
+        priority=True,
+        id="app.palette",
+        tooltip="all commands, to be searched and chosen",
+    ),
     Binding("f2", "next_ink", "Ink", id="view.ink", tooltip="colour by another property"),
     Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
     Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
@@ -50,6 +58,15 @@ COMMON = (
         priority=True,
         id="app.copy",
         tooltip="copy the selected text; without a selection, quit",
+    ),
+    Binding(
+        "ctrl+z",
+        "app.suspend_process",
+        "Suspend",
+        show=False,
+        priority=True,
+        id="app.suspend",
+        tooltip="back to the shell for a while; its command fg comes back here",
     ),
     Binding("ctrl+q", "app.quit", "Quit", show=False, priority=True, id="app.quit", tooltip="quit"),
 )
@@ -117,6 +134,24 @@ CHAT = (
         tooltip="choose other models",
     ),
     Binding(
+        "ctrl+f",
+        "find",
+        "Find",
+        priority=True,
+        show=False,
+        id="chat.find",
+        tooltip="search this chat",
+    ),
+    Binding(
+        "ctrl+g",
+        "editor",
+        "Editor",
+        priority=True,
+        show=False,
+        id="chat.editor",
+        tooltip="write the message in your own editor, the one in $VISUAL or $EDITOR",
+    ),
+    Binding(
         "f6",
         "replay",
         "Replay",
@@ -124,7 +159,36 @@ CHAT = (
         id="chat.replay",
         tooltip="step through the conversation round by round",
     ),
-    *COMMON,
+    *(binding for binding in COMMON if binding.id != "app.copy"),
+    Binding(
+        "ctrl+c,super+c",
+        "copy_or_quit",
+        "Copy, stop, clear, quit",
+        show=False,
+        priority=True,
+        id="app.copy",
+        tooltip="copy the selected text; without a selection end the reply, else clear the prompt "
+        "(Up has its text back), else quit at a second press; in a dialog: back",
+    ),
+)
+
+FIND = (
+    Binding(
+        "enter,up",
+        "step(-1)",
+        "Older",
+        id="find.older",
+        tooltip="while searching: the hit above",
+    ),
+    Binding(
+        "shift+enter,down",
+        "step(1)",
+        "Newer",
+        key_display="↓",
+        id="find.newer",
+        tooltip="while searching: the hit below",
+    ),
+    Binding("escape", "close", "Close", id="find.close", tooltip="while searching: end it"),
 )
 
 TREE_VIEWS = (
@@ -150,6 +214,13 @@ TREE_VIEWS = (
 
 TRANSCRIPT = (
     Binding(
+        "tab",
+        "screen.write",
+        "Write",
+        id="transcript.write",
+        tooltip="in the transcript: back to the prompt",
+    ),
+    Binding(
         "left,h",
         "token(-1)",
         "Token",
@@ -161,7 +232,6 @@ TRANSCRIPT = (
         "right,l",
         "token(1)",
         "Token",
-        show=False,
         id="transcript.after",
         tooltip="in the transcript: the token after",
     ),
@@ -195,7 +265,6 @@ TRANSCRIPT = (
         "j",
         "message(1)",
         "Message",
-        show=False,
         id="transcript.message_after",
         tooltip="in the transcript: the message after",
     ),
@@ -203,7 +272,6 @@ TRANSCRIPT = (
         "y",
         "screen.copy_message",
         "Copy",
-        show=False,
         id="transcript.copy",
         tooltip="in the transcript: copy the message pointed at, else the last reply",
     ),
@@ -219,7 +287,6 @@ TRANSCRIPT = (
         "m",
         "screen.toggle_markdown",
         "Markdown",
-        show=False,
         id="transcript.markdown",
         tooltip="in the transcript: the reply as rendered Markdown, or its tokens again",
     ),
@@ -235,7 +302,6 @@ TRANSCRIPT = (
         "e",
         "screen.edit",
         "Edit",
-        show=False,
         id="transcript.edit",
         tooltip="in the transcript: say this turn differently",
     ),
@@ -243,7 +309,6 @@ TRANSCRIPT = (
         "b",
         "screen.fork",
         "Fork",
-        show=False,
         id="transcript.fork",
         tooltip="in the transcript: go on from here in a copy of the chat",
     ),
@@ -265,6 +330,14 @@ TRANSCRIPT = (
         id="transcript.version_after",
         tooltip="in the transcript: the version after",
     ),
+    Binding(
+        "g",
+        "screen.scroll('start')",
+        "Start",
+        show=False,
+        id="transcript.start",
+        tooltip="in the transcript: the beginning of the chat",
+    ),
     *TREE_VIEWS,
     *LETTERS,
 )
@@ -272,11 +345,13 @@ TRANSCRIPT = (
 PROMPT_KEYS = (
     ("Enter", "send the message; while a reply is being written it waits its turn"),
     ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
-    ("Up", "on the first line: the message sent before"),
+    ("Up", "on the first line: the message sent before, or the text cleared"),
+    ("Ctrl+D", "without text: quit; what waits or is half typed is there at the next start"),
+    ("Ctrl+_", "undo; Ctrl+Y: redo"),
     ("@file", "bring the text of a file along; Tab completes its name"),
     (
         "Tab",
-        "to the transcript, where letters are keys and tokens can be inspected; again, back to the "
-        "prompt",
+        "to the transcript, where letters are keys, as the footer shows, and tokens can be "
+        "inspected; letters that are no keys go to the prompt; Tab again, back to it",
     ),
 )

@@ -118,7 +118,5 @@ HISTORY = (
 SEARCH = (
     Binding("up", "move(-1)", show=False, id="chats.hit_up", tooltip="the hit above"),
     Binding("down", "move(1)", show=False, id="chats.hit_down", tooltip="the hit below"),
-    Binding(
-        "ctrl+c", "app.quit", "Quit", show=False, priority=True, id="chats.quit", tooltip="quit"
-    ),
+    Binding("ctrl+c", "back", "Back", show=False, priority=True, id="chats.quit", tooltip="back"),
 )

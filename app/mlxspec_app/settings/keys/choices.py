@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-from mlxspec_app.settings.keys.chat import CHAT, TRANSCRIPT
+from mlxspec_app.settings.keys.chat import CHAT, FIND, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY
 from mlxspec_app.settings.keys.models import MODELS
 from mlxspec_app.settings.keys.recordings import RACE, REPLAY
 
 _SCREENS: dict[str, tuple[Binding, ...]] = {
     "chat": (*CHAT, *TRANSCRIPT),
+    "search of a chat": FIND,
     "chats": HISTORY,
     "models": MODELS,
     "replay": REPLAY,

@@ -26,5 +26,5 @@ MODELS = (
         tooltip="measure again which drafter is fastest here, and load it",
     ),
     Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
-    Binding("ctrl+c", "app.quit", "Quit", show=False, priority=True),
+    Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
 )

@@ -45,7 +45,15 @@ _ENDS = (
         tooltip="to the end",
     ),
 )
-_RACE_COMMON = ("app.help", "view.ink", "view.up", "view.down", "view.follow", "app.quit")
+_RACE_COMMON = (
+    "app.help",
+    "view.ink",
+    "view.up",
+    "view.down",
+    "view.follow",
+    "app.suspend",
+    "app.quit",
+)
 
 REPLAY = (
     Binding("space", "pause", "Pause", id="replay.pause", tooltip="pause or go on"),

@@ -1,74 +1,99 @@
-"""Completions of the typed line, commands or names of files, in a list above the prompt."""
+"""The menu above the prompt: completions of the typed line, one of them marked."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.commands import Command, matching
-from mlxspec_app.text.mentions import begun_mention, matching_files
+from mlxspec_app.completions import Completion, Completions, completions
 from mlxspec_app.text.safe_text import safe_line
 
 _MOST_ROWS = 6
+_UNMARKED = -1
 
 
 class CommandHints(Static):
-    """Shows the completions that match the line; hidden if there are none."""
+    """Shows the completions of the line; hidden if there are none, or once it is closed.
+
+    Attributes:
+        words: Arguments that are known only now, by the name of their command.
+    """
 
     DEFAULT_CSS = """
-    CommandHints { height: auto; padding: 0 1; display: none; text-wrap: nowrap; }
+    CommandHints {
+        height: auto;
+        padding: 0 1;
+        display: none;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
     """
 
     def __init__(self) -> None:
-        """Make an empty list."""
+        """Make an empty menu."""
         super().__init__()
+        self.words: dict[str, Sequence[str]] = {}
         self._line = ""
-        self._matching: tuple[Command, ...] = ()
-        self._files: list[str] = []
+        self._rows: Sequence[Completion] = ()
+        self._marked = _UNMARKED
 
     @property
-    def best(self) -> str:
-        """The line after Tab; "" if nothing matches."""
-        if self._files:
-            name = self._files[0]
-            begun = self._line.rpartition("@")[0]
-            return f"{begun}@{name}" if name.endswith("/") else f"{begun}@{name} "
-        if not self._matching:
-            return ""
-        command = self._matching[0]
-        return f"/{command.name} " if command.argument else f"/{command.name}"
+    def is_open(self) -> bool:
+        return bool(self._rows)
+
+    @property
+    def marked(self) -> Completion | None:
+        """The completion that Enter takes, or None."""
+        return self._rows[self._marked] if 0 <= self._marked < len(self._rows) else None
+
+    @property
+    def best(self) -> Completion | None:
+        """The completion that Tab takes: the marked one, else the first."""
+        return self.marked or next(iter(self._rows), None)
 
     def show(self, line: str) -> None:
-        self._line, mention = line, begun_mention(line)
-        found = tuple(matching(line))
-        files = [] if mention is None else matching_files(mention, Path.cwd())
-        if (found, files) != (self._matching, self._files):
-            self._matching, self._files = found, files
-            self.display = bool(found or files)
-            self.update(Content("\n").join(_rows(found) or _file_rows(files)))
+        """Show the completions of a line; the mark stays while the line does."""
+        if line != self._line:
+            self._line = line
+            self._take(completions(line, self.words, Path.cwd()))
 
+    def offer(self, name: str, words: Sequence[str]) -> None:
+        """Complete the argument of a command by these words from now on."""
+        self.words[name] = words
+        if self._line.startswith(f"/{name} "):
+            self._take(completions(self._line, self.words, Path.cwd()))
 
-def _rows(commands: tuple[Command, ...]) -> list[Content]:
-    shown = commands[:_MOST_ROWS]
-    cells = max((len(command.usage) for command in shown), default=0)
-    rows = [
-        Content.assemble(
-            (command.usage.ljust(cells), "$foreground" if number else "$foreground bold"),
-            (f"  {command.meaning}", "$spec-muted"),
-            ("" if number else "   Tab", "$spec-muted"),
+    def move(self, step: int) -> None:
+        """Move the mark down by `step` rows, from one end to the other."""
+        start = self._marked if self.marked is not None or step > 0 else 0
+        self._marked = (start + step) % len(self._rows)
+        self._draw()
+
+    def close(self) -> None:
+        """Hide the menu until the line changes."""
+        self._take(Completions())
+
+    def _take(self, found: Completions) -> None:
+        self._rows, self._marked = found.found, 0 if found.is_chosen else _UNMARKED
+        self.display = self.is_open
+        self._draw()
+
+    def _draw(self) -> None:
+        first = max(0, min(self._marked - _MOST_ROWS // 2, len(self._rows) - _MOST_ROWS))
+        shown = self._rows[first : first + _MOST_ROWS]
+        cells = max((len(row.label) for row in shown), default=0)
+        rows = [self._row(row, cells) for row in shown]
+        if len(self._rows) > _MOST_ROWS:
+            more = f"  {first + 1} to {first + len(shown)} of {len(self._rows)} · ↑ ↓"
+            rows.append(Content.styled(more, "$spec-muted"))
+        self.update(Content("\n").join(rows))
+
+    def _row(self, row: Completion, cells: int) -> Content:
+        is_marked = row is self.marked
+        key = "Enter" if is_marked else "Tab" if row is self.best else ""
+        return Content.assemble(
+            ("› " if is_marked else "  ", "$foreground bold"),  # noqa: RUF001 - a sign of ours
+            (safe_line(row.label).ljust(cells), "$foreground bold" if key else "$foreground"),
+            (f"  {key:5}  {row.meaning}", "$spec-muted"),
         )
-        for number, command in enumerate(shown)
-    ]
-    if len(commands) > _MOST_ROWS:
-        rows.append(Content.styled(f"… {len(commands) - _MOST_ROWS} more", "$spec-muted"))
-    return rows
-
-
-def _file_rows(names: list[str]) -> list[Content]:
-    return [
-        Content.assemble(
-            (f"@{safe_line(name)}", "$foreground" if number else "$foreground bold"),
-            ("" if number else "   Tab", "$spec-muted"),
-        )
-        for number, name in enumerate(names)
-    ]

@@ -1,15 +1,32 @@
-"""The bottom line: keys and their meanings."""
+"""The bottom line: the mode if letters are keys, and the keys with their meanings.
+
+Keys stand in the order of the screen's own table. The order of Textual depends on the focus: a key
+that a text area also has would jump to the front.
+"""
 
 from textual.app import ComposeResult
-from textual.widgets import Footer
+from textual.binding import ActiveBinding, Binding
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+from textual.widgets._footer import FooterKey
 
 
 class KeyFooter(Footer):
-    """Textual's footer, without its leak of key widgets.
+    """The keys that can be pressed now.
 
     The footer makes all its key widgets again when the focus moves, and each of them watches
     `compact`. Textual drops the watchers of removed widgets only when `compact` changes, which
     never happens: so `compose` triggers it.
+    """
+
+    DEFAULT_CSS = """
+    KeyFooter > .mode {
+        width: auto;
+        height: 1;
+        padding: 0 1;
+        margin: 0 1 0 0;
+        text-style: bold reverse;
+    }
     """
 
     def __init__(self) -> None:
@@ -17,4 +34,33 @@ class KeyFooter(Footer):
 
     def compose(self) -> ComposeResult:
         self.mutate_reactive(Footer.compact)
-        yield from super().compose()
+        if not self._bindings_ready:
+            return
+        shown = shown_bindings(self.screen)
+        mode = str(getattr(self.screen, "mode", ""))
+        self.styles.grid_size_columns = len(shown) + bool(mode)
+        if mode:
+            yield Static(mode, classes="mode")
+        for active in shown:
+            binding = active.binding
+            yield FooterKey(
+                binding.key,
+                self.app.get_key_display(binding),
+                binding.description,
+                binding.action,
+                disabled=not active.enabled,
+                tooltip=active.tooltip,
+            ).data_bind(compact=Footer.compact)
+
+
+def shown_bindings(screen: Screen[object]) -> list[ActiveBinding]:
+    """Return one binding for each action to show: those of the focus, then those of the screen."""
+    own = screen.focused.BINDINGS if screen.focused is not None else []
+    order = [binding.action for binding in own if isinstance(binding, Binding)]
+    order += [binding.action for _, binding in screen._bindings]
+    places = {action: place for place, action in reversed([*enumerate(order)])}
+    found: dict[str, ActiveBinding] = {}
+    for active in screen.active_bindings.values():
+        if active.binding.show:
+            found.setdefault(active.binding.action, active)
+    return sorted(found.values(), key=lambda active: places.get(active.binding.action, -1))

@@ -25,7 +25,7 @@ class NoticeRows(Static):
         self._can_adjust = can_adjust
 
     def show(self, state: ChatState) -> None:
-        rows = [*_troubles(state), *self._advice(state), *_queued(state.queue)]
+        rows = [*_troubles(state), *_stopping(state), *self._advice(state), *_queued(state.queue)]
         if rows != self._rows:
             self._rows = rows
             self.display = bool(rows)
@@ -49,6 +49,16 @@ def _troubles(state: ChatState) -> list[Content]:
     if failure is not None and state.messages:
         rows.append(failure + Content.styled(f"  {_keys(state)}", "$spec-muted bold"))
     return rows
+
+
+def _stopping(state: ChatState) -> list[Content]:
+    """Return a row while a stop waits for a long prompt: a round is over before one could read."""
+    reply = state.reply
+    is_reading = reply is None or not (reply.spans or reply.is_finished)
+    if not (state.is_stopping and state.phase == "busy" and is_reading):
+        return []
+    words = "stopping, as soon as this part of the prompt is read …"
+    return [Content.styled(words, "$spec-muted")]
 
 
 def _keys(state: ChatState) -> str:

@@ -1,4 +1,8 @@
-"""The prompt: a text area that grows with its text, sends on Enter and has a history."""
+"""The prompt: a text area that grows with its text, sends on Enter and has a history.
+
+While a menu of completions is open above it, the arrows walk the menu, and Enter takes what is
+marked there.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +16,11 @@ from textual.widgets import TextArea
 from mlxspec_app.text.ascii_filter import without_ascii
 from mlxspec_app.text.folds import Folds
 from mlxspec_app.text.safe_text import safe_line
+from mlxspec_app.widgets.chat.command_hints import CommandHints
 
 _NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
+_PLACEHOLDER = "Message …   Enter sends · Ctrl+J new line · / or Ctrl+P commands · F1 help"
+_MENU_STEPS = {"up": -1, "down": 1}
 
 
 class Prompt(TextArea):
@@ -39,30 +46,36 @@ class Prompt(TextArea):
 
         text: str
 
-    class Completing(Message):
-        """The user requests a completion of the line."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        """Make an empty prompt."""
+    def __init__(self, menu: CommandHints) -> None:
+        """Make an empty prompt whose completions are in `menu`."""
         super().__init__(
-            id=id,
             show_line_numbers=False,
             highlight_cursor_line=False,
             tab_behavior="focus",
-            placeholder="Message …   Enter sends · Ctrl+J new line · / commands · F1 help",
+            placeholder=_PLACEHOLDER,
         )
+        self._menu = menu
         self._folds = Folds()
         self._sent: list[str] = []
         self._recalled = 0
 
     def on_key(self, event: events.Key) -> None:
         """Handle the keys that have another meaning in a chat than in an editor."""
+        self._show_menu()  # a key can come before the message that the text has changed
         if event.key == "enter":
-            self._submit()
+            self._enter()
         elif event.key == "tab":
-            self.post_message(self.Completing())
+            self._complete()
         elif event.key in _NEW_LINE_KEYS:
             self.insert("\n")
+        elif event.key in _MENU_STEPS and self._menu.is_open:
+            self._menu.move(_MENU_STEPS[event.key])
+        elif event.key == "escape" and self._menu.is_open:
+            self._menu.close()
+        elif event.key == "ctrl+d" and not self.text:
+            self.app.exit()
+        elif event.key == "ctrl+underscore":  # Ctrl+Z, the other key for it, suspends the app
+            self.undo()
         elif event.key == "up" and self.cursor_location[0] == 0 and self._may_recall():
             self._recall(1)
         elif event.key == "down" and self.cursor_at_last_line and self._recalled:
@@ -97,6 +110,16 @@ class Prompt(TextArea):
         """Put an unsent text back, before the text that was typed since."""
         self.fill("\n".join(part for part in (self._folds.fold(text), self.text) if part))
 
+    def set_aside(self) -> None:
+        """Clear the field; the history keeps its text."""
+        self._remember_typed()
+        self.clear()
+
+    @property
+    def unsent(self) -> str:
+        """The text as it would be sent, with long pastes in full."""
+        return self._folds.unfold(self.text)
+
     def show_purpose(self, purpose: str) -> None:
         """Say above the field what the text is for; "" for a message."""
         self.border_title = purpose or None
@@ -105,19 +128,47 @@ class Prompt(TextArea):
         """Say below the field which chat it is."""
         self.border_subtitle = Content(safe_line(title))
 
+    def on_text_area_changed(self) -> None:
+        self._show_menu()
+
+    def _show_menu(self) -> None:
+        self._menu.show("" if self._is_recalled else self.text)  # the arrows walk the history then
+
+    def _complete(self) -> None:
+        best = self._menu.best
+        if best is not None:
+            self.fill(best.line)
+        else:
+            self.screen.focus_next()
+
+    def _enter(self) -> None:
+        marked = self._menu.marked
+        if marked is not None:
+            self.fill(marked.line)
+        if marked is None or marked.is_whole:
+            self._submit()
+
     def _submit(self) -> None:
-        text = self._folds.unfold(self.text.strip())
-        if not text:
-            return
-        self._sent.append(text)
-        self._recalled = 0
-        self.clear()
-        self.post_message(self.Submitted(text))
+        text = self._remember_typed()
+        if text:
+            self.clear()
+            self.post_message(self.Submitted(text))
+
+    def _remember_typed(self) -> str:
+        """Add the text to the history and return it; "" if there is none."""
+        text = self.unsent.strip()
+        if text:
+            self._sent.append(text)
+            self._recalled = 0
+        return text
 
     def _may_recall(self) -> bool:
         """Return whether the text may be replaced: it is empty, or unchanged from the history."""
-        is_recalled = self._recalled > 0 and self.text == self._recalled_text
-        return not self.text or is_recalled
+        return not self.text or self._is_recalled
+
+    @property
+    def _is_recalled(self) -> bool:
+        return self._recalled > 0 and self.text == self._recalled_text
 
     @property
     def _recalled_text(self) -> str:

@@ -121,6 +121,10 @@ class TokenMessage(Widget):
                 self.refresh(Region(0, rows.start, self.size.width, len(rows)))
         return 0 if span is None else self._rows_of(span).start
 
+    def row_at(self, line: int, character: int) -> int:
+        """Return the row of a character, given by its place in a line of the text."""
+        return self._text.wrapped.row_at(line, character)
+
     def set_ink(self, ink: Ink) -> None:
         if ink is not self._ink:
             self._ink = ink

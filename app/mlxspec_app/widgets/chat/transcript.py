@@ -11,10 +11,12 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.geometry import Region
+from textual.geometry import Offset, Region
 from textual.message import Message as Notice
+from textual.selection import Selection
 from textual.widget import Widget
 
+from mlxspec_app.conversation.finding import Hit
 from mlxspec_app.conversation.inks import INKS, Ink
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
@@ -43,8 +45,11 @@ _MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the 
 class Transcript(Stream, can_focus=False):
     """Shows the messages of a conversation, oldest first.
 
-    If the screen allows the focus, a cursor moves over messages and single tokens.
+    If the screen allows the focus, a cursor moves over messages and single tokens. A click does not
+    take the focus: what is typed after it still reaches the prompt.
     """
+
+    FOCUS_ON_CLICK = False
 
     BINDINGS: ClassVar[list[BindingType]] = list(TRANSCRIPT)
 
@@ -181,6 +186,24 @@ class Transcript(Stream, can_focus=False):
             self._lay_out(min(self._first, self._messages.index(message)))
             self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
 
+    def show_hit(self, hit: Hit) -> None:
+        """Scroll to a place in a message, and select it."""
+        if hit.message not in self._messages:
+            return
+        self.release_anchor()
+        self._lay_out(min(self._first, self._messages.index(hit.message)))
+        widget, rendered = self._widgets[hit.message.number], self._rendered
+        if hit.message.number in rendered:
+            self._show_tokens(widget, rendered.pop(hit.message.number))
+        start, end = Offset(hit.start, hit.line), Offset(hit.end, hit.line)
+        self.screen.selections = {widget: Selection(start, end)}
+        self.call_after_refresh(self._reveal, hit.message.number, widget.row_at(*hit[1:3]))
+
+    def show_start(self) -> None:
+        """Scroll to the first row of the first message and stay there."""
+        for message in self._messages[:1]:
+            self.show_message(message)
+
     def show_versions(self, versions: Mapping[int, Version]) -> None:
         """Mark the messages that have several versions, given by their numbers."""
         for number in self._marks.renew(versions):
@@ -287,8 +310,7 @@ class Transcript(Stream, can_focus=False):
         widget = TokenMessage(is_user=not isinstance(message, Reply))
         if message.role == "system":
             widget.add_class("-system")
-            whose = "" if message.text else "the model's own "
-            widget.border_title = f"{whose}system prompt"
+            widget.border_title = "system prompt"
         widget.set_ink(self._ink)
         if isinstance(message, Reply):
             self._extend(widget, message)

@@ -1,0 +1,94 @@
+"""What Ctrl+C does in a chat, and what becomes of a text that was typed and not sent.
+
+Ctrl+C ends what is going on: a reply, else the text in the prompt, which the history keeps, else
+the app, at a second press. A text that is not sent when the app ends is in the prompt at the next
+start; it is written while the user types, so a closed terminal does not lose it either.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from mlxspec_app.controllers.feed import Feed
+from mlxspec_app.controllers.page import ChatPage, PromptField
+from mlxspec_app.user.unsent import UnsentText
+
+QUIT_S = 3.0
+"""For so long after the first press, a second one quits."""
+
+_PAUSE_S = 1.0  # without a key press, before the text is written: not one write a letter
+
+
+class LeavablePage(ChatPage, Protocol):
+    """A chat that can be left."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether an action is possible now."""
+
+    def action_stop(self) -> None:
+        """End the reply, a download or an edit."""
+
+    def action_quit(self) -> None:
+        """End the app."""
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> object:
+        """Call `callback` once, after `delay` seconds."""
+
+
+class Leaving:
+    """Leaves a chat step by step, without the loss of a text."""
+
+    def __init__(self, feed: Feed, page: LeavablePage, unsent: UnsentText | None) -> None:
+        """Make a controller for a page that is not shown yet; without `unsent` no text is kept."""
+        self._feed, self._page, self._unsent = feed, page, unsent
+        self._prompt: PromptField | None = None
+        self._may_quit = False
+
+    def begin(self) -> None:
+        """Put the text of the last start back into the prompt."""
+        self._prompt = self._page.prompt  # at the end, the page has no widgets any more
+        if self._unsent is not None:
+            self._prompt.restore(self._unsent.take())
+
+    def interrupt(self) -> None:
+        """Do what Ctrl+C does now."""
+        may_quit, self._may_quit = self._may_quit, False
+        if self._page.check_action("stop", ()):
+            self._page.action_stop()
+        elif self._page.prompt.text:
+            self._page.prompt.set_aside()
+        elif may_quit:
+            self._page.action_quit()
+        else:
+            self._may_quit = True
+            self._page.set_timer(QUIT_S, self._stay)
+            self._page.notify("Ctrl+C again quits", timeout=QUIT_S)
+
+    def follow_text(self) -> None:
+        """Keep the text of the prompt, which has changed."""
+        self._may_quit = False
+        if self._unsent is not None:
+            self._page.run_beside(self._write_later, group="unsent", exclusive=True)
+
+    def end(self) -> None:
+        """Keep what is not sent, for the app ends."""
+        self._write(self._text)
+
+    @property
+    def _text(self) -> str:
+        """All that is not sent: the messages that wait, and the prompt."""
+        typed = self._prompt.unsent if self._prompt is not None else ""
+        return "\n".join(part for part in (*self._feed.state.queue, typed) if part)
+
+    async def _write_later(self) -> None:
+        await asyncio.sleep(_PAUSE_S)
+        await asyncio.to_thread(self._write, self._text)
+
+    def _write(self, text: str) -> None:
+        if self._unsent is not None:
+            with suppress(OSError):  # the store says what is wrong with the disk
+                self._unsent.keep(text)
+
+    def _stay(self) -> None:
+        self._may_quit = False

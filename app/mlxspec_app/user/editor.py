@@ -1,0 +1,45 @@
+"""Lets the user write a text in the editor of their own: $VISUAL, else $EDITOR."""
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class EditorError(Exception):
+    """There is no editor, or it did not end well; the text has not changed."""
+
+
+def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the text as the user leaves it in the editor; waits until the editor ends.
+
+    Args:
+        text: The text to begin with.
+        environment: Names the editor; its command can have arguments.
+
+    Raises:
+        EditorError: No editor is named, it cannot be started, or it failed.
+    """
+    named = environment.get("VISUAL") or environment.get("EDITOR") or ""
+    with tempfile.TemporaryDirectory(prefix="mlxspec-") as folder:
+        path = Path(folder) / "message.md"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        _run(named, path)
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise EditorError(f"what {named} wrote cannot be read: {error}") from error
+
+
+def _run(named: str, path: Path) -> None:
+    try:
+        command = shlex.split(named)
+        if not command:
+            raise EditorError("no editor is named: set VISUAL or EDITOR, such as EDITOR=nano")
+        code = subprocess.run([*command, str(path)], check=False).returncode
+    except (OSError, ValueError) as error:
+        raise EditorError(f"the editor {named!r} cannot be started: {error}") from error
+    if code:
+        raise EditorError(f"{named} ended with code {code}: the text is as it was")

@@ -1,0 +1,82 @@
+"""The search in the open chat: what is found, the way through the hits, and the way out."""
+
+import pytest
+from textual.widgets import Input
+
+from mlxspec_app.conversation.finding import find_words
+from mlxspec_app.conversation.messages import Message, Span
+from mlxspec_app.widgets.chat.find_bar import FindBar
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
+from tests.support.app_driver import chat
+
+
+def test_words_are_found_across_tokens_whatever_their_capitals():
+    one = Message("user", [Span("The m"), Span("odel\nA MODEL")])
+    hits = find_words([one], "model")
+    assert [tuple(hit)[1:] for hit in hits] == [(0, 4, 9), (1, 2, 7)]
+    assert find_words([one], "mod.l") == []
+    assert find_words([one], " ") == []
+
+
+def selected(driver):
+    return driver.screen.get_selected_text()
+
+
+async def test_the_newest_hit_comes_first_and_the_keys_go_round():
+    async with chat() as driver:
+        await driver.say("Say apple, then apple.")
+        await driver.press(*"typed", "ctrl+f", *"apple")
+        assert "2 of 2" in driver.shown
+        assert selected(driver) == "apple"
+        for key, number in (("enter", 1), ("up", 2), ("down", 1), ("shift+enter", 2)):
+            await driver.press(key)
+            assert f"{number} of 2" in driver.shown
+        await driver.press("escape")
+        assert not driver.screen.query_one(FindBar).is_open
+        assert selected(driver) is None
+        assert driver.screen.query_one(Prompt).text == "typed"
+        assert driver.screen.query_one(Prompt).has_focus
+
+
+async def test_what_is_not_there_is_said():
+    async with chat() as driver:
+        await driver.say("hello")
+        await driver.press("ctrl+f", *"zzz", "enter")
+        assert "not in this chat" in driver.shown
+
+
+async def test_a_hit_far_above_is_scrolled_to():
+    async with chat(size=(80, 16)) as driver:
+        await driver.say("A pineapple.")
+        for _ in range(3):
+            await driver.say("Explain it.")
+        assert "pineapple" not in driver.shown
+        await driver.say("/find pineapple")
+        await driver.settle()
+        assert "A pineapple." in driver.shown
+        transcript = driver.screen.query_one(Transcript)
+        assert not transcript.is_following
+
+
+@pytest.mark.parametrize("key", ["ctrl+c", "escape"])
+async def test_the_search_ends_and_its_words_are_there_the_next_time(key):
+    async with chat() as driver:
+        await driver.say("Say apple.")
+        await driver.press("ctrl+f", *"apple", key)
+        assert not driver.screen.query_one(FindBar).is_open
+        await driver.press("ctrl+f")
+        assert driver.screen.query_one(Input).value == "apple"
+        assert "1 of 1" in driver.shown
+        assert driver.app.return_code is None
+
+
+async def test_a_rendered_reply_shows_its_text_for_a_hit():
+    async with chat() as driver:
+        await driver.say("hello")
+        await driver.say("/markdown")
+        await driver.app.workers.wait_for_complete()
+        await driver.press("ctrl+f", *"speculative")
+        await driver.settle()
+        assert selected(driver).lower() == "speculative"
+        assert not driver.screen.query_one(Transcript)._rendered

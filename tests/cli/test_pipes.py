@@ -1,0 +1,157 @@
+"""Prompts as words and through pipes: the reply alone on standard output, and exit codes."""
+
+import io
+import os
+import signal
+import sys
+
+import pytest
+
+from mlxspec.errors import MlxspecError
+from mlxspec.params import GenerationParams
+from mlxspec.trace.events import (
+    EmittedToken,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+)
+from mlxspec_cli import plain_chat
+from mlxspec_cli.commands.generate import _read_prompt
+from mlxspec_cli.main import main
+from mlxspec_cli.parser import build_parser
+from tests.support.chat_folders import save_chat_folder
+
+FLAGS = ("--drafter", "none", "--max-tokens", "4")
+
+
+class Typed(io.StringIO):
+    """Standard input at a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(save_chat_folder(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+
+
+def prompt_of(monkeypatch, stdin, *arguments):
+    monkeypatch.setattr(sys, "stdin", stdin)
+    return _read_prompt(build_parser().parse_args(["generate", *arguments]))
+
+
+@pytest.mark.parametrize(
+    ("stdin", "arguments", "prompt"),
+    [
+        (Typed("no"), ("say", "hello"), "say hello"),
+        (Typed("typed\n"), ("-",), "typed\n"),
+        (io.StringIO("piped\n"), (), "piped\n"),
+        (io.StringIO("piped\n"), ("-",), "piped\n"),
+        (io.StringIO("piped\n"), ("--prompt-file", "-"), "piped\n"),
+        (io.StringIO("a text\n"), ("sum", "it", "up"), "a text\n\nsum it up"),
+        (io.StringIO(""), ("hello",), "hello"),
+        (io.StringIO("not read"), ("--prompt", "hello"), "hello"),
+    ],
+)
+def test_a_prompt_is_words_or_piped_or_both(monkeypatch, stdin, arguments, prompt):
+    assert prompt_of(monkeypatch, stdin, *arguments) == prompt
+
+
+@pytest.mark.parametrize(
+    ("stdin", "arguments", "why"),
+    [
+        (Typed(""), (), "give a prompt: mlxspec generate WORDS"),
+        (io.StringIO(" \n"), (), "the prompt is empty"),
+        (Typed(""), ("a", "--prompt", "b"), "give one prompt"),
+    ],
+)
+def test_a_prompt_that_is_missing_or_given_twice_is_an_error(
+    monkeypatch, capsys, stdin, arguments, why
+):
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["generate", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert why in err
+
+
+def test_the_same_words_give_the_same_reply_however_they_come(monkeypatch, capsys, model):
+    replies = []
+    for stdin, words in ((Typed(), ("hi",)), (io.StringIO("hi"), ())):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["generate", *words, "--model", model, *FLAGS]) == 0
+        out, err = capsys.readouterr()
+        replies.append(out)
+        assert "4 tokens" in err
+    assert replies[0] == replies[1] != ""
+
+
+def test_a_chat_in_a_pipe_writes_its_replies_and_nothing_else(monkeypatch, capsys, model):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hi"))
+    assert main(["generate", "--model", model, *FLAGS]) == 0
+    reply = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nothing\nhi\n/new\nhi\n"))
+    assert main(["chat", "--model", model, *FLAGS]) == 0
+    out, err = capsys.readouterr()
+    assert out == reply * 2
+    for words in ("/help for help", "Ctrl-D ends the chat", "/nothing is not a command"):
+        assert words in err
+    assert "you>" not in out + err
+
+
+def test_a_person_is_asked_for_a_line_but_not_in_the_output_of_a_pipe(monkeypatch, capsys, model):
+    monkeypatch.setattr(sys, "stdin", Typed("/quit\n"))
+    assert main(["chat", "--plain", "--model", model, *FLAGS]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("\nyou> ")
+
+
+def test_a_reply_that_failed_is_the_exit_code_of_a_pipe(monkeypatch, capsys, model):
+    def fail(*args, **more):
+        raise MlxspecError("no room")
+
+    monkeypatch.setattr(plain_chat.Conversation, "reply", fail)
+    for stdin, code in ((io.StringIO("hi\n"), 1), (Typed("hi\n"), 0)):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["chat", "--plain", "--model", model, *FLAGS]) == code
+        assert "mlxspec: no room" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_pipe_with_130_and_only_the_reply_of_a_person(monkeypatch, capsys, model):
+    replies = []
+    reply = plain_chat.Conversation.reply
+
+    def interrupted(self, *args, **more):
+        replies.append(args)
+        os.kill(os.getpid(), signal.SIGINT)
+        return reply(self, *args, **more)
+
+    monkeypatch.setattr(plain_chat.Conversation, "reply", interrupted)
+    for stdin, code, count in ((io.StringIO("a\nb\n"), 130, 1), (Typed("a\nb\n"), 0, 2)):
+        replies.clear()
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["chat", "--plain", "--model", model, *FLAGS]) == code
+        assert len(replies) == count
+
+
+def test_on_a_terminal_a_reply_breaks_between_words(monkeypatch, capsys):
+    class Talker:
+        def reply(self, text, params, should_stop):
+            yield GenerationStarted("m", "none")
+            for number, piece in enumerate(("one t", "wo one", " tw")):
+                yield PlainDecoded(number, 0.1, (EmittedToken(number, piece, "plain"),), 1.0, 1)
+            yield GenerationFinished(1.0, "stop", "o", {})
+
+    monkeypatch.setattr(plain_chat, "summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("builtins.input", lambda *_: "hi")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "9")
+    assert plain_chat._PlainChat(Talker(), GenerationParams()).turn()
+    assert capsys.readouterr().out == "one two\none two\n"
