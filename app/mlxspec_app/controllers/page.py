@@ -61,8 +61,8 @@ class ShownTranscript(Protocol):
     def show_versions(self, versions: Mapping[int, Version]) -> None:
         """Mark the messages that have several versions, by their numbers."""
 
-    def toggle_rendered(self, reply: Reply) -> Coroutine[Any, Any, None]:
-        """Show a reply as Markdown, or its tokens again."""
+    def toggle_rendered(self, reply: Reply) -> None:
+        """Show a reply as rendered Markdown, or its exact text."""
 
 
 class Page(Protocol):

@@ -1,16 +1,32 @@
 """The definitions of the figures on the screen: the field disagrees about most of them."""
 
+import re
 from typing import NamedTuple
 
 
 class Definition(NamedTuple):
-    """A figure and how we count it."""
+    """A figure and how we count it.
+
+    Attributes:
+        name: Its name on the screen.
+        meaning: How it is counted.
+        seen: A pattern by which it is found in a row; "" for its name.
+    """
 
     name: str
     meaning: str
+    seen: str = ""
 
 
 DEFINITIONS = (
+    Definition(
+        "x faster",
+        "tokens/s of this reply against the model alone, measured here while idle",
+        r"x (?:faster|as fast)",
+    ),
+    Definition(
+        "guessed right", "guesses that the model agreed with, of all that it checked: % accepted"
+    ),
     Definition("rounds", "forwards of the target that verified a draft; plain: those without one"),
     Definition("drafted", "nodes sent to the target; accepted: those it kept"),
     Definition("accept. rate", "accepted / drafted; falls with the width of a tree"),
@@ -20,9 +36,21 @@ DEFINITIONS = (
     Definition("pos_i", "position i, all: rounds that kept a token there / all rounds"),
     Definition("cond_i", "position i, reached: the same / rounds that kept the token before it"),
     Definition("acc/round", "accepted / rounds: drafted tokens alone"),
-    Definition("% accepted", "accepted / drafted depth: siblings in a tree do not count"),
+    Definition(
+        "% accepted", "accepted / drafted depth: siblings in a tree do not count", r"% accepted"
+    ),
     Definition("tok/s", "tokens of the reply per second; reading the prompt is left out"),
     Definition("TTFT", "time to the first token, the prompt included"),
-    Definition("\u00d7 plain", "tok/s against those of plain forwards, measured here while idle"),
-    Definition("p, q", "probability under the target, and under the drafter"),
+    Definition(
+        "\u00d7 plain", "tok/s against those of plain forwards, measured here while idle", "\u00d7"
+    ),
+    Definition("p, q", "probability under the target, and under the drafter", r"\bq/p\b|[pq] [≥>]"),
+    Definition("accepted", "drafted, and the target agreed", r"(?<!% )\baccepted\b"),
+    Definition("corrected", "the target's token where the draft was wrong"),
+    Definition("bonus", "the target's token after a fully kept draft"),
 )
+
+
+def definitions_in(row: str) -> list[Definition]:
+    """Return the definitions of the figures that a row of the screen shows."""
+    return [each for each in DEFINITIONS if re.search(each.seen or re.escape(each.name), row)]

@@ -111,7 +111,7 @@ def _empty_queue(state: ChatState, event: QueueEmptied) -> None:
 
 
 def _notice(state: ChatState, event: SessionNotice) -> None:
-    state.notices.append(event.message)
+    (state.notices if event.is_trouble else state.news).append(event.message)
 
 
 def _discard(state: ChatState, event: ReplyDiscarded) -> None:
@@ -134,6 +134,7 @@ def _begin_chat(state: ChatState, messages: list[Message]) -> None:
     prompt = [Message("system", [Span(state.system)])] if state.system else []
     state.messages[:] = [*prompt, *messages]
     state.notices.clear()
+    state.news.clear()
     state.context = 0
     state.phase, state.is_full = "ready", False
     state.draft, state.repeats_turn = None, False
@@ -179,6 +180,7 @@ def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
         state.notices.clear()  # notices hold until the next message
+        state.news.clear()
     last = state.messages[-1] if state.messages else None
     if event.role == "system":
         state.system = event.text

@@ -25,7 +25,7 @@ class NoticeRows(Static):
         self._can_adjust = can_adjust
 
     def show(self, state: ChatState) -> None:
-        rows = [*_troubles(state), *self._advice(state), *_queued(state.queue)]
+        rows = [*_troubles(state), *_news(state), *self._advice(state), *_queued(state.queue)]
         if rows != self._rows:
             self._rows = rows
             self.display = bool(rows)
@@ -49,6 +49,13 @@ def _troubles(state: ChatState) -> list[Content]:
     if failure is not None and state.messages:
         rows.append(failure + Content.styled(f"  {_keys(state)}", "$spec-muted bold"))
     return rows
+
+
+def _news(state: ChatState) -> list[Content]:
+    return [
+        Content.styled(f"\u00b7 {safe_line(news)}", "$spec-muted")
+        for news in state.news[-_MOST_NOTICES:]
+    ]
 
 
 def _keys(state: ChatState) -> str:
