@@ -11,11 +11,13 @@ class Definition(NamedTuple):
         name: Its name on the screen.
         meaning: How it is counted.
         seen: A pattern by which it is found in a row; "" for its name.
+        is_sign: Whether it is a kind of token, which the legend shows too.
     """
 
     name: str
     meaning: str
     seen: str = ""
+    is_sign: bool = False
 
 
 DEFINITIONS = (
@@ -45,9 +47,9 @@ DEFINITIONS = (
         "\u00d7 plain", "tok/s against those of plain forwards, measured here while idle", "\u00d7"
     ),
     Definition("p, q", "probability under the target, and under the drafter", r"\bq/p\b|[pq] [≥>]"),
-    Definition("accepted", "drafted, and the target agreed", r"(?<!% )\baccepted\b"),
-    Definition("corrected", "the target's token where the draft was wrong"),
-    Definition("bonus", "the target's token after a fully kept draft"),
+    Definition("accepted", "drafted, and the target agreed", r"(?<!% )\baccepted\b", is_sign=True),
+    Definition("corrected", "the target's token where the draft was wrong", is_sign=True),
+    Definition("bonus", "the target's token after a fully kept draft", is_sign=True),
 )
 
 

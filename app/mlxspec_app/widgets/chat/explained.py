@@ -17,4 +17,4 @@ class Explained(Widget):
         """Explain the row under the pointer."""
         rows = self.render_lines(Region(0, event.y, self.size.width, 1))
         found = definitions_in("".join(row.text for row in rows))
-        self.tooltip = "\n".join(f"{name}: {meaning}" for name, meaning, _ in found) or None
+        self.tooltip = "\n".join(f"{name}: {meaning}" for name, meaning, *_ in found) or None
